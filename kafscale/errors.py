@@ -1,0 +1,58 @@
+"""The kinds of failure, named by what the caller should do about them."""
+
+
+class KafscaleError(Exception):
+    """Base of every error that Kafscale raises on purpose."""
+
+
+class SettingError(KafscaleError):
+    """A setting cannot be used; the message names the setting, its value and what is legal."""
+
+
+class StartupError(KafscaleError):
+    """The broker cannot start; the message says what is wrong and the next step."""
+
+
+class StoreError(KafscaleError):
+    """Base of the object store's and the metadata store's failures."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store did not do what was asked and it is known that it did not: retry later."""
+
+
+class StoreIndeterminateError(StoreError):
+    """The store may or may not have done what was asked: read back before deciding."""
+
+
+class ObjectExistsError(StoreError):
+    """A put-if-absent met an object under its key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"object {key!r} exists already")
+        self.key = key
+
+
+class ObjectNotFoundError(StoreError):
+    """No object lies under the key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"no object {key!r}")
+        self.key = key
+
+
+class CorruptDataError(KafscaleError):
+    """Stored or received bytes break their format; `name` says which object, `problem` what is wrong."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.name = name
+        self.problem = problem
+
+
+class UnknownFormatVersionError(CorruptDataError):
+    """Stored bytes carry a version this program does not know."""
+
+    def __init__(self, name: str, version: int, known: str) -> None:
+        super().__init__(name, f"format version {version} is not known (known: {known})")
+        self.version = version

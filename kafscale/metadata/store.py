@@ -1,0 +1,117 @@
+"""The metadata store as the broker sees it: a revisioned map with transactions, leases and watches (etcd's model)."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+NO_LEASE = 0
+ABSENT = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValue:
+    """A key as stored. `mod_revision`: the store's revision at the key's last change."""
+
+    key: str
+    value: bytes
+    mod_revision: int
+    lease: int = NO_LEASE
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """True when the key's last change was at `mod_revision`; `ABSENT` means that there is no such key."""
+
+    key: str
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Set the key; a lease other than `NO_LEASE` removes it when the lease ends."""
+
+    key: str
+    value: bytes
+    lease: int = NO_LEASE
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the key; no error when it is not there."""
+
+    key: str
+
+
+Operation = Put | Delete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionResult:
+    """Whether every compare held and the operations were applied, and at which revision.
+
+    `revision` is the store's revision after the transaction: the `mod_revision` of each key it put.
+    `found` holds, when a compare failed, what each compare's key held (in their order); otherwise it is empty.
+    """
+
+    succeeded: bool
+    revision: int
+    found: tuple[KeyValue | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Every key under a prefix, ascending by key, as of one revision."""
+
+    items: tuple[KeyValue, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What one or more transactions changed under a watched prefix, in order of revision."""
+
+    puts_and_deletes: tuple[KeyValue | Delete, ...]
+    revision: int
+
+
+class MetadataStore(Protocol):
+    """What every backend does; `tests/contract/test_metadata_store.py` is the contract.
+
+    Reads are linearizable. Every method raises `StoreUnavailableError` when it is known that nothing was
+    done and `StoreIndeterminateError` when that is not known: the caller reads back before it decides.
+    """
+
+    @property
+    def max_operations(self) -> int:
+        """How many compares, and how many operations, one transaction may hold."""
+
+    async def get(self, key: str) -> KeyValue | None:
+        """The key as it is now, None when it is not there."""
+
+    async def range(self, prefix: str) -> Snapshot:
+        """Everything under the prefix."""
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
+        """Apply all operations, durable on return, if all compares hold; otherwise change nothing.
+
+        Raises `ValueError` for a transaction larger than `max_operations` or that names a key twice among
+        its operations.
+        """
+
+    def watch(self, prefix: str) -> AsyncIterator[Snapshot | Changes]:
+        """First a `Snapshot` of the prefix, then every change to it, none left out, none twice.
+
+        After a break that the backend cannot bridge another `Snapshot` follows: what is not in it is gone.
+        """
+
+    async def grant_lease(self, ttl_sec: int) -> int:
+        """A new lease, which ends `ttl_sec` after its last renewal and takes its keys with it."""
+
+    async def renew_lease(self, lease: int) -> bool:
+        """Renew; False when the lease has ended already."""
+
+    async def revoke_lease(self, lease: int) -> None:
+        """End the lease and remove its keys; no error when it has ended already."""
+
+    async def close(self) -> None:
+        """Give back what the backend holds. Nothing may be called afterwards."""

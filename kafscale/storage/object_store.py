@@ -1,0 +1,53 @@
+"""The object store as the broker sees it: immutable objects under keys, created at most once."""
+
+from collections.abc import AsyncIterator, Buffer, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """One object of a listing. `modified_ms`: Unix milliseconds."""
+
+    key: str
+    size_bytes: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    """What every backend does; `tests/contract/test_object_store.py` is the contract.
+
+    Every method raises `StoreUnavailableError` when it is known that nothing was done and
+    `StoreIndeterminateError` when that is not known. An object is visible whole or not at all.
+    """
+
+    async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
+        """Create the object from the joined parts, durable on return. The parts are not changed or kept.
+
+        Raises `ObjectExistsError` when the key is taken; what lies there stays as it is. Of any number of
+        concurrent creators exactly one succeeds.
+        """
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """Create or replace the object, durable on return. Never used for a `.kfs`."""
+
+    async def get(self, key: str) -> bytes:
+        """The whole object. Raises `ObjectNotFoundError`."""
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Bytes `start` to `start + length` of the object, fewer where it ends earlier.
+
+        Raises `ObjectNotFoundError`.
+        """
+
+    async def size_bytes(self, key: str) -> int:
+        """The object's size. Raises `ObjectNotFoundError`."""
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """The objects whose key starts with `prefix`, in ascending order of their keys' UTF-8 bytes."""
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Remove the objects; a key without an object is no error."""
+
+    async def close(self) -> None:
+        """Give back what the backend holds. Nothing may be called afterwards."""
