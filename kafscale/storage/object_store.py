@@ -1,8 +1,10 @@
 """The object store as the broker sees it: immutable objects under keys, created at most once."""
 
-from collections.abc import AsyncIterator, Buffer, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from kafscale.protocol.types import Buffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,34 @@
+"""What the cluster knows about itself: brokers and topics, as values."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRecord:
+    """A live broker as it registered. `host` and `port` are the advertised ones."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class TopicState(StrEnum):
+    """A topic is `DELETING` from the request until its last object is gone: its name is not free before."""
+
+    ACTIVE = "active"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """A topic. `configs` holds only what was set on the topic; the defaults are in `topic_configs`."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    state: TopicState = TopicState.ACTIVE

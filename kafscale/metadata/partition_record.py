@@ -1,0 +1,229 @@
+"""The partition record, the register that publication turns on: stored bytes and value.
+
+Stored format: docs/format/partition-record.md. All integers are big-endian.
+"""
+
+from dataclasses import dataclass
+from struct import Struct, error
+
+from kafscale.errors import CorruptDataError, UnknownFormatVersionError
+
+VERSION = 1
+
+_HEADER = Struct(">HiqqqHHI")
+_EPOCH = Struct(">iq")
+_REFERENCE = Struct(">qiiqqqBH")
+_PRODUCER = Struct(">qhqB")
+_PRODUCER_BATCH = Struct(">iiq")
+_LENGTH = Struct(">H")
+
+_OWN_OBJECT = 0
+_NAMED_OBJECT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentReference:
+    """Where the bytes of one published segment are.
+
+    `object_key` is empty for the key that the base offset implies (`segment-{base_offset:020d}.kfs`).
+    `start` and `size_bytes` bound the segment (header to footer) inside that object.
+    `max_timestamp_ms` is the largest timestamp in the segment, −1 when no batch carries one.
+    """
+
+    base_offset: int
+    last_offset: int
+    record_count: int
+    leader_epoch: int
+    size_bytes: int
+    max_timestamp_ms: int
+    object_key: str = ""
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """A leader epoch of the partition's history and the first offset written under it."""
+
+    leader_epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerBatch:
+    """A published batch of an idempotent producer, kept to recognise its retries."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerRecord:
+    """An idempotent producer as of the record: its newest batches, oldest first, at most five."""
+
+    producer_id: int
+    producer_epoch: int
+    last_timestamp_ms: int
+    batches: tuple[ProducerBatch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord:
+    """One partition's published state.
+
+    `segments` are the newest references only, ascending; older ones and the producers that did not change
+    since are in the checkpoint object under `checkpoint_key` (empty: there is none), which covers every
+    segment below `checkpoint_end_offset`. `log_end_offset` is the high watermark, too.
+    """
+
+    leader_epoch: int
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    epochs: tuple[EpochStart, ...] = ()
+    segments: tuple[SegmentReference, ...] = ()
+    producers: tuple[ProducerRecord, ...] = ()
+    checkpoint_key: str = ""
+    checkpoint_end_offset: int = 0
+
+
+def encode_reference(reference: SegmentReference) -> bytes:
+    """One reference as stored, here and in checkpoints."""
+    key = reference.object_key.encode()
+    return (
+        _REFERENCE.pack(
+            reference.base_offset,
+            reference.last_offset - reference.base_offset,
+            reference.record_count,
+            reference.size_bytes,
+            reference.max_timestamp_ms,
+            reference.start,
+            _NAMED_OBJECT if key else _OWN_OBJECT,
+            len(key),
+        )
+        + reference.leader_epoch.to_bytes(4, "big", signed=True)
+        + key
+    )
+
+
+def decode_reference(name: str, data: bytes, position: int) -> tuple[SegmentReference, int]:
+    """The reference at `position` and the position after it. Raises `CorruptDataError`."""
+    try:
+        base_offset, delta, count, size_bytes, max_timestamp_ms, start, kind, key_length = _REFERENCE.unpack_from(
+            data, position
+        )
+    except error as problem:
+        raise CorruptDataError(name, f"segment reference at byte {position}: {problem}") from problem
+    position += _REFERENCE.size
+    end = position + 4 + key_length
+    if end > len(data) or delta < 0 or kind not in (_OWN_OBJECT, _NAMED_OBJECT) or (kind == _OWN_OBJECT) != (not key_length):
+        raise CorruptDataError(name, f"segment reference at byte {position - _REFERENCE.size} is not legal")
+    reference = SegmentReference(
+        base_offset=base_offset,
+        last_offset=base_offset + delta,
+        record_count=count,
+        leader_epoch=int.from_bytes(data[position : position + 4], "big", signed=True),
+        size_bytes=size_bytes,
+        max_timestamp_ms=max_timestamp_ms,
+        object_key=data[position + 4 : end].decode(),
+        start=start,
+    )
+    return reference, end
+
+
+def encode_producer(producer: ProducerRecord) -> bytes:
+    """One producer as stored, here and in checkpoints."""
+    return _PRODUCER.pack(
+        producer.producer_id, producer.producer_epoch, producer.last_timestamp_ms, len(producer.batches)
+    ) + b"".join(
+        _PRODUCER_BATCH.pack(batch.first_sequence, batch.last_sequence, batch.base_offset)
+        for batch in producer.batches
+    )
+
+
+def decode_producer(name: str, data: bytes, position: int) -> tuple[ProducerRecord, int]:
+    """The producer at `position` and the position after it. Raises `CorruptDataError`."""
+    try:
+        producer_id, producer_epoch, last_timestamp_ms, count = _PRODUCER.unpack_from(data, position)
+        position += _PRODUCER.size
+        batches = []
+        for _ in range(count):
+            batches.append(ProducerBatch(*_PRODUCER_BATCH.unpack_from(data, position)))
+            position += _PRODUCER_BATCH.size
+    except error as problem:
+        raise CorruptDataError(name, f"producer at byte {position}: {problem}") from problem
+    return (
+        ProducerRecord(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            last_timestamp_ms=last_timestamp_ms,
+            batches=tuple(batches),
+        ),
+        position,
+    )
+
+
+def encode_partition_record(record: PartitionRecord) -> bytes:
+    """The record's stored bytes."""
+    key = record.checkpoint_key.encode()
+    return b"".join(
+        (
+            _HEADER.pack(
+                VERSION,
+                record.leader_epoch,
+                record.log_start_offset,
+                record.log_end_offset,
+                record.checkpoint_end_offset,
+                len(record.epochs),
+                len(record.segments),
+                len(record.producers),
+            ),
+            _LENGTH.pack(len(key)),
+            key,
+            *(_EPOCH.pack(epoch.leader_epoch, epoch.start_offset) for epoch in record.epochs),
+            *(encode_reference(reference) for reference in record.segments),
+            *(encode_producer(producer) for producer in record.producers),
+        )
+    )
+
+
+def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
+    """The record. `name` says which one in errors. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    if len(data) < 2:
+        raise CorruptDataError(name, f"a partition record of {len(data)} bytes is too short")
+    version = int.from_bytes(data[:2], "big")
+    if version != VERSION:
+        raise UnknownFormatVersionError(name, version, str(VERSION))
+    try:
+        _, leader_epoch, log_start, log_end, checkpoint_end, epoch_count, segment_count, producer_count = (
+            _HEADER.unpack_from(data)
+        )
+        (key_length,) = _LENGTH.unpack_from(data, _HEADER.size)
+        position = _HEADER.size + _LENGTH.size
+        key = data[position : position + key_length].decode()
+        position += key_length
+        epochs = []
+        for _ in range(epoch_count):
+            epochs.append(EpochStart(*_EPOCH.unpack_from(data, position)))
+            position += _EPOCH.size
+    except (error, UnicodeDecodeError) as problem:
+        raise CorruptDataError(name, f"partition record: {problem}") from problem
+    segments = []
+    for _ in range(segment_count):
+        reference, position = decode_reference(name, data, position)
+        segments.append(reference)
+    producers = []
+    for _ in range(producer_count):
+        producer, position = decode_producer(name, data, position)
+        producers.append(producer)
+    if position != len(data):
+        raise CorruptDataError(name, f"{len(data) - position} bytes after the end of the partition record")
+    return PartitionRecord(
+        leader_epoch=leader_epoch,
+        log_start_offset=log_start,
+        log_end_offset=log_end,
+        epochs=tuple(epochs),
+        segments=tuple(segments),
+        producers=tuple(producers),
+        checkpoint_key=key,
+        checkpoint_end_offset=checkpoint_end,
+    )
