@@ -1,0 +1,169 @@
+"""How a setting's text becomes a value, and the words that say which texts are legal."""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.IGNORECASE)
+_INTEGER = re.compile(r"[0-9]{1,19}")
+_HOST_NAME = re.compile(r"(?!.*\.\.)[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,252}[a-zA-Z0-9_.])?")
+_KEY_SEGMENT = re.compile(r"(?!_|\.\.?$)[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One kind of value. `parse` raises `ValueError` for a text that is not `legal`."""
+
+    legal: str
+    parse: Callable[[str], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a TCP port; port 0 asks the system for a free one. An IPv6 host stands without brackets."""
+
+    host: str
+    port: int
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether the host stands for every address of the machine, which no client can connect to."""
+        return is_wildcard(self.host)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether `host` is `0.0.0.0` or `::` in any spelling."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def integer(low: int, high: int) -> Kind[int]:
+    """A whole number in decimal digits from `low` to `high`, neither below 0."""
+
+    def parse(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError
+        return _between(int(text), low, high)
+
+    return Kind(f"a whole number from {low} to {high}", parse)
+
+
+def size(low: int, high: int, note: str = "") -> Kind[int]:
+    """A number of bytes from `low` to `high`; `note` explains a limit that may surprise."""
+
+    def parse(text: str) -> int:
+        match = _SIZE.fullmatch(text)
+        if match is None or match[2].lower() not in _UNITS:
+            raise ValueError
+        return _between(int(match[1]) * _UNITS[match[2].lower()], low, high)
+
+    return Kind(
+        f"bytes (or with kB, MB, GB, KiB, MiB, GiB) from {size_text(low)} to {size_text(high)}{note}", parse
+    )
+
+
+def size_text(size_bytes: int) -> str:
+    """A number of bytes in the largest binary unit that divides it."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return str(size_bytes)
+
+
+def _between(value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise ValueError
+    return value
+
+
+def boolean() -> Kind[bool]:
+    """`true` or `false` in any case, as in Kafka's properties."""
+
+    def parse(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError
+        return text.lower() == "true"
+
+    return Kind("true or false", parse)
+
+
+def choice(options: type[E]) -> Kind[E]:
+    """One of the enumeration's values, in any case."""
+    return Kind("one of " + ", ".join(options), lambda text: options(text.lower()))
+
+
+def address() -> Kind[Address]:
+    """`host:port`, `[IPv6 address]:port`, or `:port` for every IPv4 address of the machine."""
+
+    def parse(text: str) -> Address:
+        host, colon, port = text.rpartition(":")
+        if not colon or not _INTEGER.fullmatch(port):
+            raise ValueError
+        if host.startswith("[") and host.endswith("]"):
+            host = str(ipaddress.IPv6Address(host[1:-1]))
+        elif host:
+            _check_host(host, allow_ipv6=False)
+        return Address(host or "0.0.0.0", _between(int(port), 0, 65535))
+
+    return Kind("host:port, [IPv6 address]:port or :port, the port from 0 (any free one) to 65535", parse)
+
+
+def advertised_host() -> Kind[str | None]:
+    """A host that clients can connect to."""
+
+    def parse(text: str) -> str | None:
+        host = text.removeprefix("[").removesuffix("]")
+        _check_host(host, allow_ipv6=True)
+        if is_wildcard(host):
+            raise ValueError
+        return host
+
+    return Kind("a host name or an IP address that clients can reach, not 0.0.0.0 or ::", parse)
+
+
+def _check_host(host: str, *, allow_ipv6: bool) -> None:
+    if allow_ipv6 and ":" in host:
+        ipaddress.IPv6Address(host)
+    elif not _HOST_NAME.fullmatch(host):
+        raise ValueError
+
+
+def advertised_port() -> Kind[int | None]:
+    """A port that clients can connect to."""
+    port = integer(1, 65535)
+    return Kind(port.legal, port.parse)
+
+
+def folder() -> Kind[Path]:
+    """A folder's path; a relative one starts at the working directory."""
+
+    def parse(text: str) -> Path:
+        if not text or "\0" in text:
+            raise ValueError
+        return Path(text)
+
+    return Kind("a folder's path, which is created when missing", parse)
+
+
+def key_segment() -> Kind[str]:
+    """One segment of an object key, outside `_kafscale/`."""
+
+    def parse(text: str) -> str:
+        if not _KEY_SEGMENT.fullmatch(text):
+            raise ValueError
+        return text
+
+    return Kind("1 to 249 of a-z A-Z 0-9 . _ -, not starting with _ and not . or ..", parse)

@@ -1,0 +1,320 @@
+"""Every setting of the broker: one row each, from which parsing, help and documentation derive."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from kafscale.errors import SettingError
+from kafscale.setting_kinds import (
+    Address,
+    Kind,
+    address,
+    advertised_host,
+    advertised_port,
+    boolean,
+    choice,
+    folder,
+    integer,
+    key_segment,
+    size,
+)
+
+T = TypeVar("T")
+
+PREFIX = "KAFSCALE_"
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+KIB = 2**10
+MIB = 2**20
+
+
+class CompressionCodec(StrEnum):
+    """What becomes of a batch that its producer did not compress; `producer` leaves every batch as it is."""
+
+    SNAPPY = "snappy"
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+    PRODUCER = "producer"
+
+
+class LogLevel(StrEnum):
+    """The least severe log line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """The form of a log line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingRow:
+    """One row of the table. `default`: as it would stand in the environment, or words when it is derived."""
+
+    variable: str
+    field: str
+    kind: Kind[Any]
+    default: str
+    documentation: str
+
+
+def _setting(variable: str, kind: Kind[T], default: str, documentation: str) -> T:
+    """A field of `Settings` that holds its row; its default is parsed like a value of the environment."""
+    metadata = {"row": (variable, kind, default, documentation)}
+    return dataclasses.field(default=kind.parse(default), metadata=metadata)
+
+
+def _derived(variable: str, kind: Kind[T | None], default: str, documentation: str) -> T | None:
+    """A field that is None unless set; `default` says in words what holds then."""
+    metadata = {"row": (variable, kind, default, documentation)}
+    return cast(T | None, dataclasses.field(default=None, metadata=metadata))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the broker runs with. `load_settings` is the only way in from the environment."""
+
+    broker_id: int = _setting(
+        "KAFSCALE_BROKER_ID",
+        integer(0, INT32_MAX),
+        "0",
+        "The broker's id in the cluster, as clients see it.",
+    )
+    broker_addr: Address = _setting(
+        "KAFSCALE_BROKER_ADDR",
+        address(),
+        "127.0.0.1:9092",
+        "Where the broker listens for Kafka clients.",
+    )
+    broker_host: str | None = _derived(
+        "KAFSCALE_BROKER_HOST",
+        advertised_host(),
+        "the listen host; the machine's host name where that is a wildcard",
+        "The host that clients are told to connect to.",
+    )
+    broker_port: int | None = _derived(
+        "KAFSCALE_BROKER_PORT",
+        advertised_port(),
+        "the listen port",
+        "The port that clients are told to connect to.",
+    )
+    metrics_addr: Address = _setting(
+        "KAFSCALE_METRICS_ADDR",
+        address(),
+        "127.0.0.1:9093",
+        "Where `/metrics`, `/healthz` and `/readyz` are served over HTTP.",
+    )
+    data_dir: Path = _setting(
+        "KAFSCALE_DATA_DIR",
+        folder(),
+        "./kafscale-data",
+        "The folder that holds the embedded object store and metadata store; one broker at a time uses it.",
+    )
+    local_fsync: bool = _setting(
+        "KAFSCALE_LOCAL_FSYNC",
+        boolean(),
+        "true",
+        "Whether the embedded stores wait for the disk before a record is acknowledged; with `false` a crash "
+        "of the machine (not of the broker) can lose acknowledged records.",
+    )
+    s3_namespace: str = _setting(
+        "KAFSCALE_S3_NAMESPACE",
+        key_segment(),
+        "default",
+        "The first segment of every object key; clusters that share a store have different ones.",
+    )
+    segment_bytes: int = _setting(
+        "KAFSCALE_SEGMENT_BYTES",
+        size(
+            MIB,
+            INT32_MAX,
+            " (larger ones need feature level 2 of kafscale.segment.format, which this version lacks)",
+        ),
+        "4MiB",
+        "A partition's buffer is flushed as a segment once it holds this much.",
+    )
+    flush_interval_ms: int = _setting(
+        "KAFSCALE_FLUSH_INTERVAL_MS",
+        integer(0, 3_600_000),
+        "500",
+        "A partition's buffer is flushed once its oldest record has waited this long; with 0 it is flushed "
+        "at once, and while one flush runs the next gathers.",
+    )
+    flush_concurrency: int = _setting(
+        "KAFSCALE_FLUSH_CONCURRENCY",
+        integer(1, 1024),
+        "32",
+        "How many partitions are flushed at the same time.",
+    )
+    compression_codec: CompressionCodec = _setting(
+        "KAFSCALE_COMPRESSION_CODEC",
+        choice(CompressionCodec),
+        "snappy",
+        "How a batch is stored that its producer did not compress; `producer` stores every batch as it came.",
+    )
+    auto_create_topics: bool = _setting(
+        "KAFSCALE_AUTO_CREATE_TOPICS",
+        boolean(),
+        "true",
+        "Whether a topic is created when a client that allows it first names it.",
+    )
+    auto_create_partitions: int = _setting(
+        "KAFSCALE_AUTO_CREATE_PARTITIONS",
+        integer(1, 10_000),
+        "1",
+        "The partitions of a topic that is created without a number.",
+    )
+    max_message_bytes: int = _setting(
+        "KAFSCALE_MAX_MESSAGE_BYTES",
+        size(1, INT32_MAX),
+        "1048588",
+        "The largest record batch that is accepted; a topic's `max.message.bytes` goes before it.",
+    )
+    frame_max_bytes: int = _setting(
+        "KAFSCALE_FRAME_MAX_BYTES",
+        size(KIB, INT32_MAX),
+        "100MiB",
+        "The largest request that is accepted; the connection that sends a larger one is closed.",
+    )
+    fetch_max_bytes: int = _setting(
+        "KAFSCALE_FETCH_MAX_BYTES",
+        size(KIB, INT32_MAX),
+        "55MiB",
+        "The most that one fetch returns, whatever the client asks for; the first batch is returned whole.",
+    )
+    buffer_bytes: int = _setting(
+        "KAFSCALE_BUFFER_BYTES",
+        size(MIB, INT64_MAX),
+        "256MiB",
+        "The memory for records that wait to be flushed; while it is full, producers are not read from.",
+    )
+    cache_size_bytes: int = _setting(
+        "KAFSCALE_CACHE_SIZE",
+        size(0, INT64_MAX),
+        "1GB",
+        "The memory for segments that were read or written lately; 0 keeps none.",
+    )
+    index_cache_size_bytes: int = _setting(
+        "KAFSCALE_INDEX_CACHE_SIZE",
+        size(0, INT64_MAX),
+        "256MB",
+        "The memory for segment indexes; 0 keeps none.",
+    )
+    max_connections: int = _setting(
+        "KAFSCALE_MAX_CONNECTIONS",
+        integer(1, 1_000_000),
+        "10000",
+        "How many Kafka clients may be connected; further connections are closed at once.",
+    )
+    connections_max_idle_ms: int = _setting(
+        "KAFSCALE_CONNECTIONS_MAX_IDLE_MS",
+        integer(1_000, INT64_MAX),
+        "600000",
+        "A connection is closed after this long without a request.",
+    )
+    shutdown_timeout_ms: int = _setting(
+        "KAFSCALE_SHUTDOWN_TIMEOUT_MS",
+        integer(0, 3_600_000),
+        "10000",
+        "How long a stopping broker flushes and answers before it exits all the same.",
+    )
+    log_level: LogLevel = _setting(
+        "KAFSCALE_LOG_LEVEL",
+        choice(LogLevel),
+        "info",
+        "The least severe log line that is written.",
+    )
+    log_format: LogFormat = _setting(
+        "KAFSCALE_LOG_FORMAT",
+        choice(LogFormat),
+        "text",
+        "Whether log lines are text for people or JSON objects for programs.",
+    )
+
+
+def _row(field: "dataclasses.Field[Any]") -> SettingRow:
+    variable, kind, default, documentation = field.metadata["row"]
+    return SettingRow(
+        variable=variable, field=field.name, kind=kind, default=default, documentation=documentation
+    )
+
+
+SETTINGS: tuple[SettingRow, ...] = tuple(_row(field) for field in dataclasses.fields(Settings))
+
+
+def load_settings(environment: Mapping[str, str]) -> Settings:
+    """The settings that the environment gives, with defaults for what it leaves out.
+
+    Raises `SettingError`, with a message of one line, for the first value that is not legal.
+    """
+    values: dict[str, Any] = {
+        row.field: _parse(row, environment[row.variable]) for row in SETTINGS if row.variable in environment
+    }
+    settings = Settings(**values)
+    _check_together(settings)
+    return settings
+
+
+def _parse(row: SettingRow, text: str) -> Any:
+    try:
+        return row.kind.parse(text.strip())
+    except ValueError:
+        raise SettingError(f"{row.variable}={text!r} is not legal: it must be {row.kind.legal}") from None
+
+
+def _check_together(settings: Settings) -> None:
+    """Refuse values that are legal alone but not together."""
+    at_most = (
+        ("max_message_bytes", "frame_max_bytes", "a batch arrives in one request"),
+        ("segment_bytes", "buffer_bytes", "a segment is gathered in the buffers"),
+        ("max_message_bytes", "buffer_bytes", "a batch waits in the buffers"),
+    )
+    for small, large, reason in at_most:
+        low, high = getattr(settings, small), getattr(settings, large)
+        if low > high:
+            raise SettingError(
+                f"{variable_of(small)}={low} is not legal: it must be at most {variable_of(large)}={high}, "
+                f"because {reason}"
+            )
+    if settings.metrics_addr == settings.broker_addr and settings.metrics_addr.port != 0:
+        raise SettingError(
+            f"{variable_of('metrics_addr')}={settings.metrics_addr} is not legal: it must differ from "
+            f"{variable_of('broker_addr')}={settings.broker_addr}"
+        )
+
+
+def variable_of(field: str) -> str:
+    """The environment variable of a field of `Settings`."""
+    return next(row.variable for row in SETTINGS if row.field == field)
+
+
+def unknown_settings(environment: Mapping[str, str]) -> list[str]:
+    """One line for each `KAFSCALE_` variable that is no setting, with the nearest names."""
+    known = [row.variable for row in SETTINGS]
+    unknown = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    return [f"{name} is not a setting and has no effect{_near(name, known)}" for name in unknown]
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.8)
+    return f"; did you mean {' or '.join(near)}?" if near else "; `kafscale serve --help` lists the settings"
+
+
+def advertised_address(settings: Settings, listening: Address, host_name: str) -> Address:
+    """The address that clients are given, for a broker that listens at `listening` (its port as bound).
+
+    `host_name`: the machine's, used when the listen host is a wildcard and no host is set.
+    """
+    host = settings.broker_host or (host_name if listening.is_wildcard else listening.host)
+    return Address(host, settings.broker_port or listening.port)
