@@ -1,9 +1,11 @@
-"""What the cluster knows about itself: brokers and topics, as values."""
+"""What the cluster knows about itself: brokers, topics and leaders, as values."""
 
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+NO_BROKER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +27,22 @@ class TopicState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
-    """A topic. `configs` holds only what was set on the topic; the defaults are in `topic_configs`."""
+    """A topic. `configs` holds only what was set on the topic; the defaults are in `topic_configs`.
+
+    `deleting_broker_id` is the broker that removes the topic while it is `DELETING`, otherwise `NO_BROKER`.
+    """
 
     name: str
     topic_id: uuid.UUID
     partition_count: int
     configs: Mapping[str, str] = field(default_factory=dict)
     state: TopicState = TopicState.ACTIVE
+    deleting_broker_id: int = NO_BROKER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRecord:
+    """Who leads a partition, and under which leader epoch it gained it."""
+
+    broker_id: int
+    leader_epoch: int

@@ -1,0 +1,121 @@
+"""Stored bytes of the small records: brokers, topics, leaders and the epochs of retired topic names.
+
+Stored format: docs/format/topic-record.md. Each is a JSON object with a `version`.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from kafscale.errors import CorruptDataError, UnknownFormatVersionError
+from kafscale.metadata.model import NO_BROKER, BrokerRecord, LeaderRecord, TopicRecord, TopicState
+
+VERSION = 1
+
+
+def encode_topic_record(record: TopicRecord) -> bytes:
+    """The topic record's stored bytes."""
+    fields: dict[str, Any] = {
+        "name": record.name,
+        "topic_id": str(record.topic_id),
+        "partition_count": record.partition_count,
+        "configs": dict(sorted(record.configs.items())),
+        "state": record.state.value,
+    }
+    if record.state is TopicState.DELETING:
+        fields["deleting_broker_id"] = record.deleting_broker_id
+    return encode_fields(fields)
+
+
+def decode_topic_record(name: str, data: bytes) -> TopicRecord:
+    """The topic. `name` says which record in errors.
+
+    Raises `CorruptDataError`, `UnknownFormatVersionError`.
+    """
+    fields = decode_fields(name, data)
+    configs = _field(name, fields, "configs", dict)
+    if not all(isinstance(key, str) and isinstance(value, str) for key, value in configs.items()):
+        raise CorruptDataError(name, "'configs' holds something other than text")
+    try:
+        topic_id = uuid.UUID(_field(name, fields, "topic_id", str))
+        state = TopicState(_field(name, fields, "state", str))
+    except ValueError as problem:
+        raise CorruptDataError(name, str(problem)) from problem
+    deleting = state is TopicState.DELETING
+    return TopicRecord(
+        name=_field(name, fields, "name", str),
+        topic_id=topic_id,
+        partition_count=_field(name, fields, "partition_count", int),
+        configs=configs,
+        state=state,
+        deleting_broker_id=_field(name, fields, "deleting_broker_id", int) if deleting else NO_BROKER,
+    )
+
+
+def encode_broker_record(record: BrokerRecord) -> bytes:
+    """The broker registration's stored bytes."""
+    return encode_fields(
+        {"broker_id": record.broker_id, "host": record.host, "port": record.port, "rack": record.rack}
+    )
+
+
+def decode_broker_record(name: str, data: bytes) -> BrokerRecord:
+    """The broker. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    fields = decode_fields(name, data)
+    return BrokerRecord(
+        broker_id=_field(name, fields, "broker_id", int),
+        host=_field(name, fields, "host", str),
+        port=_field(name, fields, "port", int),
+        rack=None if fields.get("rack") is None else _field(name, fields, "rack", str),
+    )
+
+
+def encode_leader_record(record: LeaderRecord) -> bytes:
+    """The leader key's stored bytes."""
+    return encode_fields({"broker_id": record.broker_id, "leader_epoch": record.leader_epoch})
+
+
+def decode_leader_record(name: str, data: bytes) -> LeaderRecord:
+    """The leader. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    fields = decode_fields(name, data)
+    return LeaderRecord(
+        broker_id=_field(name, fields, "broker_id", int),
+        leader_epoch=_field(name, fields, "leader_epoch", int),
+    )
+
+
+def encode_retired_epoch(leader_epoch: int) -> bytes:
+    """The stored bytes of a retired name's highest leader epoch."""
+    return encode_fields({"leader_epoch": leader_epoch})
+
+
+def decode_retired_epoch(name: str, data: bytes) -> int:
+    """The highest leader epoch. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    return int(_field(name, decode_fields(name, data), "leader_epoch", int))
+
+
+def encode_fields(fields: Mapping[str, Any]) -> bytes:
+    """A JSON object of this format version with `fields`, without spaces, in their order."""
+    return json.dumps({"version": VERSION, **fields}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_fields(name: str, data: bytes) -> dict[str, Any]:
+    """The object's fields. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    try:
+        fields = json.loads(data)
+    except ValueError as problem:
+        raise CorruptDataError(name, f"not JSON: {problem}") from problem
+    if not isinstance(fields, dict):
+        raise CorruptDataError(name, "not a JSON object")
+    version = _field(name, fields, "version", int)
+    if version != VERSION:
+        raise UnknownFormatVersionError(name, version, str(VERSION))
+    return fields
+
+
+def _field(name: str, fields: Mapping[str, Any], key: str, kind: type) -> Any:
+    value = fields.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise CorruptDataError(name, f"{key!r} is {value!r}, not {kind.__name__}")
+    return value

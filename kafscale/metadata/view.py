@@ -1,0 +1,213 @@
+"""The picture of the cluster in memory: brokers, topics and leaders, as the metadata store last told them.
+
+Reads are synchronous. `ClusterViewFeeder` (view_feeder.py) applies what the store's watches report; whoever
+wrote something waits with `wait_for` until the picture shows it.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from kafscale.metadata import keys
+from kafscale.metadata.model import NO_BROKER, BrokerRecord, LeaderRecord, TopicRecord, TopicState
+from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
+from kafscale.metadata.topic_record import decode_broker_record, decode_leader_record, decode_topic_record
+
+PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS)
+
+TopicListener = Callable[[TopicRecord | None, TopicRecord | None], None]
+"""Called with a topic's record before and after a change; None: the topic was not, or is not, there."""
+
+LeaderListener = Callable[[str, int, LeaderRecord | None], None]
+"""Called with topic, partition and who leads it now."""
+
+BrokerListener = Callable[[], None]
+"""Called when the set of live brokers, or what they advertise, changed."""
+
+_NO_LEADERS: Final[Mapping[int, LeaderRecord]] = {}
+
+
+class ClusterView:
+    """Brokers, topics and leaders. Every method belongs to the event loop's thread.
+
+    Listeners are called synchronously, after the picture holds the change; a snapshot that replaces the
+    picture calls them for the differences only.
+    """
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.change_count = 0
+        self._revisions: dict[str, int] = {}
+        self._brokers: dict[int, BrokerRecord] = {}
+        self._topics: dict[str, TopicRecord] = {}
+        self._names_by_id: dict[uuid.UUID, str] = {}
+        self._leaders: dict[str, dict[int, LeaderRecord]] = {}
+        self._sorted_topics: tuple[TopicRecord, ...] | None = None
+        self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._topic_listeners: list[TopicListener] = []
+        self._leader_listeners: list[LeaderListener] = []
+        self._broker_listeners: list[BrokerListener] = []
+
+    # Reads
+
+    def brokers(self) -> tuple[BrokerRecord, ...]:
+        """The live brokers, ascending by id."""
+        return tuple(self._brokers[broker_id] for broker_id in sorted(self._brokers))
+
+    def broker(self, broker_id: int) -> BrokerRecord | None:
+        """The broker, None when it is not live."""
+        return self._brokers.get(broker_id)
+
+    def controller_id(self) -> int:
+        """The live broker with the lowest id; `NO_BROKER` while none is registered."""
+        return min(self._brokers, default=NO_BROKER)
+
+    def topic(self, name: str, *, include_deleting: bool = False) -> TopicRecord | None:
+        """The topic, None when there is none of this name or it is being deleted."""
+        record = self._topics.get(name)
+        if record is None or include_deleting or record.state is TopicState.ACTIVE:
+            return record
+        return None
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> TopicRecord | None:
+        """The topic with this id, None when there is none or it is being deleted."""
+        name = self._names_by_id.get(topic_id)
+        return None if name is None else self.topic(name)
+
+    def topics(self, *, include_deleting: bool = False) -> Iterable[TopicRecord]:
+        """The topics, ascending by name."""
+        if self._sorted_topics is None:
+            self._sorted_topics = tuple(self._topics[name] for name in sorted(self._topics))
+        if include_deleting:
+            return self._sorted_topics
+        return (record for record in self._sorted_topics if record.state is TopicState.ACTIVE)
+
+    def leader(self, topic: str, partition: int) -> LeaderRecord | None:
+        """Who leads the partition, None while nobody does."""
+        return self._leaders.get(topic, _NO_LEADERS).get(partition)
+
+    def leaders(self, topic: str) -> Mapping[int, LeaderRecord]:
+        """The leaders of the topic's partitions; a partition that nobody leads is not in it."""
+        return self._leaders.get(topic, _NO_LEADERS)
+
+    # Waiting
+
+    async def ready(self) -> None:
+        """Wait until brokers, topics and leaders have been read once."""
+        await self.wait_until(lambda: len(self._revisions) == len(PREFIXES))
+
+    async def wait_for(self, revision: int, prefix: str = keys.TOPICS) -> None:
+        """Wait until the picture shows what a transaction at `revision` changed under `prefix`.
+
+        The transaction must have changed a key under `prefix`: a watch reports no other revision.
+        """
+        await self.wait_until(lambda: self._revisions.get(prefix, -1) >= revision)
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition`, a cheap function of this view, holds."""
+        if condition():
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = condition
+        try:
+            await waiter
+        finally:
+            del self._waiters[waiter]
+
+    # Listening
+
+    def subscribe(self, listener: TopicListener) -> Callable[[], None]:
+        """Call `listener` at each change of a topic from now on. The returned function ends that."""
+        self._topic_listeners.append(listener)
+        return lambda: self._topic_listeners.remove(listener)
+
+    def subscribe_leaders(self, listener: LeaderListener) -> Callable[[], None]:
+        """Call `listener` at each change of a partition's leader from now on."""
+        self._leader_listeners.append(listener)
+        return lambda: self._leader_listeners.remove(listener)
+
+    def subscribe_brokers(self, listener: BrokerListener) -> Callable[[], None]:
+        """Call `listener` at each change of the live brokers from now on."""
+        self._broker_listeners.append(listener)
+        return lambda: self._broker_listeners.remove(listener)
+
+    # What the feeder calls
+
+    def apply(self, prefix: str, event: Snapshot | Changes) -> None:
+        """Take in what the watch of `prefix`, one of `PREFIXES`, reported.
+
+        Raises `CorruptDataError` and `UnknownFormatVersionError` for a record that cannot be read.
+        """
+        if isinstance(event, Snapshot):
+            held = {item.key for item in event.items}
+            gone = [Delete(key) for key in self._known_keys(prefix) if key not in held]
+            changes: Iterable[KeyValue | Delete] = (*gone, *event.items)
+        else:
+            changes = event.puts_and_deletes
+        match prefix:
+            case keys.BROKERS:
+                self._apply_brokers(changes)
+            case keys.TOPICS:
+                self._apply_topics(changes)
+            case keys.LEADERS:
+                self._apply_leaders(changes)
+            case _:
+                raise ValueError(f"the view does not watch {prefix!r}; it watches {', '.join(PREFIXES)}")
+        self._revisions[prefix] = max(event.revision, self._revisions.get(prefix, -1))
+        self.change_count += 1
+        for waiter, condition in list(self._waiters.items()):
+            if not waiter.done() and condition():
+                waiter.set_result(None)
+
+    def _known_keys(self, prefix: str) -> list[str]:
+        if prefix == keys.BROKERS:
+            return [keys.broker(broker_id) for broker_id in self._brokers]
+        if prefix == keys.TOPICS:
+            return [keys.topic(name) for name in self._topics]
+        return [keys.leader(topic, index) for topic, leaders in self._leaders.items() for index in leaders]
+
+    def _apply_brokers(self, changes: Iterable[KeyValue | Delete]) -> None:
+        before = dict(self._brokers)
+        for change in changes:
+            if isinstance(change, Delete):
+                self._brokers.pop(int(change.key.removeprefix(keys.BROKERS)), None)
+            else:
+                record = decode_broker_record(change.key, change.value)
+                self._brokers[record.broker_id] = record
+        if self._brokers != before:
+            for listener in tuple(self._broker_listeners):
+                listener()
+
+    def _apply_topics(self, changes: Iterable[KeyValue | Delete]) -> None:
+        for change in changes:
+            name = change.key.removeprefix(keys.TOPICS)
+            after = None if isinstance(change, Delete) else decode_topic_record(change.key, change.value)
+            before = self._topics.get(name)
+            if before == after:
+                continue
+            if before is not None:
+                del self._names_by_id[before.topic_id]
+                del self._topics[name]
+            if after is not None:
+                self._topics[name] = after
+                self._names_by_id[after.topic_id] = name
+            self._sorted_topics = None
+            for listener in tuple(self._topic_listeners):
+                listener(before, after)
+
+    def _apply_leaders(self, changes: Iterable[KeyValue | Delete]) -> None:
+        for change in changes:
+            topic, partition = keys.topic_and_partition(change.key)
+            after = None if isinstance(change, Delete) else decode_leader_record(change.key, change.value)
+            leaders = self._leaders.setdefault(topic, {})
+            before = leaders.get(partition)
+            if after is not None:
+                leaders[partition] = after
+            else:
+                leaders.pop(partition, None)
+            if not leaders:
+                del self._leaders[topic]
+            if before != after:
+                for listener in tuple(self._leader_listeners):
+                    listener(topic, partition, after)
