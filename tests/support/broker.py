@@ -1,0 +1,94 @@
+"""The real broker in a subprocess, on its own ports and data folder."""
+
+import contextlib
+import http.client
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.process import ServerProcess, clean_environment
+from tests.support.waiting import free_port, wait_until
+
+HOST = "127.0.0.1"
+
+
+class KafscaleBroker(ServerProcess):
+    """`kafscale serve`. Settings are keyword arguments: flush_interval_ms=0 is KAFSCALE_FLUSH_INTERVAL_MS=0.
+
+    `ready_seconds` is the time from the last start to the first positive `/readyz`.
+    """
+
+    def __init__(self, folder: Path, name: str = "kafscale", **settings: object) -> None:
+        super().__init__(name, folder)
+        self.host = HOST
+        self.port = free_port()
+        self.metrics_port = free_port()
+        self.data_folder = folder / "data"
+        self.settings = settings
+        self.ready_seconds = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        """Everything the process gets, our settings over the test's defaults."""
+        ours = {
+            "KAFSCALE_BROKER_ADDR": f"{self.host}:{self.port}",
+            "KAFSCALE_METRICS_ADDR": f"{self.host}:{self.metrics_port}",
+            "KAFSCALE_DATA_DIR": str(self.data_folder),
+            **{f"KAFSCALE_{name.upper()}": str(value) for name, value in self.settings.items()},
+        }
+        return clean_environment() | ours
+
+    def start(self, timeout_s: float = 20.0) -> None:
+        """Start it and wait until it is ready."""
+        began = time.monotonic()
+        self.launch_only()
+        wait_until(self.ready, f"{self.name} is ready", timeout_s)
+        self.ready_seconds = time.monotonic() - began
+
+    def launch_only(self) -> None:
+        """Start it without waiting."""
+        self.launch([str(Path(sys.executable).parent / "kafscale"), "serve"], self.environment())
+
+    def restart(self) -> None:
+        """Stop it cleanly and start it on the same folder and ports."""
+        self.stop()
+        self.start()
+
+    def ready(self) -> bool:
+        """What `/readyz` says. Raises AssertionError with the log when the process has ended."""
+        assert self.exit_code is None, f"ended with exit code {self.exit_code}\n{self.log_tail()}"
+        try:
+            return self.http_get("/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def http_get(self, path: str) -> tuple[int, str]:
+        """Status and body from the metrics listener."""
+        connection = http.client.HTTPConnection(self.host, self.metrics_port, timeout=5)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the process (Linux)."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def running_broker(folder: Path, name: str = "kafscale", **settings: object) -> Iterator[KafscaleBroker]:
+    """A ready broker; at the end it must stop cleanly if it still runs."""
+    broker = KafscaleBroker(folder, name, **settings)
+    try:
+        broker.start()
+        yield broker
+        if broker.exit_code is None:
+            broker.stop()
+    finally:
+        broker.close()

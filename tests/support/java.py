@@ -1,0 +1,214 @@
+"""Kafka's own Java tools and clients: many calls in one JVM (ToolServer.java), or one tool per process."""
+
+import base64
+import contextlib
+import json
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.compat.tools import KAFKA_LIBS, ROOT
+
+# A JVM for seconds, not for days: compile little, collect simply, stay small.
+JVM_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xmx384m",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+CLASS_PATH = f"{KAFKA_LIBS}/*"
+TOOL_SERVER = ROOT / "tests/compat/java/ToolServer.java"
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+PRODUCER_PERF_TEST = "org.apache.kafka.tools.ProducerPerformance"
+BROKER_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+
+
+def java_command(main: str, *arguments: str) -> list[str]:
+    """The command line that runs a class (or a source file) with Kafka's libraries."""
+    return ["java", *JVM_OPTIONS, "-cp", CLASS_PATH, main, *arguments]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool left. `out` and `err` are its standard output and error."""
+
+    exit_code: int
+    out: str
+    err: str
+
+    def ok(self) -> str:
+        """Its output. Raises AssertionError when it failed."""
+        assert self.exit_code == 0, f"exit code {self.exit_code}\n{self.out}\n{self.err}"
+        return self.out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaRecord:
+    """One record to send, or one received (then `offset` is set). `timestamp`: Unix milliseconds."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    timestamp_type: str | None = None
+    offset: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class JavaError(Exception):
+    """A Java client threw. `kind` is the exception's class without its package."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+@dataclass
+class ToolServer:
+    """One JVM that runs tools and clients one after the other. Not for concurrent use."""
+
+    error_log: Path
+    _process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    def tool(
+        self, main: str, *arguments: str, stdin: str | bytes = b"", timeout_s: float = 60.0
+    ) -> ToolResult:
+        """Run a tool's main method."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        reply = self._ask(
+            {"do": "tool", "class": main, "args": list(arguments), "stdin": _encode(data)}, timeout_s
+        )
+        return ToolResult(exit_code=reply["exit"], out=reply["out"], err=reply["err"])
+
+    def produce(
+        self, topic: str, records: Sequence[JavaRecord], config: Mapping[str, object]
+    ) -> list[dict[str, Any]]:
+        """Send all, flush, and give for each `partition`, `offset`, `timestamp`, or `error` and `message`."""
+        rows = [
+            {
+                "partition": record.partition,
+                "timestamp": record.timestamp,
+                "key": _encode(record.key),
+                "value": _encode(record.value),
+                "headers": [[name, _encode(value)] for name, value in record.headers],
+            }
+            for record in records
+        ]
+        results: list[dict[str, Any]] = self._client("produce", config, topic=topic, records=rows)["results"]
+        return results
+
+    def consume(
+        self,
+        topic: str,
+        partition: int,
+        count: int,
+        config: Mapping[str, object],
+        *,
+        offset: int = 0,
+        timeout_s: float = 20.0,
+    ) -> list[JavaRecord]:
+        """`count` records from the offset on; fewer when the time is over."""
+        reply = self._client(
+            "consume", config, topic=topic, partition=partition, offset=offset, count=count,
+            timeout_ms=int(timeout_s * 1000),
+        )  # fmt: skip
+        return [
+            JavaRecord(
+                value=_decode(row["value"]),
+                key=_decode(row["key"]),
+                partition=partition,
+                timestamp=row["timestamp"],
+                timestamp_type=row["timestamp_type"],
+                offset=row["offset"],
+                headers=tuple((name, _decode(value)) for name, value in row["headers"]),
+            )
+            for row in reply["records"]
+        ]
+
+    def offsets(
+        self, topic: str, partition: int, config: Mapping[str, object], timestamp: int | None = None
+    ) -> dict[str, Any]:
+        """`beginning`, `end` and, with a timestamp, `for_time` and `time_found`."""
+        return self._client("offsets", config, topic=topic, partition=partition, timestamp=timestamp)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _client(self, what: str, config: Mapping[str, object], **request: object) -> dict[str, Any]:
+        texts = {name: str(value) for name, value in config.items()}
+        return self._ask({"do": what, "config": texts, **request}, 120.0)
+
+    def _ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        watchdog = threading.Timer(timeout_s, process.kill)
+        watchdog.start()
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            self.close()
+            raise AssertionError(
+                f"no reply within {timeout_s} s to {str(request)[:300]}\n{self.error_log.read_text()[-4000:]}"
+            )
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise JavaError(reply["error"], reply["message"])
+        return reply
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            with self.error_log.open("ab") as errors:
+                self._process = subprocess.Popen(
+                    java_command(str(TOOL_SERVER)),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    encoding="utf-8",
+                )
+        return self._process
+
+
+@contextlib.contextmanager
+def tool_server(folder: Path) -> Iterator[ToolServer]:
+    """A tool server for the time of the block."""
+    server = ToolServer(folder / "tool-server.err")
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def run_tool(main: str, *arguments: str, stdin: str | bytes = b"", timeout_s: float = 60.0) -> ToolResult:
+    """Run a tool as a process of its own, as its users do."""
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run(
+        java_command(main, *arguments), input=data, capture_output=True, timeout=timeout_s, check=False
+    )
+    return ToolResult(exit_code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
+
+
+def _encode(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _decode(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

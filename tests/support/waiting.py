@@ -1,0 +1,47 @@
+"""Waiting for conditions instead of sleeping, and ports that stay ours over a restart."""
+
+import random
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.02
+# Below the range from which the kernel takes ports for outgoing connections: a broker that is stopped and
+# started again must find its port free.
+FIRST_PORT, LAST_PORT = 20_000, 32_000
+
+
+class NotInTimeError(AssertionError):
+    """What was waited for did not come."""
+
+
+def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 15.0) -> T:
+    """Call `condition` until it gives something true, and return that. Raises `NotInTimeError`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"{what}: not within {timeout_s} s")
+        time.sleep(POLL_SECONDS)
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 on which nothing listens.
+
+    Not from `random`: pytest-randomly seeds it alike in every worker.
+    """
+    picker = random.SystemRandom()
+    while True:
+        port = picker.randrange(FIRST_PORT, LAST_PORT)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
