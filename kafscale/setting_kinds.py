@@ -15,7 +15,7 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "m
 _SIZE = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.IGNORECASE)
 _INTEGER = re.compile(r"[0-9]{1,19}")
 _HOST_NAME = re.compile(r"(?!.*\.\.)[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,252}[a-zA-Z0-9_.])?")
-_KEY_SEGMENT = re.compile(r"(?!_|\.\.?$)[a-zA-Z0-9._-]{1,249}")
+_KEY_SEGMENT = re.compile(r"(?![_.])[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +159,11 @@ def folder() -> Kind[Path]:
 
 
 def key_segment() -> Kind[str]:
-    """One segment of an object key, outside `_kafscale/`."""
+    """One segment of an object key, outside `_kafscale/` and a local store's dot-folders."""
 
     def parse(text: str) -> str:
         if not _KEY_SEGMENT.fullmatch(text):
             raise ValueError
         return text
 
-    return Kind("1 to 249 of a-z A-Z 0-9 . _ -, not starting with _ and not . or ..", parse)
+    return Kind("1 to 249 of a-z A-Z 0-9 . _ -, not starting with _ or .", parse)

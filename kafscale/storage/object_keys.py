@@ -16,7 +16,7 @@ _MAX_LEADER_EPOCH = 2**31 - 1
 _MAX_OFFSET = 2**63 - 1
 
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_LEGAL_NAMESPACE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
+_LEGAL_NAMESPACE = re.compile(r"(?![_.])[a-zA-Z0-9._-]+")
 _LEGAL_TOKEN = re.compile(r"[a-zA-Z0-9]+")
 
 _NUMBER = r"0|[1-9][0-9]{0,9}"
@@ -75,12 +75,12 @@ def topic_name_problem(name: str) -> str | None:
 def namespace_problem(namespace: str) -> str | None:
     """Why the namespace cannot be the first part of keys; None for a legal one.
 
-    It starts with a letter or a digit, so that it never meets `_kafscale` or a store's own dot-folders.
+    It starts with neither `_` nor `.`, so that it never meets `_kafscale` or a store's own dot-folders.
     """
     if len(namespace) > MAX_NAMESPACE_LENGTH or not _LEGAL_NAMESPACE.fullmatch(namespace):
         return (
-            f"namespace {namespace!r} is not legal: 1 to {MAX_NAMESPACE_LENGTH} ASCII letters, digits, "
-            "'.', '_' and '-', the first a letter or a digit"
+            f"namespace {namespace!r} is not legal: 1 to {MAX_NAMESPACE_LENGTH} of a-z A-Z 0-9 . _ -, "
+            "not starting with _ or ."
         )
     return None
 
