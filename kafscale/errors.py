@@ -25,6 +25,14 @@ class StoreIndeterminateError(StoreError):
     """The store may or may not have done what was asked: read back before deciding."""
 
 
+class LeaseEndedError(StoreUnavailableError):
+    """A transaction puts a key under a lease that has ended; nothing was done: take a new lease first."""
+
+    def __init__(self, lease: int) -> None:
+        super().__init__(f"lease {lease} has ended or never was")
+        self.lease = lease
+
+
 class ObjectExistsError(StoreError):
     """A put-if-absent met an object under its key."""
 

@@ -1,6 +1,6 @@
-"""The metadata store as the broker sees it: a revisioned map with transactions, leases and watches (etcd's model)."""
+"""The metadata store as the broker sees it, after etcd: a revisioned map, transactions, leases, watches."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,7 +28,10 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Set the key; a lease other than `NO_LEASE` removes it when the lease ends."""
+    """Set the key and what it is bound to: a lease other than `NO_LEASE` removes it when the lease ends.
+
+    A later put or delete of the key unbinds it from that lease.
+    """
 
     key: str
     value: bytes
@@ -49,8 +52,9 @@ Operation = Put | Delete
 class TransactionResult:
     """Whether every compare held and the operations were applied, and at which revision.
 
-    `revision` is the store's revision after the transaction: the `mod_revision` of each key it put.
-    `found` holds, when a compare failed, what each compare's key held (in their order); otherwise it is empty.
+    `revision` is the store's revision after the transaction: the `mod_revision` of each key it put. A
+    transaction that changes nothing (no operations, or deletes of absent keys) makes no new revision.
+    `found` holds, when a compare failed, what each compare's key held (in their order); else it is empty.
     """
 
     succeeded: bool
@@ -68,7 +72,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What one or more transactions changed under a watched prefix, in order of revision."""
+    """What one or more transactions changed under a watched prefix, in order of revision.
+
+    A transaction is never split over two `Changes`. `revision` is that of the newest transaction in it.
+    """
 
     puts_and_deletes: tuple[KeyValue | Delete, ...]
     revision: int
@@ -77,8 +84,12 @@ class Changes:
 class MetadataStore(Protocol):
     """What every backend does; `tests/contract/test_metadata_store.py` is the contract.
 
-    Reads are linearizable. Every method raises `StoreUnavailableError` when it is known that nothing was
-    done and `StoreIndeterminateError` when that is not known: the caller reads back before it decides.
+    Revisions only grow, by one or more a transaction; others may use them up, too, so nothing but their order
+    means anything. Keys are not empty and sort by code point (the order of their UTF-8).
+
+    Reads are linearizable and show only what is durable. Every method raises `StoreUnavailableError` when it
+    is known that nothing was done and `StoreIndeterminateError` when that is not known: the caller reads back
+    before it decides.
     """
 
     @property
@@ -91,24 +102,34 @@ class MetadataStore(Protocol):
     async def range(self, prefix: str) -> Snapshot:
         """Everything under the prefix."""
 
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
         """Apply all operations, durable on return, if all compares hold; otherwise change nothing.
 
         Raises `ValueError` for a transaction larger than `max_operations` or that names a key twice among
-        its operations.
+        its operations, `LeaseEndedError` (nothing done) when the compares hold and a put names a lease that
+        has ended.
         """
 
-    def watch(self, prefix: str) -> AsyncIterator[Snapshot | Changes]:
+    def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
         """First a `Snapshot` of the prefix, then every change to it, none left out, none twice.
 
-        After a break that the backend cannot bridge another `Snapshot` follows: what is not in it is gone.
+        The watch begins when the iterator is first asked for something. After a break that the backend
+        cannot bridge (a watcher too slow for the backlog that is kept for it is one) another `Snapshot`
+        follows: what is not in it is gone. A change may reach the watcher before or after its own writer is
+        answered. `aclose`, or the cancellation of the task that waits for the next step, gives everything
+        back. The watch ends when the store is closed.
         """
 
     async def grant_lease(self, ttl_sec: int) -> int:
-        """A new lease, which ends `ttl_sec` after its last renewal and takes its keys with it."""
+        """A new lease, which ends `ttl_sec` (at least 1) or a little more after its last renewal.
+
+        Its keys go with it, in one transaction, which watchers see. A backend may lengthen the time.
+        """
 
     async def renew_lease(self, lease: int) -> bool:
-        """Renew; False when the lease has ended already."""
+        """Renew; False when the lease has ended already or never was."""
 
     async def revoke_lease(self, lease: int) -> None:
         """End the lease and remove its keys; no error when it has ended already."""
