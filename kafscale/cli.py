@@ -1,0 +1,69 @@
+"""The `kafscale` command."""
+
+import logging
+import os
+import sys
+import textwrap
+from importlib.metadata import version
+from typing import NoReturn
+
+import click
+
+from kafscale.errors import SettingError, StartupError
+from kafscale.ops.logs import configure_logging
+from kafscale.settings import SETTINGS, SettingRow, load_settings, unknown_settings
+
+EXIT_STARTUP = 1
+EXIT_SETTINGS = 2
+
+_logger = logging.getLogger(__name__)
+
+
+def _setting_help(row: SettingRow) -> str:
+    indented = {"width": 78, "initial_indent": "    ", "subsequent_indent": "    "}
+    lines = [f"{row.variable}  [default: {row.default}]"]
+    for text in (row.documentation, f"Legal: {row.kind.legal}."):
+        lines += textwrap.wrap(text, **indented)  # type: ignore[arg-type]
+    return "\b\n" + "\n".join(lines)
+
+
+def serve_help() -> str:
+    """What `kafscale serve --help` says: every setting with its default and what is legal."""
+    return "\n\n".join(
+        [
+            "Start a broker. It takes no options: settings come from the environment.",
+            "Sizes are bytes and may carry kB, MB, GB (powers of 1000) or KiB, MiB, GiB (powers of 1024).",
+            *(_setting_help(row) for row in SETTINGS),
+        ]
+    )
+
+
+@click.group()
+@click.version_option(version("kafscale"), prog_name="kafscale", message="%(prog)s %(version)s")
+def main() -> None:
+    """A Kafka-wire-compatible broker that keeps its records in an object store."""
+
+
+@main.command(help=serve_help())
+def serve() -> None:
+    """Run the broker until it is told to stop, and exit with what became of it."""
+    try:
+        settings = load_settings(os.environ)
+    except SettingError as error:
+        _fail(error, EXIT_SETTINGS)
+    configure_logging(settings.log_level, settings.log_format)
+    for line in unknown_settings(os.environ):
+        _logger.warning(line)
+    # Imported here so that `--help` and a bad setting answer without loading the broker.
+    from kafscale.app import run
+
+    try:
+        status = run(settings)
+    except StartupError as error:
+        _fail(error, EXIT_STARTUP)
+    sys.exit(status)
+
+
+def _fail(error: Exception, status: int) -> NoReturn:
+    click.echo(f"kafscale: {error}", err=True)
+    sys.exit(status)

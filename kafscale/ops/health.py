@@ -1,0 +1,53 @@
+"""Whether the broker is alive and ready, and if not, why: named checks, each of which may give a reason."""
+
+from collections.abc import Callable, Mapping
+
+Check = Callable[[], str | None]
+
+STARTING = "the broker is starting"
+STOPPING = "the broker is stopping"
+
+
+class Health:
+    """What `/healthz` and `/readyz` answer.
+
+    Checks return None when all is well and a reason otherwise. They are called from the admin server's
+    threads: they may only look at plain values, or wait for a bounded time.
+    """
+
+    def __init__(self) -> None:
+        self._not_ready: str | None = STARTING
+        self._readiness: dict[str, Check] = {}
+        self._liveness: dict[str, Check] = {}
+
+    def set_ready(self) -> None:
+        """The broker serves clients from now on."""
+        self._not_ready = None
+
+    def set_not_ready(self, reason: str = STOPPING) -> None:
+        """The broker does not serve clients, or not for long any more."""
+        self._not_ready = reason
+
+    def add_check(self, name: str, check: Check) -> None:
+        """Something without which clients cannot be served. It takes the place of a check of that name."""
+        self._readiness[name] = check
+
+    def add_liveness_check(self, name: str, check: Check) -> None:
+        """Something that only a restart mends. It takes the place of a check of that name."""
+        self._liveness[name] = check
+
+    def readiness_problems(self) -> Mapping[str, str]:
+        """Reasons by name; empty when the broker is ready."""
+        problems = _problems(self._readiness)
+        if self._not_ready is not None:
+            problems["broker"] = self._not_ready
+        return problems
+
+    def liveness_problems(self) -> Mapping[str, str]:
+        """Reasons by name; empty when the broker is alive."""
+        return _problems(self._liveness)
+
+
+def _problems(checks: dict[str, Check]) -> dict[str, str]:
+    reasons = ((name, check()) for name, check in list(checks.items()))
+    return {name: reason for name, reason in reasons if reason is not None}

@@ -1,0 +1,82 @@
+"""Log lines as text for people or as JSON for programs, with the same fields in both."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+from kafscale.settings import LogFormat, LogLevel
+
+_OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+def configure_logging(level: LogLevel, form: LogFormat, stream: TextIO | None = None) -> None:
+    """Send every logger's lines to `stream` (standard error when None), Kafscale's from `level` on.
+
+    Libraries are heard from warnings on. A second call takes the place of the first.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if isinstance(each.formatter, (JsonFormatter, TextFormatter))]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(max(logging.WARNING, _number(level)))
+    logging.getLogger("kafscale").setLevel(_number(level))
+    logging.captureWarnings(True)
+
+
+def _number(level: LogLevel) -> int:
+    return logging.getLevelNamesMapping()[level.value.upper()]
+
+
+class TextFormatter(logging.Formatter):
+    """`time LEVEL logger: message field=value ...`, a traceback below it, indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and those of a traceback."""
+        fields = "".join(f" {name}={_field_text(value)}" for name, value in _fields(record).items())
+        line = f"{_time(record)} {record.levelname} {record.name}: {_one_line(record.getMessage())}{fields}"
+        exception = _exception(self, record)
+        return line if exception is None else "\n    ".join([line, *exception.splitlines()])
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: `time`, `level`, `logger`, `message`, the fields, and `exception` if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line. A field never takes the place of one of the object's own names."""
+        own = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        exception = _exception(self, record)
+        if exception is not None:
+            own["exception"] = exception
+        return json.dumps(own | {k: v for k, v in _fields(record).items() if k not in own}, default=str)
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _OWN_ATTRIBUTES}
+
+
+def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
+    return formatter.formatException(record.exc_info) if record.exc_info else None
+
+
+def _one_line(text: str) -> str:
+    """Text that comes from clients must not start a line of its own."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _field_text(value: object) -> str:
+    text = str(value)
+    return text if text and text.isprintable() and not set(' "=') & set(text) else json.dumps(text)

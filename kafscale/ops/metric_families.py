@@ -1,0 +1,155 @@
+"""Every metric the broker exports: one row each, from which the export and its documentation derive."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MetricType(StrEnum):
+    """Prometheus' own kinds."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One row of the table. `name`: as Prometheus stores it; a histogram adds `_bucket`, `_sum`, `_count`."""
+
+    name: str
+    type: MetricType
+    labels: tuple[str, ...] = ()
+    documentation: str
+
+
+def _counter(name: str, documentation: str, *labels: str) -> Family:
+    return Family(name=name, type=MetricType.COUNTER, labels=labels, documentation=documentation)
+
+
+def _gauge(name: str, documentation: str, *labels: str) -> Family:
+    return Family(name=name, type=MetricType.GAUGE, labels=labels, documentation=documentation)
+
+
+def _histogram(name: str, documentation: str, *labels: str) -> Family:
+    return Family(name=name, type=MetricType.HISTOGRAM, labels=labels, documentation=documentation)
+
+
+BROKER_INFO = _gauge(
+    "kafscale_broker_info", "Always 1; the labels say which broker this is.", "broker_id", "version"
+)
+
+TOPIC_BYTES_IN = _counter(
+    "kafscale_topic_bytes_in_total", "Bytes of record batches accepted from producers.", "topic"
+)
+TOPIC_RECORDS_IN = _counter("kafscale_topic_records_in_total", "Records accepted from producers.", "topic")
+TOPIC_BATCHES_IN = _counter(
+    "kafscale_topic_batches_in_total", "Record batches accepted from producers.", "topic"
+)
+TOPIC_BYTES_OUT = _counter(
+    "kafscale_topic_bytes_out_total", "Bytes of record batches sent to consumers.", "topic"
+)
+TOPIC_RECORDS_OUT = _counter("kafscale_topic_records_out_total", "Records sent to consumers.", "topic")
+TOPIC_BATCHES_OUT = _counter("kafscale_topic_batches_out_total", "Record batches sent to consumers.", "topic")
+
+REQUEST_DURATION = _histogram(
+    "kafscale_request_duration_seconds",
+    "Time from a request's last byte to its reply's hand-over to the socket, waits included; its count is "
+    "the number of requests.",
+    "api",
+)
+REQUEST_ERRORS = _counter(
+    "kafscale_request_errors_total",
+    "Error codes answered, one per failing topic, partition or request.",
+    "api",
+    "error",
+)
+
+FLUSH_BYTES = _histogram("kafscale_flush_bytes", "Size of the segments that were flushed.")
+FLUSH_DURATION = _histogram(
+    "kafscale_flush_duration_seconds", "Time from sealing a buffer to the outcome of its publication."
+)
+FLUSHES = _counter("kafscale_flushes_total", "Flushes by what became of them.", "outcome")
+INDEX_REBUILDS = _counter(
+    "kafscale_index_rebuilds_total",
+    "Indexes that were missing or broken and were rebuilt from their segment.",
+)
+
+OBJECT_STORE_DURATION = _histogram(
+    "kafscale_object_store_duration_seconds",
+    "Time of calls to the object store; its count is the number of calls.",
+    "operation",
+)
+OBJECT_STORE_BYTES = _counter(
+    "kafscale_object_store_bytes_total", "Bytes sent to or received from the object store.", "operation"
+)
+OBJECT_STORE_ERRORS = _counter(
+    "kafscale_object_store_errors_total", "Calls to the object store that failed.", "operation", "error"
+)
+
+METADATA_STORE_DURATION = _histogram(
+    "kafscale_metadata_store_duration_seconds",
+    "Time of calls to the metadata store; its count is the number of calls.",
+    "operation",
+)
+METADATA_STORE_ERRORS = _counter(
+    "kafscale_metadata_store_errors_total", "Calls to the metadata store that failed.", "operation", "error"
+)
+
+BUFFER_USED = _gauge("kafscale_produce_buffer_used_bytes", "Memory taken by records that wait to be flushed.")
+BUFFER_LIMIT = _gauge(
+    "kafscale_produce_buffer_limit_bytes", "Memory that such records may take before producers are held back."
+)
+
+CACHE_USED = _gauge("kafscale_cache_used_bytes", "Memory taken by a cache.", "cache")
+CACHE_LIMIT = _gauge("kafscale_cache_limit_bytes", "Memory that a cache may take.", "cache")
+CACHE_HITS = _counter("kafscale_cache_hits_total", "Reads that a cache answered.", "cache")
+CACHE_MISSES = _counter("kafscale_cache_misses_total", "Reads that a cache could not answer.", "cache")
+
+CONNECTIONS = _gauge("kafscale_connections", "Kafka clients connected now.")
+CONNECTIONS_ACCEPTED = _counter(
+    "kafscale_connections_accepted_total", "Connections of Kafka clients accepted."
+)
+CONNECTIONS_REJECTED = _counter(
+    "kafscale_connections_rejected_total", "Connections closed at once because there were too many."
+)
+FRAMES_REFUSED = _counter(
+    "kafscale_frames_refused_total",
+    "Requests that ended their connection, by what was wrong with them.",
+    "reason",
+)
+
+TOPICS = _gauge("kafscale_topics", "Topics in the cluster.")
+PARTITIONS_LED = _gauge("kafscale_partitions_led", "Partitions that this broker leads.")
+
+FAMILIES: tuple[Family, ...] = (
+    BROKER_INFO,
+    TOPIC_BYTES_IN,
+    TOPIC_RECORDS_IN,
+    TOPIC_BATCHES_IN,
+    TOPIC_BYTES_OUT,
+    TOPIC_RECORDS_OUT,
+    TOPIC_BATCHES_OUT,
+    REQUEST_DURATION,
+    REQUEST_ERRORS,
+    FLUSH_BYTES,
+    FLUSH_DURATION,
+    FLUSHES,
+    INDEX_REBUILDS,
+    OBJECT_STORE_DURATION,
+    OBJECT_STORE_BYTES,
+    OBJECT_STORE_ERRORS,
+    METADATA_STORE_DURATION,
+    METADATA_STORE_ERRORS,
+    BUFFER_USED,
+    BUFFER_LIMIT,
+    CACHE_USED,
+    CACHE_LIMIT,
+    CACHE_HITS,
+    CACHE_MISSES,
+    CONNECTIONS,
+    CONNECTIONS_ACCEPTED,
+    CONNECTIONS_REJECTED,
+    FRAMES_REFUSED,
+    TOPICS,
+    PARTITIONS_LED,
+)

@@ -1,0 +1,215 @@
+"""What the broker counts: plain integers on slotted objects, read only when somebody scrapes them.
+
+A caller fetches its object once (`metrics.topic("orders")`) and then adds to its attributes, which costs
+what an attribute costs. Only the event loop's thread writes; the scrape reads from another thread and may
+see one counter of an event before the next.
+"""
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from kafscale.ops import metric_families
+from kafscale.ops.metric_families import Family, MetricType
+from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.error_codes import ErrorCode
+
+DURATION_BOUNDS_SEC = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+SIZE_BOUNDS_BYTES = tuple(float(2**exponent) for exponent in range(10, 31, 2))
+
+
+class FlushOutcome(StrEnum):
+    """What became of a flush. `FENCED`: another broker leads. `FAILED`: given up, nobody was acknowledged."""
+
+    PUBLISHED = "published"
+    FENCED = "fenced"
+    FAILED = "failed"
+
+
+class FrameRefusal(StrEnum):
+    """Why a request ended its connection."""
+
+    BAD_LENGTH = "bad_length"
+    TOO_LARGE = "too_large"
+    BAD_HEADER = "bad_header"
+    UNSUPPORTED_API = "unsupported_api"
+    MALFORMED = "malformed"
+
+
+class Histogram:
+    """Observations counted by upper bound. The last of `counts` is for what exceeds every bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one observation; a value equal to a bound belongs to it, as Prometheus' `le` says."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class TopicMetrics:
+    """One topic's counters: add to the attributes. Bytes are those of whole record batches."""
+
+    __slots__ = ("batches_in", "batches_out", "bytes_in", "bytes_out", "records_in", "records_out")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.records_in = 0
+        self.batches_in = 0
+        self.bytes_out = 0
+        self.records_out = 0
+        self.batches_out = 0
+
+
+class ApiMetrics:
+    """One API's requests and the error codes it answered."""
+
+    __slots__ = ("duration", "errors")
+
+    def __init__(self) -> None:
+        self.duration = Histogram(DURATION_BOUNDS_SEC)
+        self.errors: Counter[int] = Counter()
+
+    def observe(self, seconds: float, error_code: int = ErrorCode.NONE) -> None:
+        """Count one answered request and, unless it is `NONE`, its error code."""
+        self.duration.observe(seconds)
+        if error_code:
+            self.errors[error_code] += 1
+
+    def count_error(self, error_code: int) -> None:
+        """Count one more error code of a reply that carries several; `NONE` is not counted."""
+        if error_code:
+            self.errors[error_code] += 1
+
+
+class FlushMetrics:
+    """All flushes of this broker."""
+
+    __slots__ = ("duration", "outcomes", "size")
+
+    def __init__(self) -> None:
+        self.size = Histogram(SIZE_BOUNDS_BYTES)
+        self.duration = Histogram(DURATION_BOUNDS_SEC)
+        self.outcomes: Counter[str] = Counter(dict.fromkeys(FlushOutcome, 0))
+
+    def observe(self, size_bytes: int, seconds: float, outcome: FlushOutcome) -> None:
+        """Count one finished flush."""
+        self.size.observe(size_bytes)
+        self.duration.observe(seconds)
+        self.outcomes[outcome] += 1
+
+
+class OperationMetrics:
+    """One operation of a store: its calls, its errors by name, and the bytes it moved."""
+
+    __slots__ = ("bytes", "duration", "errors")
+
+    def __init__(self) -> None:
+        self.duration = Histogram(DURATION_BOUNDS_SEC)
+        self.errors: Counter[str] = Counter()
+        self.bytes = 0
+
+    def observe(self, seconds: float, error: BaseException | None = None) -> None:
+        """Count one finished call; an error is counted under its class's name."""
+        self.duration.observe(seconds)
+        if error is not None:
+            self.errors[type(error).__name__] += 1
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        """Count the block as one call. What it raises passes through."""
+        started = time.perf_counter()
+        try:
+            yield
+        except BaseException as error:
+            self.observe(time.perf_counter() - started, error)
+            raise
+        self.observe(time.perf_counter() - started)
+
+
+class CacheMetrics:
+    """One cache's reads: add to the attributes."""
+
+    __slots__ = ("hits", "misses")
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self.misses = 0
+
+
+class ConnectionMetrics:
+    """Kafka clients: add to the attributes, and take from `current` when one leaves."""
+
+    __slots__ = ("accepted", "current", "rejected")
+
+    def __init__(self) -> None:
+        self.current = 0
+        self.accepted = 0
+        self.rejected = 0
+
+
+class Metrics:
+    """All of one broker's metrics. Names and meanings: `metric_families`; text form: `metric_export`."""
+
+    def __init__(self, *, broker_id: int = 0, version: str = "unknown") -> None:
+        self.broker_id = broker_id
+        self.version = version
+        self.topics: dict[str, TopicMetrics] = {}
+        self.apis: dict[str, ApiMetrics] = {}
+        self.object_store_operations: dict[str, OperationMetrics] = {}
+        self.metadata_store_operations: dict[str, OperationMetrics] = {}
+        self.caches: dict[str, CacheMetrics] = {}
+        self.flushes = FlushMetrics()
+        self.connections = ConnectionMetrics()
+        self.frames_refused: Counter[str] = Counter(dict.fromkeys(FrameRefusal, 0))
+        self.index_rebuilds = 0
+        self.readings: dict[str, dict[tuple[str, ...], Callable[[], float]]] = {}
+
+    def topic(self, name: str) -> TopicMetrics:
+        """The topic's counters, created at first use. Name only topics that exist: each is exported."""
+        return self.topics.get(name) or self.topics.setdefault(name, TopicMetrics())
+
+    def forget_topic(self, name: str) -> None:
+        """Export a deleted topic no longer; no error when it was never counted."""
+        self.topics.pop(name, None)
+
+    def api(self, api: ApiKey) -> ApiMetrics:
+        """The API's requests, created at first use and labelled with Kafka's name."""
+        return self.apis.get(api.name) or self.apis.setdefault(api.name, ApiMetrics())
+
+    def object_store(self, operation: str) -> OperationMetrics:
+        """The calls of one of `ObjectStore`'s methods."""
+        return self.object_store_operations.setdefault(operation, OperationMetrics())
+
+    def metadata_store(self, operation: str) -> OperationMetrics:
+        """The calls of one of `MetadataStore`'s methods."""
+        return self.metadata_store_operations.setdefault(operation, OperationMetrics())
+
+    def cache(self, name: str) -> CacheMetrics:
+        """The reads of one cache: `segment` or `index`."""
+        return self.caches.setdefault(name, CacheMetrics())
+
+    def frame_refused(self, reason: FrameRefusal) -> None:
+        """Count a request that ended its connection."""
+        self.frames_refused[reason] += 1
+
+    def gauge(self, family: Family, read: Callable[[], float], **labels: str) -> None:
+        """Export what `read` returns at each scrape, in another thread: it may only look at plain values.
+
+        Raises `ValueError` unless `family` is a gauge of the table and `labels` are exactly its labels.
+        """
+        if family.type is not MetricType.GAUGE or family not in metric_families.FAMILIES:
+            raise ValueError(f"{family.name} is not a gauge of metric_families.FAMILIES")
+        if set(labels) != set(family.labels):
+            raise ValueError(f"{family.name} has the labels {family.labels}, not {tuple(labels)}")
+        self.readings.setdefault(family.name, {})[tuple(labels[label] for label in family.labels)] = read
