@@ -1,0 +1,33 @@
+"""The jars and the Java of the Apache Kafka peer; the folder is the one the compatibility tests use."""
+
+import shutil
+from pathlib import Path
+
+from tests.compat.tools import KAFKA_LIBS, CannotInstallError, install_kafka_libs
+
+
+class KafkaUnavailableError(Exception):
+    """This machine cannot run Apache Kafka; the text says what is missing."""
+
+
+def kafka_libraries() -> Path:
+    """The folder with Kafka's jars; Maven fetches them first when they are not there."""
+    try:
+        install_kafka_libs()
+    except CannotInstallError as error:
+        raise KafkaUnavailableError(str(error)) from error
+    return KAFKA_LIBS
+
+
+def kafka_version() -> str:
+    """The version of the jars, such as 4.1.1."""
+    (server,) = kafka_libraries().glob("kafka_2*.jar")
+    return server.stem.rpartition("-")[2]
+
+
+def java() -> str:
+    """The path of the Java launcher."""
+    path = shutil.which("java")
+    if path is None:
+        raise KafkaUnavailableError("java is not installed: the Apache Kafka peer needs a JDK 17 or newer")
+    return path

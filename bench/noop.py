@@ -1,0 +1,69 @@
+"""The ceiling: a uvloop server that cuts frames and answers each with a fixed Produce v7 reply.
+
+Run as `python -m bench.noop PORT`. It stores nothing and checks nothing; what a broker costs above it is
+what the broker does.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+
+import uvloop
+
+from bench.wire import produce_reply
+
+_BUFFER_BYTES = 4 * 1024 * 1024
+_ROOM_BYTES = 256 * 1024  # less room than this at the buffer's end, and what waits moves to its front
+_HEADER_BYTES = 12  # length, API key, API version, correlation id
+
+
+class _NoOpConnection(asyncio.BufferedProtocol):
+    """Receives into one reused buffer; replies to all whole frames of a read leave in one write."""
+
+    def __init__(self) -> None:
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._start = self._end = 0
+        self._reply_start = produce_reply(correlation_id=0)[:4]
+        self._reply_end = produce_reply(correlation_id=0)[8:]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        replies: list[bytes | memoryview] = []
+        while self._end - self._start >= _HEADER_BYTES:
+            start = self._start
+            frame_end = start + 4 + int.from_bytes(self._buffer[start : start + 4], "big")
+            if frame_end > self._end:
+                break
+            replies += (self._reply_start, self._buffer[start + 8 : start + 12], self._reply_end)
+            self._start = frame_end
+        if replies:
+            self._transport.write(b"".join(replies))
+        self._make_room()
+
+    def _make_room(self) -> None:
+        waiting = self._end - self._start
+        if not waiting or self._end > _BUFFER_BYTES - _ROOM_BYTES:
+            self._buffer[:waiting] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, waiting
+
+
+async def _serve(port: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    server = await loop.create_server(_NoOpConnection, "127.0.0.1", port)
+    async with server:
+        await ended.wait()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        uvloop.run(_serve(int(sys.argv[1])))
