@@ -1,0 +1,121 @@
+"""A segment's batches in memory, where a fetch finds its ranges; the values of the L1 cache."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from struct import Struct
+
+from kafscale.metadata.partition_record import SegmentReference
+from kafscale.storage.index import SparseIndex
+from kafscale.storage.slab import Slab, SlabPool
+
+_BATCH_PREFIX = Struct(">qi")
+_BATCH_SPAN = Struct(">qi11xi")
+_PREFIX_BYTES = 12
+
+
+class CachedSegment:
+    """The body of one segment in one or more pieces, each holding whole batches.
+
+    Positions count from the segment's first byte, its header included, as the index's do. Whoever uses the
+    views of `slices` holds the segment from before until the views are gone: its memory is reused after the
+    last `release`.
+    """
+
+    __slots__ = ("_holders", "_index", "_piece_starts", "_pieces", "_pool", "_slabs", "end", "reference")
+
+    def __init__(
+        self,
+        reference: SegmentReference,
+        pieces: Sequence[memoryview],
+        body_start: int,
+        index: SparseIndex,
+        slabs: Sequence[Slab] = (),
+        pool: SlabPool | None = None,
+    ) -> None:
+        self.reference = reference
+        self._index = index
+        self._pieces = list(pieces)
+        self._slabs = list(slabs)
+        self._pool = pool
+        self._holders = 1
+        self._piece_starts: list[int] = []
+        position = body_start
+        for piece in pieces:
+            self._piece_starts.append(position)
+            position += len(piece)
+        self.end = position
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that this segment keeps from other use."""
+        if self._slabs:
+            return sum(slab.capacity_bytes for slab in self._slabs)
+        return self.end
+
+    def hold(self) -> "CachedSegment":
+        """Keep the memory until a matching `release`."""
+        self._holders += 1
+        return self
+
+    def release(self) -> None:
+        """The caller holds no view any more."""
+        self._holders -= 1
+        if self._holders == 0 and self._pool is not None:
+            self._pieces.clear()
+            for slab in self._slabs:
+                self._pool.release(slab)
+            self._slabs.clear()
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch starts whose last offset is not below `offset`; `end` if there is none."""
+        position = self._index.position_for(offset)
+        while position < self.end:
+            view, start = self._piece(position)
+            base_offset, length, last_delta = _BATCH_SPAN.unpack_from(view, position - start)
+            if base_offset + last_delta >= offset:
+                return position
+            position += _PREFIX_BYTES + length
+        return self.end
+
+    def limit(self, start: int, max_bytes: int, at_least_one: bool) -> int:
+        """The end of the last whole batch after `start` that fits into `max_bytes`.
+
+        The first batch counts as fitting when `at_least_one`, whatever its size.
+        """
+        if self.end - start <= max_bytes:
+            return self.end
+        position = max(start, self._index.position_limit(start + max_bytes))
+        while position < self.end:
+            following = position + self._batch_bytes(position)
+            if following - start > max_bytes and not (at_least_one and position == start):
+                break
+            position = following
+        return position
+
+    def offset_at(self, position: int) -> int:
+        """The offset of the first record of the batch at `position`; at `end`, the one after the last record."""
+        if position >= self.end:
+            return self.reference.last_offset + 1
+        view, start = self._piece(position)
+        return int(_BATCH_PREFIX.unpack_from(view, position - start)[0])
+
+    def slices(self, start: int, end: int) -> list[memoryview]:
+        """The bytes from `start` to `end`, without a copy."""
+        views = []
+        number = bisect_right(self._piece_starts, start) - 1
+        while start < end:
+            piece, piece_start = self._pieces[number], self._piece_starts[number]
+            stop = min(end, piece_start + len(piece))
+            views.append(piece[start - piece_start : stop - piece_start])
+            start = stop
+            number += 1
+        return views
+
+    def _batch_bytes(self, position: int) -> int:
+        view, start = self._piece(position)
+        _, length = _BATCH_PREFIX.unpack_from(view, position - start)
+        return _PREFIX_BYTES + int(length)
+
+    def _piece(self, position: int) -> tuple[memoryview, int]:
+        number = bisect_right(self._piece_starts, position) - 1
+        return self._pieces[number], self._piece_starts[number]

@@ -1,0 +1,154 @@
+"""When and how the buffers of all partitions become segments: one flush at a time for each, many at once."""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kafscale.ops.metrics import FlushOutcome, Metrics
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.storage.memory_budget import MemoryBudget
+from kafscale.storage.partition import Partition
+from kafscale.storage.publisher import FencedError, Publisher
+from kafscale.storage.segment_buffer import SegmentBuffer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushPolicy:
+    """When a buffer is due: at its topic's segment size or at this age; 0 means as soon as nothing is in flight."""
+
+    interval_ms: int
+    concurrency: int
+
+
+class Flusher:
+    """Runs flushes. A partition without buffered records costs nothing here."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        policy: FlushPolicy,
+        budget: MemoryBudget,
+        now_ms: Callable[[], int],
+        metrics: Metrics,
+    ) -> None:
+        self._publisher = publisher
+        self._policy = policy
+        self._budget = budget
+        self._now_ms = now_ms
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(policy.concurrency)
+        self._due: list[tuple[int, int, Partition]] = []
+        self._sequence = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._draining = False
+
+    def appended(self, partition: Partition) -> None:
+        """Something was appended: flush now, or see to it that a flush comes in time."""
+        if partition.flush_task is not None:
+            return
+        log = partition.log
+        buffer = log.waiting if log is not None else None
+        if buffer is None:
+            return
+        if self._is_due(partition, buffer):
+            self._start(partition)
+        elif not partition.flush_scheduled:
+            self._schedule(partition, buffer.first_append_ms + self._policy.interval_ms)
+
+    def _is_due(self, partition: Partition, buffer: SegmentBuffer) -> bool:
+        return (
+            self._draining
+            or buffer.size_bytes >= partition.rules.segment_bytes
+            or self._now_ms() - buffer.first_append_ms >= self._policy.interval_ms
+        )
+
+    def _schedule(self, partition: Partition, due_ms: int) -> None:
+        partition.flush_scheduled = True
+        self._sequence += 1
+        heapq.heappush(self._due, (due_ms, self._sequence, partition))
+        if self._due[0][2] is partition:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ms = max(0, self._due[0][0] - self._now_ms())
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            partition = heapq.heappop(self._due)[2]
+            partition.flush_scheduled = False
+            self.appended(partition)
+        if self._due and self._timer is None:
+            self._arm()
+
+    def _start(self, partition: Partition) -> None:
+        partition.flush_task = asyncio.create_task(self._run(partition), name=f"flush {partition.id}")
+
+    async def _run(self, partition: Partition) -> None:
+        try:
+            while partition.log is not None and partition.log.waiting is not None:
+                if not self._is_due(partition, partition.log.waiting):
+                    break
+                async with self._slots:
+                    await self._flush(partition)
+        except FencedError as fenced:
+            logger.warning(
+                "lost the leadership of a partition", extra={"partition": str(partition.id), "why": str(fenced)}
+            )
+            self.abandon(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
+        finally:
+            partition.flush_task = None
+        self.appended(partition)
+
+    async def _flush(self, partition: Partition) -> None:
+        log = partition.log
+        if log is None or log.waiting is None:
+            return
+        started = asyncio.get_running_loop().time()
+        outcome = FlushOutcome.FAILED
+        size_bytes = 0
+        try:
+            buffer = await self._publisher.flush(partition, log)
+            outcome, size_bytes = FlushOutcome.PUBLISHED, buffer.size_bytes
+        except FencedError:
+            outcome = FlushOutcome.FENCED
+            raise
+        finally:
+            self._metrics.flushes.observe(size_bytes, asyncio.get_running_loop().time() - started, outcome)
+        self._budget.release(buffer.charged_bytes)
+
+    def abandon(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
+        """Refuse what waits in the partition and stop leading it."""
+        log, partition.log = partition.log, None
+        partition.is_led = False
+        if log is not None:
+            for buffer in log.fail(error_code, message):
+                self._budget.release(buffer.charged_bytes)
+        partition.notify_closed()
+
+    async def settle(self, partition: Partition, timeout_sec: float) -> None:
+        """Wait for the flush that is under way; end it when it takes longer than `timeout_sec`."""
+        task = partition.flush_task
+        if task is not None:
+            await asyncio.wait([task], timeout=timeout_sec)
+            task.cancel()
+            await asyncio.wait([task])
+
+    def drain(self) -> None:
+        """From now on every buffer is due at once: the broker is stopping."""
+        self._draining = True
+        while self._due:
+            partition = heapq.heappop(self._due)[2]
+            partition.flush_scheduled = False
+            self.appended(partition)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,151 @@
+"""One flush: seal, upload, publish. Every step is conditional, and a timeout is unknown, never failed.
+
+The protocol is that of architecture.md, "Publish: fencing without trust in clocks".
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from kafscale.errors import ObjectExistsError, StoreIndeterminateError, StoreUnavailableError
+from kafscale.metadata import keys
+from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
+from kafscale.metadata.store import Compare, MetadataStore, Put
+from kafscale.protocol.types import Buffer
+from kafscale.storage import object_keys
+from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.partition import Partition
+from kafscale.storage.partition_log import PartitionLog, SealedSegment
+from kafscale.storage.segment_buffer import SegmentBuffer
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+FIRST_RETRY_SEC = 0.05
+LAST_RETRY_SEC = 2.0
+
+
+class FencedError(Exception):
+    """Another leader has written the partition's record: this one may not publish any more."""
+
+
+class Publisher:
+    """Turns the oldest buffer of a partition into a published segment."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        metadata: MetadataStore,
+        namespace: str,
+        now_ms: Callable[[], int],
+        on_published: Callable[[Partition, SealedSegment], None],
+        jitter: random.Random,
+    ) -> None:
+        self._objects = objects
+        self._metadata = metadata
+        self._namespace = namespace
+        self._now_ms = now_ms
+        self._on_published = on_published
+        self._jitter = jitter
+
+    async def flush(self, partition: Partition, log: PartitionLog) -> SegmentBuffer:
+        """Publish the oldest buffer; it comes back, done with. Tries until it is published or fenced.
+
+        Raises `FencedError`: nothing of this buffer, nor of those behind it, will be published.
+        """
+        sealed = await self._seal(log)
+        while not await self._upload(partition, sealed):
+            await self._check_leadership(partition)
+            logger.warning(
+                "skipped an offset that holds an older leader's leftover",
+                extra={"partition": str(partition.id), "offset": sealed.reference.base_offset},
+            )
+            sealed = log.reseal()
+        async with partition.record_lock:
+            record = log.record_after(sealed)
+            revision = await self.write_record(partition, record)
+            partition.publish(record, revision)
+            buffer = log.published(sealed, record)
+        self._on_published(partition, sealed)
+        partition.notify_grown(buffer.size_bytes)
+        return buffer
+
+    async def _seal(self, log: PartitionLog) -> SealedSegment:
+        if log.start_seal().is_costly_to_seal:
+            return await asyncio.to_thread(log.seal, self._now_ms())
+        return log.seal(self._now_ms())
+
+    async def _upload(self, partition: Partition, sealed: SealedSegment) -> bool:
+        """Whether the segment lies under its key now; False when something else does."""
+        base_offset = sealed.reference.base_offset
+        topic, index = partition.id.topic, partition.id.index
+        index_key = object_keys.index_key(self._namespace, topic, index, base_offset)
+        ours, index_is_new = await asyncio.gather(
+            self._put(object_keys.segment_key(self._namespace, topic, index, base_offset), sealed.parts),
+            self._put(index_key, [sealed.index]),
+        )
+        if ours and not index_is_new:
+            await self._until_done(lambda: self._objects.put(index_key, [sealed.index]), index_key)
+        return ours
+
+    async def _put(self, key: str, parts: Sequence[Buffer]) -> bool:
+        """Create the object; True when these very bytes lie under the key, whoever brought them there."""
+
+        async def attempt() -> bool:
+            try:
+                await self._objects.put_if_absent(key, parts)
+            except ObjectExistsError:
+                return await self._objects.get(key) == b"".join(parts)
+            return True
+
+        return await self._until_done(attempt, key)
+
+    async def _check_leadership(self, partition: Partition) -> None:
+        key = keys.partition(partition.id.topic, partition.id.index)
+        found = await self._until_done(lambda: self._metadata.get(key), key)
+        if found is None or found.mod_revision != partition.revision:
+            raise FencedError(f"the record of {partition.id} was written by another leader")
+
+    async def write_record(self, partition: Partition, record: PartitionRecord) -> int:
+        """Replace the partition's record if it is still as this leader wrote it; returns the new revision.
+
+        Raises `FencedError` when it is not. The caller holds `partition.record_lock`.
+        """
+        key = keys.partition(partition.id.topic, partition.id.index)
+        value = encode_partition_record(record)
+
+        async def attempt() -> int:
+            try:
+                result = await self._metadata.transact([Compare(key, partition.revision)], [Put(key, value)])
+            except StoreIndeterminateError:
+                return await self._read_back(partition, key, value)
+            if result.succeeded:
+                return result.revision
+            found = result.found[0]
+            # An earlier attempt of ours, whose outcome was unknown, may have been applied after all.
+            if found is not None and found.value == value:
+                return found.mod_revision
+            raise FencedError(f"the record of {partition.id} was written by another leader")
+
+        return await self._until_done(attempt, key)
+
+    async def _read_back(self, partition: Partition, key: str, value: bytes) -> int:
+        found = await self._until_done(lambda: self._metadata.get(key), key)
+        if found is not None and found.value == value:
+            return found.mod_revision
+        if found is not None and found.mod_revision == partition.revision:
+            raise StoreUnavailableError(f"the transaction on {key} was not applied")
+        raise FencedError(f"the record of {partition.id} was written by another leader")
+
+    async def _until_done(self, attempt: Callable[[], Awaitable[Result]], key: str) -> Result:
+        delay_sec = FIRST_RETRY_SEC
+        while True:
+            try:
+                return await attempt()
+            except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                logger.warning("a store did not answer, trying again", extra={"key": key, "problem": str(problem)})
+            await asyncio.sleep(delay_sec * self._jitter.uniform(0.5, 1.0))
+            delay_sec = min(delay_sec * 2, LAST_RETRY_SEC)
