@@ -1,0 +1,161 @@
+"""Kafka's compression codecs as batches use them: into a given buffer, and back out under a limit."""
+
+import threading
+import zlib
+from enum import IntEnum
+
+import cramjam
+import zstandard
+
+from kafscale.errors import CorruptDataError
+from kafscale.protocol import lz4_frames, snappy_frames
+
+GZIP_LEVEL = 6
+ZSTD_LEVEL = 3
+"""Both as in Kafka (`compression.gzip.level`, `compression.zstd.level`)."""
+
+_GZIP_WINDOW_BITS = 31
+# What Kafka's own consumers accept; the memory is used only as far as the data reaches.
+_ZSTD_MAX_WINDOW_BYTES = 128 * 1024 * 1024
+# A zstd block takes at least 4 bytes and gives at most 128 KiB.
+_ZSTD_MAX_RATIO = 32 * 1024
+
+
+class Codec(IntEnum):
+    """A compression codec by its number in a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def type_name(self) -> str:
+        """The name in Kafka's `compression.type`."""
+        return self.name.lower()
+
+
+CODECS = tuple(Codec)
+"""All codecs; the index is the number."""
+
+CODEC_OF_TYPE_NAME = {codec.type_name: codec for codec in Codec} | {"uncompressed": Codec.NONE}
+"""Codec by its name in producers' and topics' `compression.type` (`producer` is not a codec)."""
+
+
+class DecompressedTooLargeError(CorruptDataError):
+    """Compressed bytes hold more than the caller allows."""
+
+    def __init__(self, codec: Codec, limit_bytes: int) -> None:
+        super().__init__(f"{codec.type_name} data", f"it decompresses to more than {limit_bytes} bytes")
+        self.limit_bytes = limit_bytes
+
+
+class _Contexts(threading.local):
+    """Reused by each thread for itself: the library's contexts are not safe to share."""
+
+    def __init__(self) -> None:
+        self.zstd = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+
+
+_contexts = _Contexts()
+
+
+def compress_into_room(codec: Codec, data: memoryview, room: memoryview) -> int:
+    """Compress `data` to the start of `room`; the bytes written, or 0 when they do not fit.
+
+    `codec` is not NONE. `room` is undefined after a 0.
+    """
+    match codec:
+        case Codec.SNAPPY:
+            return snappy_frames.compress_into_room(data, room)
+        case Codec.LZ4:
+            return lz4_frames.compress_into_room(data, room)
+        case Codec.ZSTD:
+            compressed = _contexts.zstd.compress(data)
+            if len(compressed) > len(room):
+                return 0
+            room[: len(compressed)] = compressed
+            return len(compressed)
+        case Codec.GZIP:
+            try:
+                written: int = cramjam.gzip.compress_into(data, room, GZIP_LEVEL)
+            except cramjam.CompressionError:
+                # Its only way to fail: the room is too small.
+                return 0
+            return written
+        case Codec.NONE:
+            raise ValueError("compress_into_room does not take Codec.NONE")
+
+
+def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
+    """Compress `data` in the framing that Kafka's clients read, also when it grows."""
+    if codec is Codec.NONE:
+        return bytes(data)
+    view = memoryview(data)
+    # Enough for every codec: snappy's bound is the largest with a sixth on top of each block.
+    room = memoryview(bytearray(len(view) + len(view) // 4 + 1024))
+    written = compress_into_room(codec, view, room)
+    return bytes(room[:written])
+
+
+def decompress(
+    codec: Codec, data: bytes | bytearray | memoryview, limit_bytes: int, *, magic: int = 2
+) -> bytes | memoryview:
+    """What `data` holds, at most `limit_bytes`; for Codec.NONE a view of `data` itself.
+
+    `magic` is that of the batch: lz4 frames in magic 0 have a wrong header checksum (KAFKA-3160), which is
+    not looked at. Raises CorruptDataError for anything but one complete stream, DecompressedTooLargeError
+    past the limit; memory is never taken by what the data claims beyond the limit.
+    """
+    view = memoryview(data)
+    if codec is Codec.NONE:
+        if len(view) > limit_bytes:
+            raise DecompressedTooLargeError(codec, limit_bytes)
+        return view
+    try:
+        match codec:
+            case Codec.SNAPPY:
+                out = snappy_frames.decompress(view, limit_bytes)
+            case Codec.LZ4:
+                out = lz4_frames.decompress(view, limit_bytes, ignore_header_checksum=magic == 0)
+            case Codec.ZSTD:
+                out = _decompress_zstd(view, limit_bytes)
+            case Codec.GZIP:
+                out = _decompress_gzip(view, limit_bytes)
+    except (
+        zlib.error,
+        zstandard.ZstdError,
+        cramjam.DecompressionError,
+        RuntimeError,
+        ValueError,
+        EOFError,
+    ) as error:
+        raise CorruptDataError(f"{codec.type_name} data", str(error)) from error
+    if out is None:
+        raise DecompressedTooLargeError(codec, limit_bytes)
+    return out
+
+
+def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes | None:
+    content_size = zstandard.get_frame_parameters(data).content_size
+    if content_size == zstandard.CONTENTSIZE_UNKNOWN:
+        content_size = min(limit_bytes + 1, len(data) * _ZSTD_MAX_RATIO)
+    if content_size > limit_bytes + 1:
+        return None
+    # A new context each time: a reused one would keep the largest window that any data ever claimed.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+    out = decompressor.decompress(data, max_output_size=content_size, allow_extra_data=False)
+    return None if len(out) > limit_bytes else out
+
+
+def _decompress_gzip(data: memoryview, limit_bytes: int) -> bytes | None:
+    decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    out = decompressor.decompress(data, limit_bytes + 1)
+    if len(out) > limit_bytes:
+        return None
+    if not decompressor.eof:
+        raise EOFError("the data ends early")
+    if decompressor.unused_data:
+        raise ValueError(f"{len(decompressor.unused_data)} bytes follow the end of the data")
+    return out
