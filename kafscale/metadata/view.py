@@ -17,7 +17,10 @@ from kafscale.metadata.topic_record import decode_broker_record, decode_leader_r
 PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS)
 
 TopicListener = Callable[[TopicRecord | None, TopicRecord | None], None]
-"""Called with a topic's record before and after a change; None: the topic was not, or is not, there."""
+"""Called with a topic's record before and after a change; None: the topic was not, or is not, there.
+
+The two have the same topic id: a name that came back is told as the old topic's end and the new one's start.
+"""
 
 LeaderListener = Callable[[str, int, LeaderRecord | None], None]
 """Called with topic, partition and who leads it now."""
@@ -186,15 +189,21 @@ class ClusterView:
             before = self._topics.get(name)
             if before == after:
                 continue
-            if before is not None:
-                del self._names_by_id[before.topic_id]
-                del self._topics[name]
-            if after is not None:
-                self._topics[name] = after
-                self._names_by_id[after.topic_id] = name
-            self._sorted_topics = None
-            for listener in tuple(self._topic_listeners):
-                listener(before, after)
+            if before is not None and after is not None and before.topic_id != after.topic_id:
+                self._set_topic(name, before, None)
+                before = None
+            self._set_topic(name, before, after)
+
+    def _set_topic(self, name: str, before: TopicRecord | None, after: TopicRecord | None) -> None:
+        if before is not None:
+            del self._names_by_id[before.topic_id]
+            del self._topics[name]
+        if after is not None:
+            self._topics[name] = after
+            self._names_by_id[after.topic_id] = name
+        self._sorted_topics = None
+        for listener in tuple(self._topic_listeners):
+            listener(before, after)
 
     def _apply_leaders(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:

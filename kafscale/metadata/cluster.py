@@ -1,0 +1,55 @@
+"""The cluster's id: made once, by whichever broker comes first."""
+
+import asyncio
+import logging
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+
+from kafscale.errors import CorruptDataError, StoreIndeterminateError
+from kafscale.metadata import keys
+from kafscale.metadata.store import ABSENT, Compare, MetadataStore, Put
+from kafscale.metadata.topic_record import decode_fields, encode_fields
+
+_log = logging.getLogger(__name__)
+
+
+def kafka_uuid_text(value: uuid.UUID) -> str:
+    """The id as Kafka writes it: 22 characters of URL-safe base64."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def new_kafka_uuid(random_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> uuid.UUID:
+    """A random id of the kind that Kafka makes.
+
+    Its text never starts with a dash, which a command line would take for an option (`Uuid.randomUuid`).
+    """
+    while True:
+        value = random_uuid()
+        if not kafka_uuid_text(value).startswith("-"):
+            return value
+
+
+async def ensure_cluster_id(
+    store: MetadataStore,
+    new_uuid: Callable[[], uuid.UUID] = new_kafka_uuid,
+    *,
+    retry_delay_sec: float = 0.2,
+) -> str:
+    """The id of the cluster that the store belongs to; a store without one gets one.
+
+    Raises `StoreUnavailableError`, `CorruptDataError`, `UnknownFormatVersionError`.
+    """
+    while True:
+        held = await store.get(keys.CLUSTER)
+        if held is not None:
+            cluster_id = decode_fields(keys.CLUSTER, held.value).get("cluster_id")
+            if not isinstance(cluster_id, str) or not cluster_id:
+                raise CorruptDataError(keys.CLUSTER, f"'cluster_id' is {cluster_id!r}, not text")
+            return cluster_id
+        value = encode_fields({"cluster_id": kafka_uuid_text(new_uuid())})
+        try:
+            await store.transact([Compare(keys.CLUSTER, ABSENT)], [Put(keys.CLUSTER, value)])
+        except StoreIndeterminateError as problem:
+            _log.warning("reading the cluster id again, its creation has an unknown outcome: %s", problem)
+            await asyncio.sleep(retry_delay_sec)
