@@ -93,8 +93,8 @@ def object_key_problem(key: str) -> str | None:
         return f"object key {key!r} is not encodable as UTF-8"
     if not 0 < size_bytes <= MAX_KEY_BYTES:
         return f"object key {key[:80]!r} has {size_bytes} bytes; legal are 1 to {MAX_KEY_BYTES}"
-    if "\0" in key or "\\" in key:
-        return f"object key {key!r} contains a NUL or a backslash"
+    if "\0" in key:
+        return f"object key {key!r} contains a NUL"
     if any(name in ("", ".", "..") for name in key.split("/")):
         return f"object key {key!r} is absolute, or has an empty, '.' or '..' name between its slashes"
     return None

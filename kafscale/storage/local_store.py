@@ -1,0 +1,247 @@
+"""The object store on a local folder: an object is a file that is complete when it gets its name.
+
+Decisions and measurements: docs/decisions/0004-local-folder-store.md.
+"""
+
+import asyncio
+import itertools
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kafscale.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreIndeterminateError,
+    StoreUnavailableError,
+)
+from kafscale.protocol.types import Buffer
+from kafscale.storage.local_files import FileWriter
+from kafscale.storage.local_folders import Folders
+from kafscale.storage.local_temporary import TEMPORARY_FOLDER, TemporaryFolder, open_root
+from kafscale.storage.object_keys import object_key_problem
+from kafscale.storage.object_store import ObjectInfo
+
+_Result = TypeVar("_Result")
+
+# A single pread returns at most this much on Linux.
+_MAX_READ_BYTES = 0x7FFF_F000
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A name in a folder: an object, or a folder when `info` is None."""
+
+    key: str
+    info: ObjectInfo | None
+
+
+class LocalStore:
+    """`ObjectStore` on a folder. Every operation is one job on the store's own threads.
+
+    With `fsync` an object, its name and the folders on the way to it are on the disk when a put returns;
+    without, a crash of the machine (not of the process) can lose them. The folder has to be on one file
+    system that has hard links. A key cannot be an object and the folder of other objects at once.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, fsync: bool = True, threads: int = 8) -> None:
+        """Opens the folder, making it where it is missing. Blocks for a few milliseconds.
+
+        Raises `StartupError` for a folder that cannot be used.
+        """
+        self._root = os.path.abspath(root)
+        self._temporary: TemporaryFolder = open_root(self._root)
+        self._files = FileWriter(fsync=fsync)
+        self._folders = Folders(self._root, fsync=fsync)
+        self._numbers = itertools.count()
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="local-store")
+
+    async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore`."""
+        await self._run_to_its_end(self._write, key, self._path(key), parts, os.link)
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore`."""
+        await self._run_to_its_end(self._write, key, self._path(key), parts, os.replace)
+
+    async def get(self, key: str) -> bytes:
+        """See `ObjectStore`."""
+        return await self._run(self._read, key, self._path(key), 0, None)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """See `ObjectStore`."""
+        if start < 0 or length < 0:
+            raise ValueError(f"a range of {length} bytes at {start} is not legal: neither may be negative")
+        return await self._run(self._read, key, self._path(key), start, length)
+
+    async def size_bytes(self, key: str) -> int:
+        """See `ObjectStore`."""
+        return await self._run(self._size_bytes, key, self._path(key))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """See `ObjectStore`. A folder is read when the listing arrives at it, whole."""
+        folder, _, name_prefix = prefix.rpartition("/")
+        if folder and object_key_problem(folder) is not None:
+            return
+        pending = [iter(await self._run(self._scan, folder, name_prefix))]
+        while pending:
+            entry = next(pending[-1], None)
+            if entry is None:
+                pending.pop()
+            elif entry.info is None:
+                pending.append(iter(await self._run(self._scan, entry.key, "")))
+            else:
+                yield entry.info
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore`."""
+        await self._run(self._delete, [self._path(key) for key in keys])
+
+    async def close(self) -> None:
+        """See `ObjectStore`. Waits for what is under way."""
+        await asyncio.to_thread(self._executor.shutdown)
+        self._temporary.remove()
+
+    def _path(self, key: str) -> str:
+        problem = object_key_problem(key)
+        if problem is None and key.partition("/")[0] == TEMPORARY_FOLDER:
+            problem = f"object key {key!r} lies in the folder store's own folder {TEMPORARY_FOLDER!r}"
+        if problem is not None:
+            raise ValueError(problem)
+        return os.path.join(self._root, key)
+
+    async def _run(self, job: Callable[..., _Result], *arguments: object) -> _Result:
+        return await asyncio.wrap_future(self._executor.submit(job, *arguments))
+
+    async def _run_to_its_end(self, job: Callable[..., None], *arguments: object) -> None:
+        """As `_run`, but a caller that is cancelled goes on only once nothing reads its buffers any more."""
+        job_future = self._executor.submit(job, *arguments)
+        future = asyncio.wrap_future(job_future)
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not job_future.cancel():
+                while not future.done():
+                    with suppress(asyncio.CancelledError):  # The first one is raised below.
+                        await asyncio.wait([future])
+                future.exception()  # Nobody is left to tell; asyncio wants it looked at.
+            raise
+
+    def _write(self, key: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], None]) -> None:
+        temporary = os.path.join(self._temporary.path, str(next(self._numbers)))
+        exists = False
+        try:
+            self._files.write(temporary, parts)
+            self._folders.place(place, temporary, path)
+        except FileExistsError as problem:
+            if os.path.isdir(path):
+                raise StoreUnavailableError(f"cannot write {key!r}: {path} is a folder") from problem
+            exists = True
+        except OSError as problem:
+            raise StoreUnavailableError(f"cannot write {key!r}: {problem}") from problem
+        finally:
+            # What cannot be removed now is removed when the store is opened the next time.
+            with suppress(OSError):
+                os.unlink(temporary)
+        try:
+            # Also for an object that was there: its writer may have died, or failed, between link and fsync,
+            # and the caller is about to rely on it.
+            self._folders.sync(os.path.dirname(path))
+        except OSError as problem:
+            raise StoreIndeterminateError(
+                f"cannot tell whether {key!r} would survive a crash: {problem}"
+            ) from problem
+        if exists:
+            raise ObjectExistsError(key)
+
+    def _read(self, key: str, path: str, start: int, length: int | None) -> bytes:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise ObjectNotFoundError(key)
+                available = max(status.st_size - start, 0)
+                return _read_exactly(
+                    descriptor, start, available if length is None else min(length, available)
+                )
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError) as problem:
+            raise ObjectNotFoundError(key) from problem
+        except OSError as problem:
+            raise StoreUnavailableError(f"cannot read {key!r}: {problem}") from problem
+
+    def _size_bytes(self, key: str, path: str) -> int:
+        try:
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError) as problem:
+            raise ObjectNotFoundError(key) from problem
+        except OSError as problem:
+            raise StoreUnavailableError(f"cannot read {key!r}: {problem}") from problem
+        if not stat.S_ISREG(status.st_mode):
+            raise ObjectNotFoundError(key)
+        return status.st_size
+
+    def _scan(self, folder: str, name_prefix: str) -> Sequence[_Entry]:
+        """What a folder holds under names that start with `name_prefix`, in the order of the keys' bytes."""
+        found: dict[bytes, _Entry] = {}
+        try:
+            with os.scandir(os.path.join(self._root, folder)) as entries:
+                for entry in entries:
+                    if not entry.name.startswith(name_prefix) or (
+                        not folder and entry.name == TEMPORARY_FOLDER
+                    ):
+                        continue
+                    key = f"{folder}/{entry.name}" if folder else entry.name
+                    if object_key_problem(key) is not None:
+                        continue  # Not put there by a store: no key leads to it.
+                    if entry.is_dir():
+                        # `/` takes part in the order of keys: "a-b" comes before "a/c".
+                        found[os.fsencode(entry.name) + b"/"] = _Entry(key, None)
+                    else:
+                        with suppress(FileNotFoundError):  # Deleted since the folder was read.
+                            found[os.fsencode(entry.name)] = _Entry(key, _object_info(key, entry.stat()))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except OSError as problem:
+            raise StoreUnavailableError(f"cannot list {folder!r}: {problem}") from problem
+        return [found[name] for name in sorted(found)]
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        folders: dict[str, None] = {}
+        try:
+            for path in paths:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    if not os.path.isdir(path):
+                        os.unlink(path)
+                        folders[os.path.dirname(path)] = None
+            for folder in folders:
+                self._folders.remove_if_empty(folder)
+        except OSError as problem:
+            if folders:
+                raise StoreIndeterminateError(
+                    f"deleted only some of {len(paths)} objects: {problem}"
+                ) from problem
+            raise StoreUnavailableError(f"cannot delete: {problem}") from problem
+
+
+def _object_info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key=key, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+
+
+def _read_exactly(descriptor: int, start: int, length: int) -> bytes:
+    """`length` bytes from `start`, fewer when the file ends before."""
+    data = os.pread(descriptor, min(length, _MAX_READ_BYTES), start)
+    if len(data) == length:
+        return data
+    pieces = [data]
+    while pieces[-1]:
+        start += len(pieces[-1])
+        length -= len(pieces[-1])
+        pieces.append(os.pread(descriptor, min(length, _MAX_READ_BYTES), start))
+    return b"".join(pieces)
