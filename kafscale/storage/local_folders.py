@@ -68,7 +68,7 @@ class Folders:
                 self._durable.update(made_durable)
 
     def remove_if_empty(self, folder: str) -> None:
-        """After files left the folder: remove it and its parents as far as they are empty; sync what stays."""
+        """After files left the folder: remove it and its parents as far as they are empty; sync the rest."""
         while folder != self._root:
             with self._lock:
                 try:

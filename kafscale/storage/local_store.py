@@ -22,7 +22,7 @@ from kafscale.errors import (
 from kafscale.protocol.types import Buffer
 from kafscale.storage.local_files import FileWriter
 from kafscale.storage.local_folders import Folders
-from kafscale.storage.local_temporary import TEMPORARY_FOLDER, TemporaryFolder, open_root
+from kafscale.storage.local_temporary import TEMPORARY_FOLDER, open_root
 from kafscale.storage.object_keys import object_key_problem
 from kafscale.storage.object_store import ObjectInfo
 
@@ -54,7 +54,7 @@ class LocalStore:
         Raises `StartupError` for a folder that cannot be used.
         """
         self._root = os.path.abspath(root)
-        self._temporary: TemporaryFolder = open_root(self._root)
+        self._temporary = open_root(self._root)
         self._files = FileWriter(fsync=fsync)
         self._folders = Folders(self._root, fsync=fsync)
         self._numbers = itertools.count()
@@ -85,7 +85,7 @@ class LocalStore:
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """See `ObjectStore`. A folder is read when the listing arrives at it, whole."""
         folder, _, name_prefix = prefix.rpartition("/")
-        if folder and object_key_problem(folder) is not None:
+        if folder and _key_problem(folder) is not None:
             return
         pending = [iter(await self._run(self._scan, folder, name_prefix))]
         while pending:
@@ -104,12 +104,10 @@ class LocalStore:
     async def close(self) -> None:
         """See `ObjectStore`. Waits for what is under way."""
         await asyncio.to_thread(self._executor.shutdown)
-        self._temporary.remove()
+        await asyncio.to_thread(self._temporary.remove)
 
     def _path(self, key: str) -> str:
-        problem = object_key_problem(key)
-        if problem is None and key.partition("/")[0] == TEMPORARY_FOLDER:
-            problem = f"object key {key!r} lies in the folder store's own folder {TEMPORARY_FOLDER!r}"
+        problem = _key_problem(key)
         if problem is not None:
             raise ValueError(problem)
         return os.path.join(self._root, key)
@@ -193,13 +191,11 @@ class LocalStore:
         try:
             with os.scandir(os.path.join(self._root, folder)) as entries:
                 for entry in entries:
-                    if not entry.name.startswith(name_prefix) or (
-                        not folder and entry.name == TEMPORARY_FOLDER
-                    ):
+                    if not entry.name.startswith(name_prefix):
                         continue
                     key = f"{folder}/{entry.name}" if folder else entry.name
-                    if object_key_problem(key) is not None:
-                        continue  # Not put there by a store: no key leads to it.
+                    if _key_problem(key) is not None:
+                        continue  # A temporary file, or not put there by a store: no key leads to it.
                     if entry.is_dir():
                         # `/` takes part in the order of keys: "a-b" comes before "a/c".
                         found[os.fsencode(entry.name) + b"/"] = _Entry(key, None)
@@ -228,6 +224,12 @@ class LocalStore:
                     f"deleted only some of {len(paths)} objects: {problem}"
                 ) from problem
             raise StoreUnavailableError(f"cannot delete: {problem}") from problem
+
+
+def _key_problem(key: str) -> str | None:
+    if key.partition("/")[0] == TEMPORARY_FOLDER:
+        return f"object key {key!r} lies in the folder store's own folder {TEMPORARY_FOLDER!r}"
+    return object_key_problem(key)
 
 
 def _object_info(key: str, status: os.stat_result) -> ObjectInfo:
