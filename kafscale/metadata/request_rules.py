@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kafscale.metadata.store import Compare, Operation
+from kafscale.metadata.store import Compare, Operation, Put
 
 # etcd's default (`--max-txn-ops`): what fits the embedded stores fits a cluster, too.
 MAX_OPERATIONS = 128
@@ -11,7 +11,10 @@ MAX_OPERATIONS = 128
 def check_transaction(
     compares: Sequence[Compare], operations: Sequence[Operation], max_operations: int
 ) -> None:
-    """Raise `ValueError` for a transaction that is too large, names a key twice or has an illegal key."""
+    """Raise `ValueError` for a transaction that is too large, names a key twice or has an illegal key.
+
+    Raises `TypeError` for a value that is not `bytes`: a view of reused memory would change under the store.
+    """
     for what, given in (("compares", compares), ("operations", operations)):
         if len(given) > max_operations:
             raise ValueError(f"{len(given)} {what} in one transaction; at most {max_operations} are legal")
@@ -24,6 +27,8 @@ def check_transaction(
         # A lone surrogate has no UTF-8 and is a ValueError here rather than an error of the backend's.
         operation.key.encode()
         named.add(operation.key)
+        if isinstance(operation, Put) and type(operation.value) is not bytes:
+            raise TypeError(f"the value of key {operation.key!r} is of {type(operation.value)}, not of bytes")
 
 
 def check_ttl(ttl_sec: int) -> None:
