@@ -1,0 +1,203 @@
+"""Settings: from an environment to values, and one clear line for everything that is not legal."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafscale.errors import SettingError
+from kafscale.setting_kinds import Address, size_text
+from kafscale.settings import (
+    SETTINGS,
+    CompressionCodec,
+    LogFormat,
+    LogLevel,
+    SettingRow,
+    Settings,
+    advertised_address,
+    load_settings,
+    unknown_settings,
+    variable_of,
+)
+
+
+def test_nothing_set_gives_the_documented_defaults() -> None:
+    settings = load_settings({})
+    assert settings == Settings()
+    assert settings.broker_addr == Address("127.0.0.1", 9092)
+    assert settings.metrics_addr == Address("127.0.0.1", 9093)
+    assert settings.data_dir == Path("kafscale-data")
+    assert settings.segment_bytes == 4 * 2**20
+    assert settings.flush_interval_ms == 500
+    assert settings.compression_codec is CompressionCodec.SNAPPY
+    assert settings.max_message_bytes == 1048588
+    assert settings.frame_max_bytes == 104857600
+    assert settings.fetch_max_bytes == 57671680
+    assert settings.cache_size_bytes == 10**9
+    assert settings.index_cache_size_bytes == 256 * 10**6
+    assert settings.local_fsync is True
+    assert (settings.broker_host, settings.broker_port) == (None, None)
+
+
+# One legal text for each setting, with its value, different from the default.
+LEGAL: dict[str, tuple[str, object]] = {
+    "KAFSCALE_BROKER_ID": ("2147483647", 2147483647),
+    "KAFSCALE_BROKER_ADDR": ("[::1]:19092", Address("::1", 19092)),
+    "KAFSCALE_BROKER_HOST": ("kafka.example.com", "kafka.example.com"),
+    "KAFSCALE_BROKER_PORT": ("1", 1),
+    "KAFSCALE_METRICS_ADDR": (":0", Address("0.0.0.0", 0)),
+    "KAFSCALE_DATA_DIR": ("/var/lib/kafscale", Path("/var/lib/kafscale")),
+    "KAFSCALE_LOCAL_FSYNC": ("False", False),
+    "KAFSCALE_S3_NAMESPACE": ("prod.eu-1", "prod.eu-1"),
+    "KAFSCALE_SEGMENT_BYTES": ("8MiB", 8 * 2**20),
+    "KAFSCALE_FLUSH_INTERVAL_MS": ("0", 0),
+    "KAFSCALE_FLUSH_CONCURRENCY": ("1", 1),
+    "KAFSCALE_COMPRESSION_CODEC": ("ZSTD", CompressionCodec.ZSTD),
+    "KAFSCALE_AUTO_CREATE_TOPICS": ("false", False),
+    "KAFSCALE_AUTO_CREATE_PARTITIONS": ("12", 12),
+    "KAFSCALE_MAX_MESSAGE_BYTES": ("2000000", 2000000),
+    "KAFSCALE_FRAME_MAX_BYTES": ("64 MB", 64 * 10**6),
+    "KAFSCALE_FETCH_MAX_BYTES": ("10mib", 10 * 2**20),
+    "KAFSCALE_BUFFER_BYTES": ("1GiB", 2**30),
+    "KAFSCALE_CACHE_SIZE": ("0", 0),
+    "KAFSCALE_INDEX_CACHE_SIZE": ("100MB", 10**8),
+    "KAFSCALE_MAX_CONNECTIONS": ("5", 5),
+    "KAFSCALE_CONNECTIONS_MAX_IDLE_MS": ("1000", 1000),
+    "KAFSCALE_SHUTDOWN_TIMEOUT_MS": ("0", 0),
+    "KAFSCALE_LOG_LEVEL": ("debug", LogLevel.DEBUG),
+    "KAFSCALE_LOG_FORMAT": ("json", LogFormat.JSON),
+}
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.variable)
+def test_each_setting_reaches_its_field(row: SettingRow) -> None:
+    field = row.field
+    text, value = LEGAL[row.variable]
+    settings = load_settings({row.variable: text})
+    assert getattr(settings, field) == value
+    assert dataclasses.replace(settings, **{field: getattr(Settings(), field)}) == Settings()
+
+
+ILLEGAL = [
+    ("KAFSCALE_BROKER_ID", ["", "-1", "2147483648", "1.5", "one", "0x10", "٣", "9" * 5000]),
+    ("KAFSCALE_BROKER_ADDR", ["", "9092", "localhost", "localhost:", "localhost:65536", "::1:9092", "[::1]"]),
+    ("KAFSCALE_BROKER_ADDR", ["[nonsense]:1", "a b:1", "http://a:1", "host:-1", "a..b:1"]),
+    ("KAFSCALE_BROKER_HOST", ["", "0.0.0.0", "::", "[::]", "a:1", "a/b", "x" * 300]),
+    ("KAFSCALE_BROKER_PORT", ["0", "65536", "http"]),
+    ("KAFSCALE_METRICS_ADDR", ["nowhere"]),
+    ("KAFSCALE_DATA_DIR", ["", "a\0b"]),
+    ("KAFSCALE_LOCAL_FSYNC", ["", "yes", "1", "off"]),
+    ("KAFSCALE_S3_NAMESPACE", ["", ".", "..", "a/b", "_kafscale", "ü", "a" * 250, "a\nb"]),
+    ("KAFSCALE_SEGMENT_BYTES", ["1048575", "2147483648", "2GiB", "4MB/s", "MiB", "-1", "1.5MiB", "4 M i B"]),
+    ("KAFSCALE_FLUSH_INTERVAL_MS", ["-1", "500ms", "3600001"]),
+    ("KAFSCALE_FLUSH_CONCURRENCY", ["0"]),
+    ("KAFSCALE_COMPRESSION_CODEC", ["", "gzip", "uncompressed"]),
+    ("KAFSCALE_AUTO_CREATE_PARTITIONS", ["0"]),
+    ("KAFSCALE_MAX_MESSAGE_BYTES", ["0", "4GiB"]),
+    ("KAFSCALE_BUFFER_BYTES", ["0", "9999999999GB"]),
+    ("KAFSCALE_MAX_CONNECTIONS", ["0"]),
+    ("KAFSCALE_LOG_LEVEL", ["verbose"]),
+    ("KAFSCALE_LOG_FORMAT", ["xml"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"), [(variable, text) for variable, texts in ILLEGAL for text in texts]
+)
+def test_an_illegal_value_is_refused_in_one_line_that_names_setting_value_and_rule(
+    variable: str, text: str
+) -> None:
+    row = next(row for row in SETTINGS if row.variable == variable)
+    with pytest.raises(SettingError) as refused:
+        load_settings({variable: text})
+    message = str(refused.value)
+    assert message == f"{variable}={text!r} is not legal: it must be {row.kind.legal}"
+    assert len(message.splitlines()) == 1
+
+
+def test_a_segment_beyond_the_legacy_index_names_the_feature_level() -> None:
+    with pytest.raises(SettingError, match=r"feature level 2 of kafscale\.segment\.format"):
+        load_settings({"KAFSCALE_SEGMENT_BYTES": "3GiB", "KAFSCALE_BUFFER_BYTES": "8GiB"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [
+        (
+            {"KAFSCALE_MAX_MESSAGE_BYTES": "200MiB", "KAFSCALE_BUFFER_BYTES": "1GiB"},
+            "KAFSCALE_FRAME_MAX_BYTES",
+        ),
+        ({"KAFSCALE_SEGMENT_BYTES": "512MiB"}, "KAFSCALE_BUFFER_BYTES"),
+        ({"KAFSCALE_MAX_MESSAGE_BYTES": "8MiB", "KAFSCALE_BUFFER_BYTES": "4MiB"}, "KAFSCALE_BUFFER_BYTES"),
+        ({"KAFSCALE_METRICS_ADDR": "127.0.0.1:9092"}, "KAFSCALE_BROKER_ADDR"),
+    ],
+)
+def test_values_that_do_not_fit_together_are_refused(environment: dict[str, str], names: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        load_settings(environment)
+    message = str(refused.value)
+    assert message.startswith(next(iter(environment)))
+    assert names in message
+    assert len(message.splitlines()) == 1
+
+
+def test_two_free_ports_are_no_conflict() -> None:
+    load_settings({"KAFSCALE_BROKER_ADDR": "127.0.0.1:0", "KAFSCALE_METRICS_ADDR": "127.0.0.1:0"})
+
+
+def test_space_around_a_value_is_ignored() -> None:
+    assert load_settings({"KAFSCALE_BROKER_ID": " 7\n"}).broker_id == 7
+
+
+@given(st.integers(1, 2**31 - 1))
+def test_sizes_are_written_as_they_are_read(size_bytes: int) -> None:
+    settings = load_settings({"KAFSCALE_CACHE_SIZE": size_text(size_bytes)})
+    assert settings.cache_size_bytes == size_bytes
+
+
+@given(st.sampled_from([row.variable for row in SETTINGS]), st.text(max_size=40))
+def test_no_text_does_anything_but_load_or_be_refused(variable: str, text: str) -> None:
+    try:
+        settings = load_settings({variable: text})
+    except SettingError as refused:
+        assert variable in str(refused)
+        assert len(str(refused).splitlines()) == 1
+    else:
+        assert isinstance(settings, Settings)
+
+
+def test_a_misspelt_setting_is_told_with_the_nearest_names() -> None:
+    lines = unknown_settings(
+        {"KAFSCALE_SEGMENTS_BYTES": "1", "KAFSCALE_XYZZY": "1", "HOME": "/", "KAFSCALE_BROKER_ID": "1"}
+    )
+    assert len(lines) == 2
+    assert lines[0].startswith("KAFSCALE_SEGMENTS_BYTES is not a setting")
+    assert "KAFSCALE_SEGMENT_BYTES?" in lines[0]
+    assert lines[1].startswith("KAFSCALE_XYZZY is not a setting")
+    assert "did you mean" not in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "listening", "advertised"),
+    [
+        ({}, Address("127.0.0.1", 9092), Address("127.0.0.1", 9092)),
+        ({}, Address("0.0.0.0", 41), Address("the-machine", 41)),
+        ({}, Address("::", 41), Address("the-machine", 41)),
+        ({"KAFSCALE_BROKER_HOST": "outside"}, Address("0.0.0.0", 41), Address("outside", 41)),
+        ({"KAFSCALE_BROKER_PORT": "9"}, Address("::1", 41), Address("::1", 9)),
+        ({"KAFSCALE_BROKER_HOST": "[::1]"}, Address("127.0.0.1", 41), Address("::1", 41)),
+    ],
+)
+def test_clients_are_given_an_address_they_can_reach(
+    environment: dict[str, str], listening: Address, advertised: Address
+) -> None:
+    assert advertised_address(load_settings(environment), listening, "the-machine") == advertised
+
+
+def test_every_setting_is_named_in_the_table_once_and_documented() -> None:
+    assert len({row.variable for row in SETTINGS}) == len(SETTINGS) == len(dataclasses.fields(Settings))
+    assert LEGAL.keys() == {row.variable for row in SETTINGS}
+    assert all(row.variable.startswith("KAFSCALE_") and row.documentation.endswith(".") for row in SETTINGS)
+    assert variable_of("data_dir") == "KAFSCALE_DATA_DIR"
