@@ -1,0 +1,112 @@
+"""The brokers and tools of the compatibility tests. KAFSCALE_TEST_PEER=kafka runs them on Apache Kafka."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from tests.compat import tools
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.broker import KafscaleBroker
+from tests.support.java import ToolServer, tool_server
+from tests.support.reporting import pytest_runtest_makereport
+from tests.support.topics import create_topic, unique_name
+
+__all__ = ["pytest_runtest_makereport"]
+
+Peer = KafscaleBroker | ApacheKafka
+NewTopic = Callable[..., str]
+
+AUTO_CREATE_PARTITIONS = 3
+
+
+@pytest.fixture(scope="session")
+def peer_kind() -> str:
+    """`kafscale`, or `kafka` when the tests are to be checked against Apache Kafka."""
+    kind = os.environ.get("KAFSCALE_TEST_PEER", "kafscale")
+    assert kind in ("kafscale", "kafka"), f"KAFSCALE_TEST_PEER={kind!r}: kafscale or kafka"
+    return kind
+
+
+@pytest.fixture(scope="session")
+def broker(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """A broker that creates topics of three partitions when a client names them."""
+    yield from _peer(peer_kind, tmp_path_factory, auto_create=True)
+
+
+@pytest.fixture(scope="session")
+def strict_broker(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """A broker that creates no topic by itself."""
+    yield from _peer(peer_kind, tmp_path_factory, auto_create=False)
+
+
+@pytest.fixture
+def new_topic(broker: Peer) -> NewTopic:
+    """Creates a topic on `broker`: partitions and configs as arguments; gives its name."""
+
+    def create(partitions: int = 1, configs: Mapping[str, object] | None = None) -> str:
+        name = unique_name()
+        create_topic(broker, name, partitions, configs)
+        return name
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
+    """Kafka's Java tools and clients in one JVM."""
+    _skip_without_java()
+    with tool_server(tmp_path_factory.mktemp("java")) as server:
+        yield server
+
+
+@pytest.fixture
+def java_processes() -> None:
+    """For tests that start Java tools as processes of their own."""
+    _skip_without_java()
+
+
+@pytest.fixture
+def kcat() -> None:
+    """For tests that run kcat."""
+    reason = tools.kcat_missing()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def only_kafscale(peer_kind: str) -> None:
+    """For behaviour in which a stateless broker differs on purpose (docs/compatibility.md)."""
+    if peer_kind == "kafka":
+        pytest.skip("Kafscale differs from Kafka here on purpose")
+
+
+def _skip_without_java() -> None:
+    reason = tools.java_missing()
+    if reason:
+        pytest.skip(reason)
+
+
+def _peer(kind: str, folders: pytest.TempPathFactory, *, auto_create: bool) -> Iterator[Peer]:
+    folder = folders.mktemp("broker")
+    peer: Peer
+    if kind == "kafka":
+        _skip_without_java()
+        peer = ApacheKafka(
+            folder,
+            auto_create_topics_enable=str(auto_create).lower(),
+            num_partitions=AUTO_CREATE_PARTITIONS,
+        )
+    else:
+        peer = KafscaleBroker(
+            folder,
+            auto_create_topics=str(auto_create).lower(),
+            auto_create_partitions=AUTO_CREATE_PARTITIONS,
+            flush_interval_ms=5,
+        )
+    try:
+        peer.start()
+        yield peer
+        peer.stop()
+    finally:
+        peer.close()
