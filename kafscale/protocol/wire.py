@@ -125,6 +125,8 @@ def check_count(count: int, min_element_bytes: int, data: Buffer, pos: int, elem
 
 def skip_tagged_fields(data: Buffer, pos: int) -> int:
     """Step over a section of tagged fields; return the position after it."""
+    if data[pos] == 0:  # as nearly every client sends
+        return pos + 1
     count, pos = read_uvarint(data, pos)
     for _ in range(count):
         _, pos = read_uvarint(data, pos)
