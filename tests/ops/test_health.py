@@ -1,0 +1,35 @@
+"""Readiness and liveness, each with the reasons for a no."""
+
+from kafscale.ops.health import STARTING, STOPPING, Health
+
+
+def test_a_broker_is_alive_but_not_ready_until_it_says_so() -> None:
+    health = Health()
+    assert health.liveness_problems() == {}
+    assert health.readiness_problems() == {"broker": STARTING}
+    health.set_ready()
+    assert health.readiness_problems() == {}
+    health.set_not_ready()
+    assert health.readiness_problems() == {"broker": STOPPING}
+    assert health.liveness_problems() == {}
+
+
+def test_each_failing_check_gives_its_reason() -> None:
+    health = Health()
+    health.set_ready()
+    reasons: dict[str, str | None] = {"object store": None, "metadata store": "no answer for 3 s"}
+    for name in reasons:
+        health.add_check(name, lambda name=name: reasons[name])  # type: ignore[misc]
+    assert health.readiness_problems() == {"metadata store": "no answer for 3 s"}
+    reasons["object store"] = "503"
+    assert health.readiness_problems() == reasons
+    reasons |= {"object store": None, "metadata store": None}
+    assert health.readiness_problems() == {}
+
+
+def test_liveness_and_readiness_are_apart() -> None:
+    health = Health()
+    health.set_ready()
+    health.add_liveness_check("event loop", lambda: "hung")
+    assert health.liveness_problems() == {"event loop": "hung"}
+    assert health.readiness_problems() == {}

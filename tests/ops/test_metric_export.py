@@ -1,0 +1,150 @@
+"""What a scrape reads: every family of the table, in Prometheus' own grammar."""
+
+import threading
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from kafscale.ops import metric_families as families
+from kafscale.ops.metric_export import render
+from kafscale.ops.metric_families import FAMILIES, MetricType
+from kafscale.ops.metrics import FlushOutcome, FrameRefusal, Metrics
+from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.error_codes import ErrorCode
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scrape(metrics: Metrics) -> Samples:
+    """Every sample by name and sorted labels."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(render(metrics).decode())
+        for sample in family.samples
+    }
+
+
+def counted_metrics() -> Metrics:
+    """Metrics in which every family of the table has at least one sample, no two counters alike."""
+    metrics = Metrics(broker_id=3, version="1.2.3")
+    topic = metrics.topic('a"b\\c')
+    topic.bytes_in, topic.records_in, topic.batches_in = 11, 12, 13
+    topic.bytes_out, topic.records_out, topic.batches_out = 14, 15, 16
+    metrics.api(ApiKey.PRODUCE).observe(0.003, ErrorCode.CORRUPT_MESSAGE)
+    metrics.api(ApiKey.FETCH).observe(400.0)
+    metrics.api(ApiKey.FETCH).count_error(9999)
+    metrics.flushes.observe(5000, 0.02, FlushOutcome.PUBLISHED)
+    metrics.index_rebuilds += 17
+    metrics.object_store("put").observe(0.5, ValueError())
+    metrics.object_store("put").bytes += 18
+    metrics.metadata_store("transact").observe(0.5, TimeoutError())
+    cache = metrics.cache("segment")
+    cache.hits, cache.misses = 19, 20
+    metrics.connections.current, metrics.connections.accepted, metrics.connections.rejected = 21, 22, 23
+    metrics.frame_refused(FrameRefusal.TOO_LARGE)
+    metrics.gauge(families.BUFFER_USED, lambda: 24)
+    metrics.gauge(families.BUFFER_LIMIT, lambda: 25)
+    metrics.gauge(families.CACHE_USED, lambda: 26, cache="segment")
+    metrics.gauge(families.CACHE_LIMIT, lambda: 27, cache="segment")
+    metrics.gauge(families.TOPICS, lambda: 28)
+    metrics.gauge(families.PARTITIONS_LED, lambda: 29)
+    return metrics
+
+
+def test_every_counter_and_gauge_arrives_under_its_name() -> None:
+    samples = scrape(counted_metrics())
+    topic, cache = (("topic", 'a"b\\c'),), (("cache", "segment"),)
+    expected: Samples = {
+        ("kafscale_broker_info", (("broker_id", "3"), ("version", "1.2.3"))): 1,
+        ("kafscale_topic_bytes_in_total", topic): 11,
+        ("kafscale_topic_records_in_total", topic): 12,
+        ("kafscale_topic_batches_in_total", topic): 13,
+        ("kafscale_topic_bytes_out_total", topic): 14,
+        ("kafscale_topic_records_out_total", topic): 15,
+        ("kafscale_topic_batches_out_total", topic): 16,
+        ("kafscale_request_errors_total", (("api", "PRODUCE"), ("error", "CORRUPT_MESSAGE"))): 1,
+        ("kafscale_request_errors_total", (("api", "FETCH"), ("error", "9999"))): 1,
+        ("kafscale_flushes_total", (("outcome", "published"),)): 1,
+        ("kafscale_flushes_total", (("outcome", "fenced"),)): 0,
+        ("kafscale_index_rebuilds_total", ()): 17,
+        ("kafscale_object_store_bytes_total", (("operation", "put"),)): 18,
+        ("kafscale_object_store_errors_total", (("error", "ValueError"), ("operation", "put"))): 1,
+        ("kafscale_metadata_store_errors_total", (("error", "TimeoutError"), ("operation", "transact"))): 1,
+        ("kafscale_cache_hits_total", cache): 19,
+        ("kafscale_cache_misses_total", cache): 20,
+        ("kafscale_connections", ()): 21,
+        ("kafscale_connections_accepted_total", ()): 22,
+        ("kafscale_connections_rejected_total", ()): 23,
+        ("kafscale_frames_refused_total", (("reason", "too_large"),)): 1,
+        ("kafscale_frames_refused_total", (("reason", "malformed"),)): 0,
+        ("kafscale_produce_buffer_used_bytes", ()): 24,
+        ("kafscale_produce_buffer_limit_bytes", ()): 25,
+        ("kafscale_cache_used_bytes", cache): 26,
+        ("kafscale_cache_limit_bytes", cache): 27,
+        ("kafscale_topics", ()): 28,
+        ("kafscale_partitions_led", ()): 29,
+    }
+    assert expected.items() <= samples.items()
+
+
+def test_histograms_are_cumulative() -> None:
+    samples = scrape(counted_metrics())
+    name = "kafscale_request_duration_seconds"
+    produce = {
+        dict(labels)["le"]: value
+        for (sample, labels), value in samples.items()
+        if sample == f"{name}_bucket" and ("api", "PRODUCE") in labels
+    }
+    assert produce["0.0025"] == 0
+    assert produce["0.005"] == produce["30"] == produce["+Inf"] == 1
+    fetch = (("api", "FETCH"), ("le", "30")), (("api", "FETCH"), ("le", "+Inf"))
+    assert [samples[f"{name}_bucket", tuple(sorted(labels))] for labels in fetch] == [0, 1]
+    assert samples[f"{name}_sum", (("api", "FETCH"),)] == 400
+    assert samples[f"{name}_count", (("api", "FETCH"),)] == 1
+    assert samples["kafscale_flush_bytes_bucket", (("le", "4096"),)] == 0
+    assert samples["kafscale_flush_bytes_bucket", (("le", "16384"),)] == 1
+
+
+def test_the_export_is_the_table_and_the_process() -> None:
+    parsed = {
+        family.name: family for family in text_string_to_metric_families(render(counted_metrics()).decode())
+    }
+    own = {name: family for name, family in parsed.items() if name.startswith("kafscale_")}
+    for row in FAMILIES:
+        family = own.pop(row.name.removesuffix("_total"))
+        assert (family.type, family.documentation) == (row.type.value, row.documentation)
+        assert family.samples, f"{row.name} has no sample"
+        extra = {"le"} if row.type is MetricType.HISTOGRAM else set()
+        assert {label for sample in family.samples for label in sample.labels} == set(row.labels) | extra
+    assert not own
+    assert "process_resident_memory_bytes" in parsed
+
+
+def test_a_deleted_topic_is_exported_no_longer() -> None:
+    metrics = Metrics()
+    metrics.topic("kept").bytes_in += 1
+    metrics.topic("gone").bytes_in += 1
+    metrics.forget_topic("gone")
+    text = render(metrics).decode()
+    assert 'topic="kept"' in text
+    assert "gone" not in text
+
+
+def test_topics_come_and_go_while_a_scrape_runs() -> None:
+    metrics = Metrics()
+    finished = threading.Event()
+    bodies: list[bytes] = []
+
+    def scrape_repeatedly() -> None:
+        bodies.extend(render(metrics) for _ in range(3))
+        finished.set()
+
+    thread = threading.Thread(target=scrape_repeatedly)
+    thread.start()
+    count = 0
+    while not finished.is_set():
+        metrics.topic(f"topic-{count % 500}").records_in += 1
+        metrics.api(ApiKey(count % 3)).observe(0.001, count % 7)
+        metrics.forget_topic(f"topic-{(count + 250) % 500}")
+        count += 1
+    thread.join()
+    assert len(bodies) == 3

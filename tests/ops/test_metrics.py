@@ -1,0 +1,65 @@
+"""What is counted, and that counting costs next to nothing and stays bounded."""
+
+import pytest
+
+from kafscale.ops import metric_families as families
+from kafscale.ops.metrics import ApiMetrics, Histogram, Metrics, OperationMetrics
+from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.error_codes import ErrorCode
+
+
+def test_the_same_name_gives_the_same_object() -> None:
+    metrics = Metrics()
+    assert metrics.topic("orders") is metrics.topic("orders")
+    assert metrics.topic("orders") is not metrics.topic("others")
+    assert metrics.api(ApiKey.PRODUCE) is metrics.api(ApiKey.PRODUCE)
+    assert metrics.object_store("put") is metrics.object_store("put")
+    assert metrics.metadata_store("get") is metrics.metadata_store("get")
+    assert metrics.object_store("get") is not metrics.metadata_store("get")
+    assert metrics.cache("segment") is metrics.cache("segment")
+
+
+def test_a_forgotten_topic_starts_again_from_nothing() -> None:
+    metrics = Metrics()
+    metrics.topic("orders").bytes_in += 100
+    metrics.forget_topic("orders")
+    metrics.forget_topic("never counted")
+    assert metrics.topics == {}
+    assert metrics.topic("orders").bytes_in == 0
+
+
+def test_an_observation_equal_to_a_bound_belongs_to_it() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 2.0, 2.5):
+        histogram.observe(value)
+    assert histogram.counts == [2, 2, 1]
+    assert histogram.total == 7.5
+
+
+def test_a_request_is_counted_with_its_errors() -> None:
+    api = ApiMetrics()
+    api.observe(0.1)
+    api.observe(0.2, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    api.count_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    api.count_error(ErrorCode.NONE)
+    assert sum(api.duration.counts) == 2
+    assert api.errors == {ErrorCode.NOT_LEADER_OR_FOLLOWER: 2}
+
+
+def test_a_measured_block_is_counted_and_its_error_passes_through() -> None:
+    operation = OperationMetrics()
+    with operation.measure():
+        pass
+    with pytest.raises(KeyError), operation.measure():
+        raise KeyError
+    assert sum(operation.duration.counts) == 2
+    assert operation.errors == {"KeyError": 1}
+
+
+def test_a_gauge_must_be_in_the_table_with_its_labels() -> None:
+    metrics = Metrics()
+    metrics.gauge(families.CACHE_USED, lambda: 1, cache="segment")
+    with pytest.raises(ValueError, match="labels"):
+        metrics.gauge(families.CACHE_USED, lambda: 1)
+    with pytest.raises(ValueError, match="not a gauge"):
+        metrics.gauge(families.TOPIC_BYTES_IN, lambda: 1, topic="orders")
