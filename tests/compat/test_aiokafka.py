@@ -20,6 +20,7 @@ from aiokafka.structs import TopicPartition
 
 from tests.compat.conftest import AUTO_CREATE_PARTITIONS, NewTopic, Peer
 from tests.support.topics import unique_name
+from tests.support.waiting import wait_until_async
 
 TIME_MS = 1_700_000_000_000
 
@@ -132,7 +133,7 @@ async def test_a_consumer_seeks_to_either_end_to_an_offset_and_to_a_time(
         assert (await take(consumer, 10))[0].value == b"0"
         assert consumer.highwater(partition) == 10
         consumer.seek(partition, found.offset)
-        assert [record.value for record in await take(consumer, 6)][0] == b"4"
+        assert (await take(consumer, 6))[0].value == b"4"
         await consumer.seek_to_end(partition)
         assert await consumer.position(partition) == 10
 
@@ -193,9 +194,11 @@ async def test_topics_are_created_listed_described_enlarged_and_deleted(broker: 
         described = (await admin.describe_topics([topic]))[0]
         assert sorted(one["partition"] for one in described["partitions"]) == [0, 1, 2, 3, 4]
         await admin.delete_topics([topic])
-        async with asyncio.timeout(10):
-            while topic in await admin.list_topics():
-                await asyncio.sleep(0.02)
+
+        async def gone() -> bool:
+            return topic not in await admin.list_topics()
+
+        await wait_until_async(gone, "the topic is gone")
 
 
 async def test_a_topics_configs_are_altered_and_described(broker: Peer, new_topic: NewTopic) -> None:
@@ -210,9 +213,11 @@ async def test_a_topics_configs_are_altered_and_described(broker: Peer, new_topi
         await admin.alter_configs(
             [ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": "5000"})]
         )
-        async with asyncio.timeout(10):
-            while (await described())["max.message.bytes"] != "5000":
-                await asyncio.sleep(0.02)
+
+        async def altered() -> bool:
+            return (await described())["max.message.bytes"] == "5000"
+
+        await wait_until_async(altered, "the new value")
         assert (await described())["retention.ms"] == "604800000"  # all others go back to their defaults
 
 

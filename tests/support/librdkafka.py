@@ -1,7 +1,7 @@
 """Short ways to produce and read with confluent-kafka (librdkafka), used by tests of more than one thing."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -20,17 +20,14 @@ def send_all(
     """Send, flush, and give for each the acknowledged message or its error, in sending order."""
     results: list[Message | KafkaError | None] = [None] * len(values)
 
-    def report(index: int, error: KafkaError | None, message: Message) -> None:
-        results[index] = message if error is None else error
+    def reporter(index: int) -> Callable[[KafkaError | None, Message], None]:
+        def report(error: KafkaError | None, message: Message) -> None:
+            results[index] = message if error is None else error
+
+        return report
 
     for index, value in enumerate(values):
-        client.produce(
-            topic,
-            value,
-            partition=partition,
-            on_delivery=lambda error, message, index=index: report(index, error, message),
-            **fields,
-        )
+        client.produce(topic, value, partition=partition, on_delivery=reporter(index), **fields)
         client.poll(0)
     client.flush(30)
     answered = [result for result in results if result is not None]
@@ -42,7 +39,7 @@ def send_all(
 def assigned_consumer(
     broker: Any, topic: str, partition: int = 0, offset: int = 0, **config: object
 ) -> Iterator[Consumer]:
-    """A consumer that reads one partition from an offset on. librdkafka demands a group id; none is joined."""
+    """A consumer that reads one partition from an offset on. It must have a group id but joins none."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

@@ -1,9 +1,10 @@
 """Waiting for conditions instead of sleeping, and ports that stay ours over a restart."""
 
+import asyncio
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -28,6 +29,19 @@ def wait_until(condition: Callable[[], T], what: str, timeout_s: float = 15.0) -
         if time.monotonic() > deadline:
             raise NotInTimeError(f"{what}: not within {timeout_s} s")
         time.sleep(POLL_SECONDS)
+
+
+async def wait_until_async(
+    condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 15.0
+) -> None:
+    """`wait_until` for conditions that must be awaited."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if await condition():
+            return
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"{what}: not within {timeout_s} s")
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def free_port() -> int:
