@@ -84,8 +84,8 @@ class LocalStore:
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """See `ObjectStore`. A folder is read when the listing arrives at it, whole."""
-        folder, _, name_prefix = prefix.rpartition("/")
-        if folder and _key_problem(folder) is not None:
+        folder, slash, name_prefix = prefix.rpartition("/")
+        if slash and _key_problem(folder) is not None:
             return
         pending = [iter(await self._run(self._scan, folder, name_prefix))]
         while pending:

@@ -1,0 +1,40 @@
+"""The object store backends that the contract suite runs against; a new backend adds itself here."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from kafscale.storage.local_store import LocalStore
+from kafscale.storage.memory_store import MemoryStore
+from kafscale.storage.object_store import ObjectStore
+
+Backend = Callable[[Path], AbstractAsyncContextManager[ObjectStore]]
+
+
+@asynccontextmanager
+async def memory(folder: Path) -> AsyncIterator[ObjectStore]:
+    store = MemoryStore(lambda: time.time_ns() // 1_000_000)
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def local(folder: Path) -> AsyncIterator[ObjectStore]:
+    store = LocalStore(folder / "objects", fsync=True)
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def local_without_fsync(folder: Path) -> AsyncIterator[ObjectStore]:
+    store = LocalStore(folder / "objects", fsync=False)
+    yield store
+    await store.close()
+
+
+BACKENDS: dict[str, Backend] = {
+    "memory": memory,
+    "local": local,
+    "local-without-fsync": local_without_fsync,
+}
