@@ -136,7 +136,7 @@ class SqliteFile:
         return self._pages_since_checkpoint >= _CHECKPOINT_PAGES
 
     def checkpoint(self) -> None:
-        """Copy the write-ahead log into the file, so that the next write begins it anew; may fail harmlessly."""
+        """Copy the write-ahead log into the file: the next write begins it anew. It may fail harmlessly."""
         self._pages_since_checkpoint = 0
         try:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
