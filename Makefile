@@ -1,31 +1,44 @@
 # Kafscale's tasks. Every target sets up what it needs; `make help` lists them.
-PYTHON ?= python3
+#
+# PYTHON       the interpreter for .venv, 3.11 or newer (default: the first of the usual names that is)
+# PYTEST_ARGS  more arguments for `make test`, such as `-k produce` or `-n 2`
+SUITABLE := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14, \
+	$(shell $(name) -c '$(SUITABLE)' >/dev/null 2>&1 && echo $(name))))
+PYTEST_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench clean
+.PHONY: help setup run test tools check format bench docs clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
 
-$(BIN)/.runtime: pyproject.toml
+$(BIN)/python:
+	@$(or $(PYTHON),python3) -c '$(SUITABLE)' || { \
+		echo "Kafscale needs Python 3.11 or newer, and '$(or $(PYTHON),python3)' is not: make PYTHON=/path/to/python3.11 ..." >&2; \
+		exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable .
+
+$(BIN)/.runtime: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(BIN)/.develop: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[check,test]'
+$(BIN)/.develop: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench,check,test]'
 	@touch $@ $(BIN)/.runtime
 
 setup: $(BIN)/.runtime ## create .venv with the kafscale command
 
 run: $(BIN)/.runtime ## start a broker with nothing configured
-	$(BIN)/kafscale serve
+	@$(BIN)/kafscale serve
 
-test: $(BIN)/.develop ## run all tests
-	$(BIN)/pytest
+test: $(BIN)/.develop tools ## run all tests
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+tools: $(BIN)/.develop ## fetch what tests need beyond Python: Kafka's Java tools into .tools, kcat
+	$(BIN)/python -m tests.compat.tools
 
 check: $(BIN)/.develop ## format, lint, strict types, import contract
 	$(BIN)/ruff format --check .
@@ -37,5 +50,11 @@ format: $(BIN)/.develop ## rewrite the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka
+	$(BIN)/python -m bench
+
+docs: $(BIN)/.develop ## rewrite the generated parts of the documents
+	$(BIN)/python -m scripts.generate_docs
+
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

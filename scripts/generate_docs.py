@@ -1,0 +1,82 @@
+"""Write the tables that documents share with the code: `python -m scripts.generate_docs`.
+
+A document marks the place with `<!-- begin NAME -->` and `<!-- end NAME -->`, each on a line of its own; a
+test fails when what stands between them is not what the code says.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from kafscale.ops.metric_families import FAMILIES
+from kafscale.settings import SETTINGS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def settings_table() -> str:
+    """Every setting, in the order of the settings table."""
+    return _table(
+        ("Setting", "Default", "Meaning", "Legal"),
+        ((f"`{row.variable}`", _default(row.default), row.documentation, row.kind.legal) for row in SETTINGS),
+    )
+
+
+def _default(text: str) -> str:
+    return text if " " in text else f"`{text}`"
+
+
+def metrics_table() -> str:
+    """Every metric of the broker, in the order of its export."""
+    return _table(
+        ("Metric", "Type", "Labels", "Meaning"),
+        (
+            (
+                f"`{row.name}`",
+                row.type.value,
+                " ".join(f"`{label}`" for label in row.labels),
+                row.documentation,
+            )
+            for row in FAMILIES
+        ),
+    )
+
+
+GENERATED: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"settings": settings_table},
+    "docs/operations.md": {"metrics": metrics_table},
+}
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """`text` with `content` between the marks of `name`. Raises `ValueError` when there are none."""
+    begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->\n"
+    before, found_begin, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise ValueError(f"there is no <!-- begin {name} --> with an end")
+    return f"{before}{begin}\n{content}\n\n{end}{after}"
+
+
+def generated(document: str) -> str:
+    """The document as it should be."""
+    text = (ROOT / document).read_text()
+    for name, content in GENERATED[document].items():
+        text = filled(text, name, content())
+    return text
+
+
+def main() -> int:
+    """Rewrite every document that has generated parts."""
+    for document in GENERATED:
+        (ROOT / document).write_text(generated(document))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

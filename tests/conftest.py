@@ -1,0 +1,36 @@
+"""What holds for all tests: Hypothesis' profile, and `--no-skips` for runs that must leave nothing out."""
+
+import hypothesis
+import pytest
+from _pytest.terminal import TerminalReporter
+
+# No deadline: a machine that is busy with other tests is no defect. What fails is printed so that it can be
+# repeated; pytest-randomly seeds Hypothesis too and prints that seed in the header.
+hypothesis.settings.register_profile("kafscale", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("kafscale")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--no-skips`."""
+    parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run")
+
+
+def _skipped(config: pytest.Config) -> int:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return len(reporter.stats.get("skipped", ())) if isinstance(reporter, TerminalReporter) else 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in which every test passed but some were skipped."""
+    passed = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if session.config.getoption("no_skips") and passed and _skipped(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Say why such a run failed; the reasons of each skip stand above."""
+    skipped = _skipped(config)
+    if config.getoption("no_skips") and skipped:
+        terminalreporter.section("skipped tests")
+        terminalreporter.line(f"{skipped} skipped, which --no-skips counts as failure", red=True)

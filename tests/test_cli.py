@@ -1,0 +1,109 @@
+"""The `kafscale` command: help, version, exit codes, and one line for what is wrong."""
+
+import logging
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kafscale.cli import main
+from kafscale.errors import StartupError
+from kafscale.settings import SETTINGS, Settings
+
+Run = Callable[[Settings], int]
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    root, own = logging.getLogger(), logging.getLogger("kafscale")
+    handlers, levels = list(root.handlers), (root.level, own.level)
+    yield
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, run: Run, **environment: str) -> Result:
+    """`kafscale serve` with another `kafscale.app.run`."""
+    app = types.ModuleType("kafscale.app")
+    app.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kafscale.app", app)
+    return CliRunner().invoke(main, ["serve"], env=environment)
+
+
+def test_help_lists_every_setting_with_its_default() -> None:
+    result = CliRunner().invoke(main, ["serve", "--help"])
+    assert result.exit_code == 0
+    for row in SETTINGS:
+        assert f"{row.variable}  [default: {row.default}]" in result.output
+        assert " ".join(row.documentation.split()) in " ".join(result.output.split())
+
+
+def test_the_settings_reach_the_broker_and_its_status_is_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Settings] = []
+
+    def run(settings: Settings) -> int:
+        seen.append(settings)
+        return 7
+
+    assert serve(monkeypatch, run, KAFSCALE_BROKER_ID="42").exit_code == 7
+    assert [settings.broker_id for settings in seen] == [42]
+
+
+def test_a_bad_setting_is_one_line_and_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Settings] = []
+
+    def run(settings: Settings) -> int:
+        started.append(settings)
+        return 0
+
+    result = serve(monkeypatch, run, KAFSCALE_SEGMENT_BYTES="4 bananas")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("kafscale: KAFSCALE_SEGMENT_BYTES='4 bananas' is not legal")
+    assert len(result.stderr.splitlines()) == 1
+    assert not started
+
+
+def test_a_broker_that_cannot_start_says_why_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(settings: Settings) -> int:
+        raise StartupError("the folder is in use")
+
+    result = serve(monkeypatch, run)
+    assert result.exit_code == 1
+    assert result.stderr == "kafscale: the folder is in use\n"
+
+
+def test_a_misspelt_setting_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = serve(monkeypatch, lambda settings: 0, KAFSCALE_BROKERID="1", KAFSCALE_LOG_FORMAT="json")
+    assert result.exit_code == 0
+    assert '"level": "WARNING"' in result.stderr
+    assert "did you mean KAFSCALE_BROKER_ID" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[str(Path(sys.executable).with_name("kafscale"))], [sys.executable, "-m", "kafscale"]],
+    ids=["kafscale", "python -m kafscale"],
+)
+def test_the_command_is_installed(command: list[str]) -> None:
+    told = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout == f"kafscale {version('kafscale')}\n"
+    refused = subprocess.run(
+        [*command, "serve"],
+        env={"KAFSCALE_BROKER_ID": "-1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("kafscale: KAFSCALE_BROKER_ID='-1' is not legal")
+    assert len(refused.stderr.splitlines()) == 1
