@@ -5,13 +5,17 @@ decoded version does not have reads as its default. Null strings, bytes and arra
 read as None. Strings and bytes are copies.
 """
 
+import struct
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from kafscale.protocol.header import has_flexible_response_header, response_header
 from kafscale.protocol.message_classes import REQUEST_CLASSES
 from kafscale.protocol.request_decoder import build_request_decoder
 from kafscale.protocol.wire import UNDERRUN_ERRORS, MalformedRequestError
+
+_LENGTH = struct.Struct(">i")
 
 
 @cache
@@ -42,5 +46,6 @@ def encode_response(message: Any, api_version: int, correlation_id: int) -> byte
 
     Raises `struct.error` when a value does not fit its field.
     """
-    message.with_header(correlation_id=correlation_id)
-    return bytes(message.encode(version=api_version, header=True, framed=True))
+    body = message.encode(version=api_version)
+    header = response_header(correlation_id, has_flexible_response_header(message.API_KEY, api_version))
+    return b"".join((_LENGTH.pack(len(header) + len(body)), header, body))
