@@ -32,12 +32,15 @@ class BrokerError(Exception):
 class Broker(ABC):
     """One broker process with its data folder. `start` may be called again after `stop`: the data stays."""
 
-    speaks_kafka = True  # False: answers prebuilt Produce frames only, no client can use it
-
     def __init__(self, work_dir: Path) -> None:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="kafscale-bench-", dir=work_dir))
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def speaks_kafka(self) -> bool:
+        """Whether clients can use it; if not, it answers prebuilt Produce frames only."""
+        return True
 
     @property
     def pid(self) -> int:
@@ -222,7 +225,9 @@ class ApacheKafka(Broker):
 class NoOp(Broker):
     """The ceiling: the same event loop, reading frames and answering each Produce with a fixed reply."""
 
-    speaks_kafka = False
+    @property
+    def speaks_kafka(self) -> bool:
+        return False
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "bench.noop", str(self.port)]
@@ -245,6 +250,7 @@ class Peer:
     name: str
     make: Callable[[Path], Broker] = field(repr=False)
     describes: str
+    speaks_kafka: bool = True  # False: answers prebuilt Produce frames only, no client can use it
 
 
 def _kafscale(settings: Mapping[str, str]) -> Callable[[Path], Broker]:
@@ -267,7 +273,12 @@ PEERS = {
             make=_kafscale({"KAFSCALE_COMPRESSION_CODEC": "producer"}),
             describes="KAFSCALE_COMPRESSION_CODEC=producer: batches stay as they come",
         ),
-        Peer(name="noop", make=NoOp, describes="no-op server on the same event loop: the ceiling"),
+        Peer(
+            name="noop",
+            make=NoOp,
+            describes="no-op server on the same event loop: the ceiling",
+            speaks_kafka=False,
+        ),
     )
 }
 

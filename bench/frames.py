@@ -46,11 +46,7 @@ def drive_frames(spec: FramesSpec) -> Window:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
         done = _pipeline(spec, connection, block, joined, replies, meter)
-    return meter.window(
-        spec.record_bytes,
-        total_records=done * spec.records_per_frame,
-        records_per_request=spec.records_per_frame,
-    )
+    return meter.window(spec.record_bytes, total_records=done * spec.records_per_frame)
 
 
 def _pipeline(

@@ -1,6 +1,7 @@
-"""How much is measured: sizes, durations, volumes and client settings, stated once and printed with the report."""
+"""How much is measured: sizes, durations, volumes and client settings, stated once."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 _MIB = 1024 * 1024
 
@@ -50,10 +51,10 @@ class Plan:
     consume_properties: dict[str, str] = field(default_factory=lambda: dict(CONSUME_PROPERTIES))
 
 
-def quick_plan(payload: str) -> Plan:
+def quick_plan(**changes: Any) -> Plan:
     """A few minutes for all peers: good for a direction, too short for a decision."""
     return Plan(
-        payload=payload,
+        **changes,
         warmup_seconds=1.0,
         seconds=2.0,
         jit_warmup_seconds=3.0,

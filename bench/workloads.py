@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -110,15 +111,16 @@ def latency(broker: Broker, plan: Plan) -> Values:
 def rest_and_start(broker: Broker, plan: Plan) -> Values:
     """Start-up time with and without topics, memory and CPU of a broker that has nothing to do."""
     for partitions in plan.startup_partitions:
-        topic = "standing"
+        topic = f"standing-{partitions}"
         broker.start()
         if partitions:
             with broker.client() as client:
                 client.create_topic(topic, partitions)
         broker.stop()
         name = f"start-up, {partitions} partitions"
+        serves = partial(_serves, topic=topic, partitions=partitions)
         for _ in range(plan.startup_repeats):
-            yield name, "s", broker.start(lambda started, p=partitions: _serves(started, topic, p))
+            yield name, "s", broker.start(serves)
             yield from _rest(f"at rest, {partitions} partitions", broker, plan)
             yield name, "stop s", broker.stop()
 
@@ -174,8 +176,15 @@ def _volume(workload: str, window: Window, writeback_per_gb: float) -> Values:
     yield workload, "records/s", window.records / window.seconds
     yield workload, "broker CPU s/GB", broker / gigabytes
     yield workload, "machine CPU s/GB", window.machine_seconds / gigabytes + writeback_per_gb
+    yield from _cores(workload, window)
+
+
+def _cores(workload: str, window: Window) -> Values:
+    """Who used the processors; `other` is neither broker nor driver: kernel threads, or a machine in use."""
+    broker = window.broker_user_seconds + window.broker_system_seconds
     yield workload, "broker cores", broker / window.seconds
     yield workload, "driver cores", window.driver_seconds / window.seconds
+    yield workload, "other cores", max(0.0, window.machine_seconds - broker) / window.seconds
 
 
 def _requests(workload: str, window: Window, records_per_request: int) -> Values:
@@ -183,8 +192,7 @@ def _requests(workload: str, window: Window, records_per_request: int) -> Values
     broker = window.broker_user_seconds + window.broker_system_seconds
     yield workload, "requests/s", requests / window.seconds
     yield workload, "broker CPU us/request", broker / requests * 1e6
-    yield workload, "broker cores", broker / window.seconds
-    yield workload, "driver cores", window.driver_seconds / window.seconds
+    yield from _cores(workload, window)
 
 
 def _warm_up(broker: Broker, plan: Plan) -> None:
