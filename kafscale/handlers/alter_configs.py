@@ -1,0 +1,40 @@
+"""AlterConfigs (33), versions 0 to 2: replaces a topic's configs by the listed ones.
+
+v1: throttle time. v2: flexible. What is not listed goes back to its default; IncrementalAlterConfigs (44)
+changes single keys. A broker's configs are its settings, which nobody changes while it runs.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import AlterConfigsResponse
+
+from kafscale.handlers.config_resources import ALTER_TIMEOUT_MS, alter_each
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Replace each resource's configs, or with validate-only say whether they are legal."""
+
+    async def alter_topic(resource: Any) -> None:
+        configs = {config.name: config.value for config in resource.configs}
+        await broker.topics.alter_configs(
+            resource.resource_name,
+            lambda before: configs,
+            timeout_ms=ALTER_TIMEOUT_MS,
+            validate_only=message.validate_only,
+        )
+
+    results = await alter_each(broker, message.resources, alter_topic, _result, lambda config: False)
+    return AlterConfigsResponse(responses=results)
+
+
+def _result(resource: Any, code: ErrorCode, problem: str | None) -> Any:
+    return AlterConfigsResponse.AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=problem,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

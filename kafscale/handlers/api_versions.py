@@ -1,0 +1,53 @@
+"""ApiVersions (18), versions 0 to 4: which APIs are served over which versions.
+
+v1: throttle time. v3: flexible body under a v0 header, client software (KIP-511), features (KIP-584). v4:
+features whose range starts at 0 are told, too (KIP-1022). A version that is not served is answered in v0 with
+UNSUPPORTED_VERSION and this API's own range, so that the client can ask again (KIP-511).
+"""
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kafka.protocol.metadata import ApiVersionsResponse
+
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+# Kafka checks these, because brokers use them as metric tags.
+_SOFTWARE_TEXT: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_FIRST_VERSION_WITH_SOFTWARE: Final = 3
+
+
+class VersionRange(NamedTuple):
+    """The versions over which an API is served."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
+def handle(ranges: Iterable[VersionRange], broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Answer with `ranges`, which the routes bind: they are the only place that names versions."""
+    if request.api_version >= _FIRST_VERSION_WITH_SOFTWARE and not all(
+        _SOFTWARE_TEXT.fullmatch(text)
+        for text in (message.client_software_name, message.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_api_keys(ranges))
+
+
+def unsupported_version_response(own_range: VersionRange) -> Any:
+    """The answer, to be encoded as version 0, to an ApiVersions request of a version that is not served."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys([own_range]))
+
+
+def _api_keys(ranges: Iterable[VersionRange]) -> list[Any]:
+    return [
+        ApiVersionsResponse.ApiVersion(
+            api_key=one.api_key, min_version=one.min_version, max_version=one.max_version
+        )
+        for one in sorted(ranges)
+    ]

@@ -1,0 +1,26 @@
+"""CreateAcls (30), versions 1 to 3: there is no authorizer, so SECURITY_DISABLED, as Kafka answers then.
+
+v1: pattern types (KIP-290). v2: flexible. v3: a resource type, USER (KIP-373).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import CreateAclsResponse
+
+from kafscale.handlers.describe_acls import NO_AUTHORIZER
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+
+def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Refuse each."""
+    return CreateAclsResponse(
+        results=[
+            CreateAclsResponse.AclCreationResult(
+                error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
+            )
+            for _ in message.creations
+        ]
+    )

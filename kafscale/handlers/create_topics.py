@@ -1,0 +1,88 @@
+"""CreateTopics (19), versions 0 to 7.
+
+v1: validate-only. v2: throttle time. v4: -1 asks for the default partitions and replicas (KIP-464). v5:
+flexible; partitions, replicas and configs in the answer (KIP-525). v6: quota errors, which nothing here
+raises (KIP-599). v7: topic ids in the answer (KIP-516).
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.protocol.admin import CreateTopicsResponse
+
+from kafscale.handlers.concurrently import for_each
+from kafscale.metadata.config_description import describe_topic
+from kafscale.metadata.model import TopicRecord
+from kafscale.metadata.new_topic import NewTopic
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.settings import Settings
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+REPLICATION_FACTOR: Final = 1
+"""What clients are told, whatever they asked for: Metadata shows the leader as the only replica."""
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Make each topic, or with validate-only say whether it could be made."""
+    counts = Counter(asked.name for asked in message.topics)
+    asked_once = [asked for asked in message.topics if counts[asked.name] == 1]
+    results = await for_each(asked_once, lambda asked: _create(broker, message, asked))
+    results += [
+        _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name, count in counts.items()
+        if count > 1
+    ]
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(broker: "Broker", message: Any, asked: Any) -> Any:
+    try:
+        without_value = [config.name for config in asked.configs if config.value is None]
+        if without_value:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"Null value not supported for topic configs: {','.join(without_value)}",
+            )
+        record = await broker.topics.create(
+            NewTopic(
+                name=asked.name,
+                partition_count=asked.num_partitions,
+                replication_factor=asked.replication_factor,
+                assignments=[(one.partition_index, one.broker_ids) for one in asked.assignments],
+                configs={config.name: config.value for config in asked.configs},
+            ),
+            timeout_ms=message.timeout_ms,
+            validate_only=message.validate_only,
+        )
+    except KafkaError as error:
+        return _failed(asked.name, error.code, error.message)
+    return _created(record, broker.settings)
+
+
+def _created(record: TopicRecord, settings: Settings) -> Any:
+    return CreateTopicsResponse.CreatableTopicResult(
+        name=record.name,
+        topic_id=record.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=record.partition_count,
+        replication_factor=REPLICATION_FACTOR,
+        configs=[
+            CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in describe_topic(record.configs, settings)
+        ],
+    )
+
+
+def _failed(name: str, code: ErrorCode, message: str) -> Any:
+    return CreateTopicsResponse.CreatableTopicResult(
+        name=name, error_code=code, error_message=message or None, configs=[]
+    )

@@ -1,0 +1,86 @@
+"""DeleteTopics (20), versions 0 to 6.
+
+v1: throttle time. v4: flexible. v5: error messages (KIP-599). v6: topics may be named by id (KIP-516).
+"""
+
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import DeleteTopicsResponse
+
+from kafscale.handlers.concurrently import for_each
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Delete each topic; answered once its objects are gone, or its time is over."""
+    names: Counter[str] = Counter(message.topic_names)
+    ids: Counter[uuid.UUID] = Counter()
+    results = []
+    for asked in message.topics:
+        if asked.name is not None and asked.topic_id is not None:
+            problem = "You may not specify both topic name and topic id."
+        elif asked.name is None and asked.topic_id is None:
+            problem = "Neither topic name nor id were specified."
+        else:
+            if asked.name is not None:
+                names[asked.name] += 1
+            else:
+                ids[asked.topic_id] += 1
+            continue
+        results.append(_result(asked.name, asked.topic_id, ErrorCode.INVALID_REQUEST, problem))
+    for name in [name for name, count in names.items() if count > 1]:
+        del names[name]
+        results.append(_result(name, None, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+    for topic_id in [topic_id for topic_id, count in ids.items() if count > 1]:
+        del ids[topic_id]
+        results.append(_result(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
+    topics, failed = _resolve(broker, names, ids)
+    results += failed
+    results += await for_each(
+        topics.items(), lambda topic: _delete(broker, topic[1], topic[0], message.timeout_ms)
+    )
+    return DeleteTopicsResponse(responses=results)
+
+
+def _resolve(
+    broker: "Broker", names: Counter[str], ids: Counter[uuid.UUID]
+) -> tuple[dict[uuid.UUID, str], list[Any]]:
+    """The topics to delete, and the answers for those that there are not or that were named twice over."""
+    topics: dict[uuid.UUID, str] = {}
+    failed = []
+    for topic_id in ids:
+        record = broker.view.topic_by_id(topic_id)
+        if record is None:
+            failed.append(_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, None))
+        else:
+            topics[topic_id] = record.name
+    for name in names:
+        record = broker.view.topic(name)
+        if record is None:
+            failed.append(_result(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+        elif record.topic_id in topics:
+            del topics[record.topic_id]
+            problem = "The provided topic name maps to an ID that was already supplied."
+            failed.append(_result(name, record.topic_id, ErrorCode.INVALID_REQUEST, problem))
+        else:
+            topics[record.topic_id] = name
+    return topics, failed
+
+
+async def _delete(broker: "Broker", name: str, topic_id: uuid.UUID, timeout_ms: int) -> Any:
+    try:
+        await broker.topics.delete(name, topic_id=topic_id, timeout_ms=timeout_ms)
+    except KafkaError as error:
+        return _result(name, topic_id, error.code, error.message or None)
+    return _result(name, topic_id, ErrorCode.NONE, None)
+
+
+def _result(name: str | None, topic_id: uuid.UUID | None, code: ErrorCode, message: str | None) -> Any:
+    return DeleteTopicsResponse.DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=code, error_message=message
+    )

@@ -1,0 +1,22 @@
+"""DescribeAcls (29), versions 1 to 3: there is no authorizer, so SECURITY_DISABLED, as Kafka answers then.
+
+v1: pattern types (KIP-290). v2: flexible. v3: a resource type, USER (KIP-373).
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.protocol.admin import DescribeAclsResponse
+
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
+
+
+def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Refuse."""
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
+    )

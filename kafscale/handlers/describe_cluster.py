@@ -1,0 +1,51 @@
+"""DescribeCluster (60), versions 0 and 1: the brokers and the controller (KIP-700).
+
+v1: the client says whether it means brokers or controllers (KIP-919); here are only brokers.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.protocol.admin import DescribeClusterResponse
+
+from kafscale.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """The live brokers, or why the endpoint type asked for is not here."""
+    if message.endpoint_type == _CONTROLLERS:
+        return _failed(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, "
+            "but we wanted an endpoint of type CONTROLLER",
+        )
+    if message.endpoint_type != _BROKERS:
+        return _failed(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {message.endpoint_type}"
+        )
+    view = broker.view
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        endpoint_type=_BROKERS,
+        cluster_id=view.cluster_id,
+        controller_id=view.controller_id(),
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=live.broker_id, host=live.host, port=live.port, rack=live.rack
+            )
+            for live in view.brokers()
+        ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if message.include_cluster_authorized_operations
+        else NOT_ASKED_FOR,
+    )
+
+
+def _failed(code: ErrorCode, problem: str) -> Any:
+    return DescribeClusterResponse(error_code=code, error_message=problem, cluster_id="", brokers=[])

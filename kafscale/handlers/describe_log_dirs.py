@@ -1,0 +1,60 @@
+"""DescribeLogDirs (35), versions 1 to 4: how many bytes each partition has in the object store.
+
+v2: flexible. v3: an error for the whole request. v4: total and usable bytes of the volume (KIP-827), which an
+object store does not tell: -1. The one log directory stands for the namespace in the object store. As in
+Kafka each broker tells of the partitions that it holds.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import DescribeLogDirsResponse
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """The sizes, or KAFKA_STORAGE_ERROR for the directory when a partition's cannot be read."""
+    try:
+        topics = [await _topic(broker, name, indexes) for name, indexes in _wanted(broker, message)]
+        code = ErrorCode.NONE
+    except (StoreError, CorruptDataError):
+        topics, code = [], ErrorCode.KAFKA_STORAGE_ERROR
+    directory = DescribeLogDirsResponse.DescribeLogDirsResult(
+        error_code=code,
+        log_dir=f"/{broker.settings.s3_namespace}",
+        topics=[topic for topic in topics if topic.partitions],
+    )
+    return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[directory])
+
+
+def _wanted(broker: "Broker", message: Any) -> Iterable[tuple[str, Iterable[int]]]:
+    """Topics and partitions, each once, of those that there are."""
+    if message.topics is None:
+        return [(record.name, range(record.partition_count)) for record in broker.view.topics()]
+    wanted: dict[str, dict[int, None]] = {}
+    for asked in message.topics:
+        record = broker.view.topic(asked.topic)
+        if record is not None:
+            legal = (index for index in asked.partitions if 0 <= index < record.partition_count)
+            wanted.setdefault(asked.topic, {}).update(dict.fromkeys(legal))
+    return wanted.items()
+
+
+async def _topic(broker: "Broker", name: str, indexes: Iterable[int]) -> Any:
+    partitions = []
+    for index in indexes:
+        size_bytes = await broker.logs.size_bytes(name, index)
+        if size_bytes is not None:
+            partitions.append(
+                DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic.DescribeLogDirsPartition(
+                    partition_index=index, partition_size=size_bytes, offset_lag=0, is_future_key=False
+                )
+            )
+    return DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic(
+        name=name, partitions=partitions
+    )

@@ -1,0 +1,89 @@
+"""IncrementalAlterConfigs (44), versions 0 and 1: sets, deletes, and adds to or takes from lists (KIP-339).
+
+v1: flexible. The keys that are not named stay as they are. A broker's configs are its settings, which nobody
+changes while it runs.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import IncrementalAlterConfigsResponse
+
+from kafscale.handlers.config_resources import ALTER_TIMEOUT_MS, alter_each
+from kafscale.metadata.config_kinds import ConfigType, split_list
+from kafscale.metadata.topic_configs import ROWS_BY_NAME, default_text
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.settings import Settings
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+
+class Operation(IntEnum):
+    """What is done to a key, by Kafka's numbers (`AlterConfigOp.OpType`)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Change each resource's configs, or with validate-only say whether the outcome would be legal."""
+
+    async def alter_topic(resource: Any) -> None:
+        await broker.topics.alter_configs(
+            resource.resource_name,
+            lambda before: changed(before, resource.configs, broker.settings),
+            timeout_ms=ALTER_TIMEOUT_MS,
+            validate_only=message.validate_only,
+        )
+
+    results = await alter_each(broker, message.resources, alter_topic, _result, _may_be_null)
+    return IncrementalAlterConfigsResponse(responses=results)
+
+
+def changed(before: Mapping[str, str], changes: Sequence[Any], settings: Settings) -> Mapping[str, str]:
+    """The configs after the changes. Raises `KafkaError` INVALID_REQUEST, INVALID_CONFIG."""
+    after = dict(before)
+    for change in changes:
+        match change.config_operation:
+            case Operation.SET:
+                after[change.name] = change.value
+            case Operation.DELETE:
+                after.pop(change.name, None)
+            case Operation.APPEND | Operation.SUBTRACT:
+                after[change.name] = _changed_list(before, change, settings)
+            case other:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {other}")
+    return after
+
+
+def _changed_list(before: Mapping[str, str], change: Any, settings: Settings) -> str:
+    """As in Kafka a key that is not set starts from its default; doing it twice does nothing more."""
+    row = ROWS_BY_NAME.get(change.name)
+    operation = Operation(change.config_operation)
+    if row is None or row.kind.config_type is not ConfigType.LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {operation.name} to key {change.name} because its type is not LIST.",
+        )
+    entries = list(split_list(before.get(change.name, default_text(row, settings))))
+    named = split_list(change.value)
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys([*entries, *named]))
+    return ",".join(entry for entry in entries if entry not in named)
+
+
+def _may_be_null(config: Any) -> bool:
+    return bool(config.config_operation == Operation.DELETE)
+
+
+def _result(resource: Any, code: ErrorCode, problem: str | None) -> Any:
+    return IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=problem,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,117 @@
+"""This broker's settings under the names that Kafka's tools know; all are fixed while it runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.metadata.config_description import ConfigEntry, broker_synonyms
+from kafscale.metadata.config_kinds import ConfigType, text_of
+from kafscale.metadata.model import BrokerRecord
+from kafscale.metadata.topic_configs import TOPIC_CONFIGS, default_text
+from kafscale.settings import Settings, variable_of
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigRow:
+    """A broker config and the field of `Settings` behind it."""
+
+    name: str
+    setting: str
+    config_type: ConfigType
+    documentation: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixedConfigRow:
+    """A broker config whose value follows from how this broker works."""
+
+    name: str
+    value: str
+    config_type: ConfigType
+    documentation: str
+
+
+_INT, _LONG, _BOOLEAN, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN, ConfigType.STRING
+
+FROM_SETTINGS: Final = (
+    BrokerConfigRow(
+        "auto.create.topics.enable",
+        "auto_create_topics",
+        _BOOLEAN,
+        "Whether a topic is created when a client that allows it first names it.",
+    ),
+    BrokerConfigRow("broker.id", "broker_id", _INT, "The broker's id."),
+    BrokerConfigRow(
+        "connections.max.idle.ms",
+        "connections_max_idle_ms",
+        _LONG,
+        "A connection is closed after this long without a request.",
+    ),
+    BrokerConfigRow("fetch.max.bytes", "fetch_max_bytes", _INT, "The most that one fetch returns."),
+    BrokerConfigRow("listeners", "broker_addr", ConfigType.LIST, "Where the broker listens."),
+    BrokerConfigRow("max.connections", "max_connections", _INT, "How many clients may be connected."),
+    BrokerConfigRow("node.id", "broker_id", _INT, "The broker's id."),
+    BrokerConfigRow(
+        "num.partitions",
+        "auto_create_partitions",
+        _INT,
+        "The partitions of a topic that is created without a number.",
+    ),
+    BrokerConfigRow(
+        "socket.request.max.bytes", "frame_max_bytes", _INT, "The largest request that is accepted."
+    ),
+)
+
+FIXED: Final = (
+    FixedConfigRow(
+        "default.replication.factor", "1", _INT, "One replica, the leader: the object store replicates."
+    ),
+    FixedConfigRow("delete.topic.enable", "true", _BOOLEAN, "Topics can be deleted."),
+    FixedConfigRow("inter.broker.listener.name", "PLAINTEXT", _STRING, "The one listener."),
+    FixedConfigRow(
+        "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT", _STRING, "The one listener's protocol."
+    ),
+)
+
+
+def describe_broker(settings: Settings, broker: BrokerRecord | None) -> Sequence[ConfigEntry]:
+    """Every broker config, ascending by name. `broker`: as registered, which gives the advertised address."""
+    entries = [_from_settings(row, settings) for row in FROM_SETTINGS]
+    entries += [_entry(row.name, row.value, row.value, row.config_type, row.documentation) for row in FIXED]
+    for topic_row in TOPIC_CONFIGS:
+        if topic_row.broker_name is not None:
+            value, default = (default_text(topic_row, source) for source in (settings, Settings()))
+            kind = topic_row.kind.config_type
+            entries.append(_entry(topic_row.broker_name, value, default, kind, topic_row.documentation))
+    if broker is not None:
+        advertised = f"PLAINTEXT://{broker.host}:{broker.port}"
+        entries.append(
+            _entry(
+                "advertised.listeners", advertised, advertised, _STRING, "Where clients are told to connect."
+            )
+        )
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _from_settings(row: BrokerConfigRow, settings: Settings) -> ConfigEntry:
+    value, default = (_text(row, source) for source in (settings, Settings()))
+    documentation = f"{row.documentation} Set by {variable_of(row.setting)}."
+    return _entry(row.name, value, default, row.config_type, documentation)
+
+
+def _text(row: BrokerConfigRow, settings: Settings) -> str:
+    value = getattr(settings, row.setting)
+    return f"PLAINTEXT://{value}" if row.config_type is ConfigType.LIST else text_of(value)
+
+
+def _entry(name: str, value: str, default: str, config_type: ConfigType, documentation: str) -> ConfigEntry:
+    synonyms = broker_synonyms(name, value, default)
+    return ConfigEntry(
+        name=name,
+        value=value,
+        source=synonyms[0].source,
+        config_type=config_type,
+        documentation=documentation,
+        read_only=True,
+        synonyms=synonyms,
+    )
