@@ -1,10 +1,14 @@
-"""What a handler is given: the broker's services and the request it answers."""
+"""What a handler is given: the broker's services, the request it answers, and where a hot path's reply goes."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
+from kafscale.protocol.types import Buffer
 from kafscale.settings import Settings
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.topics import Topics
@@ -12,7 +16,7 @@ from kafscale.storage.topics import Topics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """The services of this broker. Handlers keep no state of their own."""
+    """The services of this broker. Handlers keep no state of their own. `now_ms`: Unix milliseconds."""
 
     settings: Settings
     view: ClusterView
@@ -20,6 +24,8 @@ class Broker:
     logs: LogManager
     producer_ids: ProducerIds
     metrics: Metrics
+    purgatory: ProducePurgatory
+    now_ms: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +36,25 @@ class RequestContext:
     correlation_id: int
     client_id: str | None
     client_host: str
+
+
+class Held(Protocol):
+    """Memory that a reply's buffers are views of."""
+
+    def release(self) -> None:
+        """The buffers have left."""
+
+
+class Reply(Protocol):
+    """The place of one reply among its connection's: replies leave in the order of the requests.
+
+    `abandoned` is called when the connection ends before the reply was sent.
+    """
+
+    abandoned: Callable[[], None] | None
+
+    def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
+        """Send a whole frame, once. `held` is released when the last byte has left; `error_code` is counted."""
+
+    def drop(self) -> None:
+        """There is no reply to this request (acks=0)."""

@@ -39,6 +39,7 @@ class FrameRefusal(StrEnum):
     BAD_HEADER = "bad_header"
     UNSUPPORTED_API = "unsupported_api"
     MALFORMED = "malformed"
+    TOO_SLOW = "too_slow"
 
 
 class Histogram:
@@ -126,13 +127,13 @@ class OperationMetrics:
             self.errors[type(error).__name__] += 1
 
     @contextmanager
-    def measure(self) -> Iterator[None]:
-        """Count the block as one call. What it raises passes through."""
+    def measure(self, *answers: type[Exception]) -> Iterator[None]:
+        """Count the block as one call. What it raises passes through; `answers` are not counted as errors."""
         started = time.perf_counter()
         try:
             yield
         except BaseException as error:
-            self.observe(time.perf_counter() - started, error)
+            self.observe(time.perf_counter() - started, None if isinstance(error, answers) else error)
             raise
         self.observe(time.perf_counter() - started)
 

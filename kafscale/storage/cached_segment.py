@@ -21,7 +21,17 @@ class CachedSegment:
     last `release`.
     """
 
-    __slots__ = ("_holders", "_index", "_piece_starts", "_pieces", "_pool", "_slabs", "end", "reference")
+    __slots__ = (
+        "_holders",
+        "_index",
+        "_piece_starts",
+        "_pieces",
+        "_pool",
+        "_slabs",
+        "end",
+        "partition_number",
+        "reference",
+    )
 
     def __init__(
         self,
@@ -29,10 +39,13 @@ class CachedSegment:
         pieces: Sequence[memoryview],
         body_start: int,
         index: SparseIndex,
+        *,
+        partition_number: int,
         slabs: Sequence[Slab] = (),
         pool: SlabPool | None = None,
     ) -> None:
         self.reference = reference
+        self.partition_number = partition_number
         self._index = index
         self._pieces = list(pieces)
         self._slabs = list(slabs)

@@ -66,19 +66,29 @@ class LogReader:
         index = parse_index("published segment", sealed.index)
         filled = sum(slab.used_bytes for slab in slabs)
         if filled >= _KEPT_SLAB_FILL * sum(slab.capacity_bytes for slab in slabs):
+            pieces = [memoryview(part) for part in body]
             segment = CachedSegment(
-                sealed.reference, [memoryview(part) for part in body], HEADER_SIZE, index, slabs, self._pool
+                sealed.reference,
+                pieces,
+                HEADER_SIZE,
+                index,
+                partition_number=partition.number,
+                slabs=slabs,
+                pool=self._pool,
             )
         else:
-            segment = CachedSegment(sealed.reference, [memoryview(b"".join(body))], HEADER_SIZE, index)
+            pieces = [memoryview(b"".join(body))]
+            segment = CachedSegment(
+                sealed.reference, pieces, HEADER_SIZE, index, partition_number=partition.number
+            )
             for slab in slabs:
                 self._pool.release(slab)
-        self.cache.put((id(partition), sealed.reference.base_offset), segment, segment.size_bytes)
+        self.cache.put((partition.number, sealed.reference.base_offset), segment, segment.size_bytes)
 
     def forget(self, partition: Partition) -> None:
         """Drop the segments of a partition that is gone."""
         for reference in partition.references or ():
-            self.cache.remove((id(partition), reference.base_offset))
+            self.cache.remove((partition.number, reference.base_offset))
 
     def missing(self, partition: Partition, offset: int, max_bytes: int) -> list[SegmentReference]:
         """The segments that `read` would want and that are not in memory, at most `max_bytes` of them or one."""
@@ -86,7 +96,7 @@ class LogReader:
         missing = []
         planned_bytes = 0
         for reference in partition.references.from_offset(offset):
-            if self.cache.get((id(partition), reference.base_offset)) is None:
+            if self.cache.get((partition.number, reference.base_offset)) is None:
                 missing.append(reference)
             planned_bytes += reference.size_bytes
             if planned_bytes >= max_bytes:
@@ -111,7 +121,7 @@ class LogReader:
         result = Read()
         for reference in partition.references.from_offset(offset):
             segment = at_hand.get(reference.base_offset) or self.cache.get(
-                (id(partition), reference.base_offset)
+                (partition.number, reference.base_offset)
             )
             if segment is None:
                 break
@@ -136,7 +146,7 @@ class LogReader:
         Raises `CorruptDataError` when the object is not what the record says, `ObjectNotFoundError`, and
         `StoreError` as the store does.
         """
-        key = (id(partition), reference.base_offset)
+        key = (partition.number, reference.base_offset)
         cached = self.cache.get(key)
         if cached is not None:
             return cached.hold()
@@ -152,7 +162,7 @@ class LogReader:
             logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
             segment = await self._get(partition, reference)
         # The cache's hold, and one that falls to the collector: a loaded segment owns no slabs.
-        self.cache.put((id(partition), reference.base_offset), segment, segment.size_bytes)
+        self.cache.put((partition.number, reference.base_offset), segment, segment.size_bytes)
         return segment
 
     async def _get(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
@@ -164,7 +174,7 @@ class LogReader:
         data, index_data = await asyncio.gather(
             self._objects.get_range(key, reference.start, reference.size_bytes), self._get_index(index_key)
         )
-        return await asyncio.to_thread(self._checked, reference, key, data, index_key, index_data)
+        return await asyncio.to_thread(self._checked, partition, reference, key, data, index_key, index_data)
 
     async def _get_index(self, key: str) -> bytes | None:
         try:
@@ -173,7 +183,13 @@ class LogReader:
             return None
 
     def _checked(
-        self, reference: SegmentReference, key: str, data: bytes, index_key: str, index_data: bytes | None
+        self,
+        partition: Partition,
+        reference: SegmentReference,
+        key: str,
+        data: bytes,
+        index_key: str,
+        index_data: bytes | None,
     ) -> CachedSegment:
         segment = parse_segment(key, data)
         if (segment.base_offset, segment.last_offset) != (reference.base_offset, reference.last_offset):
@@ -184,7 +200,9 @@ class LogReader:
             )
         segment.verify_body_crc()
         index = self._checked_index(segment, index_key, index_data)
-        return CachedSegment(reference, [segment.body], HEADER_SIZE, index)
+        return CachedSegment(
+            reference, [segment.body], HEADER_SIZE, index, partition_number=partition.number
+        )
 
     def _checked_index(self, segment: Segment, key: str, data: bytes | None) -> SparseIndex:
         try:

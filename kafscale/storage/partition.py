@@ -38,7 +38,8 @@ class Partition:
     """A partition's published state and, for the leader, its log.
 
     `record` and `revision` are as the metadata store holds them. `references` is None until the checkpoint
-    that the record names has been read; `log` is None while the partition is not led or not open.
+    that the record names has been read; `log` is None while the partition is not led or not open. `number` is
+    this object's own: a topic that is deleted and made again has partitions with other numbers.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Partition:
         "id",
         "is_led",
         "log",
+        "number",
         "record",
         "record_lock",
         "references",
@@ -59,12 +61,14 @@ class Partition:
     def __init__(
         self,
         partition_id: PartitionId,
+        number: int,
         record: PartitionRecord,
         revision: int,
         config: TopicConfig,
         rules: AppendRules,
     ) -> None:
         self.id = partition_id
+        self.number = number
         self.record = record
         self.revision = revision
         self.config = config

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from kafscale.metadata.partition_record import PartitionRecord, ProducerBatch, ProducerRecord, SegmentReference
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.record_batch import BatchHeader, compress_into, stamp_log_append_time
+from kafscale.protocol.record_batch import BatchHeader, compress_into, sequence_after, stamp_log_append_time
 from kafscale.protocol.types import Buffer
 from kafscale.storage.index import build_index
-from kafscale.storage.producer_state import PendingBatch, ProducerStates, next_sequence
+from kafscale.storage.producer_state import PendingBatch, ProducerStates
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, encode_footer, encode_header
 from kafscale.storage.segment_buffer import AppendWaiter, SegmentBuffer
 from kafscale.storage.slab import SlabPool
@@ -131,7 +131,7 @@ class PartitionLog:
         previous = first
         for _, header in batches[1:]:
             same = (header.producer_id, header.producer_epoch) == (first.producer_id, first.producer_epoch)
-            if not same or header.base_sequence != next_sequence(previous.last_sequence):
+            if not same or header.base_sequence != sequence_after(previous.last_sequence, 1):
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             previous = header
         return self.producers.check(

@@ -9,14 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.record_batch import sequence_after
 
 REMEMBERED_BATCHES = 5
-_LAST_SEQUENCE = 2**31 - 1
-
-
-def next_sequence(sequence: int) -> int:
-    """The sequence number after `sequence`: after 2^31−1 comes 0."""
-    return 0 if sequence == _LAST_SEQUENCE else sequence + 1
 
 
 class PendingBatch:
@@ -97,7 +92,9 @@ class ProducerStates:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if producer_epoch > epoch:
             return ErrorCode.NONE if first_sequence == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        expected = next_sequence(newest.last_sequence if newest else producer.published[-1].last_sequence)
+        expected = sequence_after(
+            newest.last_sequence if newest else producer.published[-1].last_sequence, 1
+        )
         if first_sequence == expected:
             return ErrorCode.NONE
         for pending in producer.pending:

@@ -1,0 +1,63 @@
+"""Fetch (API 1): whole batches, verbatim, as views; waits for `min_bytes` for all partitions together.
+
+v4: isolation level. v5: log start offset. v7: sessions, which are refused as KIP-227 allows: every answer
+has session id 0, so that clients send full requests. v9: leader epoch check (KIP-320). v11: rack (KIP-392).
+v12: flexible. v13: topic ids (KIP-516).
+"""
+
+import uuid
+
+from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.pending_fetch import PartitionFetch, PendingFetch, TopicFetch
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.fetch import FetchPartition, FetchTopic, decode_fetch_request
+from kafscale.protocol.fetch_response import encode_fetch_response
+
+_NO_SESSION = 0
+_NO_EPOCH = -1
+
+
+def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> None:
+    """Answer at once if there is enough to send, else when there is or when the client's wait is over."""
+    fetch = decode_fetch_request(body, request.api_version)
+    if fetch.session_id != _NO_SESSION and fetch.session_epoch > 0:
+        _refuse_session(request, reply)
+        return
+    pending = PendingFetch(broker, request, fetch, [_topic(broker, topic) for topic in fetch.topics], reply)
+    pending.start()
+
+
+def _refuse_session(request: RequestContext, reply: Reply) -> None:
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    reply.send(
+        encode_fetch_response(request.correlation_id, request.api_version, code, _NO_SESSION, []), error_code=code
+    )
+
+
+def _topic(broker: Broker, topic: FetchTopic) -> TopicFetch:
+    name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if name is None:
+        assert topic.topic_id is not None
+        record = broker.view.topic_by_id(uuid.UUID(bytes=topic.topic_id))
+        name, unknown = (record.name if record else None), ErrorCode.UNKNOWN_TOPIC_ID
+    return TopicFetch(
+        topic.name, topic.topic_id, [_partition(broker, name, wanted, unknown) for wanted in topic.partitions]
+    )
+
+
+def _partition(broker: Broker, topic: str | None, wanted: FetchPartition, unknown: ErrorCode) -> PartitionFetch:
+    if topic is None:
+        return PartitionFetch(wanted, None, unknown)
+    partition = broker.logs.partition(topic, wanted.partition)
+    if partition is None:
+        record = broker.view.topic(topic)
+        exists = record is not None and 0 <= wanted.partition < record.partition_count
+        return PartitionFetch(wanted, None, ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else unknown)
+    leader_epoch = partition.record.leader_epoch
+    if wanted.current_leader_epoch != _NO_EPOCH and wanted.current_leader_epoch != leader_epoch:
+        older = wanted.current_leader_epoch < leader_epoch
+        code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return PartitionFetch(wanted, partition, code)
+    return PartitionFetch(wanted, partition, ErrorCode.NONE)
+
+

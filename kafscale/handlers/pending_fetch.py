@@ -1,0 +1,271 @@
+"""A fetch between its request and its reply: what it waits for, and what it reads in the end."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.fetch import FetchPartition, FetchRequest
+from kafscale.protocol.fetch_response import FetchedPartition, FetchedTopic, encode_fetch_response
+from kafscale.storage.cached_segment import CachedSegment
+from kafscale.storage.log_reader import Read
+from kafscale.storage.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+_NO_SESSION = 0
+_NO_OFFSET = -1
+_READ_COMMITTED = 1
+
+
+@dataclass(slots=True)
+class PartitionFetch:
+    """One partition of the request; `partition` is None when this broker cannot serve it."""
+
+    wanted: FetchPartition
+    partition: Partition | None
+    error_code: ErrorCode
+
+    def check_offset(self) -> None:
+        """Find out whether the offset is within the partition as it is now."""
+        if self.error_code or self.partition is None:
+            return
+        record = self.partition.record
+        if not record.log_start_offset <= self.wanted.fetch_offset <= record.log_end_offset:
+            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def available_bytes(self, enough: int) -> int:
+        """About how much there is to read from the offset on; counting stops at `enough`."""
+        if self.error_code or self.partition is None:
+            return 0
+        if self.wanted.fetch_offset >= self.partition.high_watermark:
+            return 0
+        if self.partition.references is None:
+            return enough
+        available = 0
+        for reference in self.partition.references.from_offset(self.wanted.fetch_offset):
+            available += reference.size_bytes
+            if available >= enough:
+                break
+        return available
+
+
+@dataclass(slots=True)
+class TopicFetch:
+    """The partitions of one topic of the request, named as the request named it."""
+
+    name: str | None
+    topic_id: bytes | None
+    partitions: list[PartitionFetch]
+
+
+class _Reads:
+    """Everything that a reply's buffers are views of."""
+
+    __slots__ = ("_loaded", "_reads")
+
+    def __init__(self, loaded: Sequence[CachedSegment]) -> None:
+        self._loaded = loaded
+        self._reads: list[Read] = []
+
+    def add(self, read: Read) -> None:
+        self._reads.append(read)
+
+    def release(self) -> None:
+        for read in self._reads:
+            read.release()
+        for segment in self._loaded:
+            segment.release()
+
+
+class PendingFetch:
+    """Waits for all partitions together on one deadline; listens to each of them while it does."""
+
+    def __init__(
+        self, broker: Broker, request: RequestContext, fetch: FetchRequest, topics: list[TopicFetch], reply: Reply
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._fetch = fetch
+        self._topics = topics
+        self._reply = reply
+        self._partitions = [partition for topic in topics for partition in topic.partitions]
+        self._max_bytes = min(fetch.max_bytes, broker.settings.fetch_max_bytes)
+        self._available_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._completed = False
+
+    def start(self) -> None:
+        """Reply now, or begin to wait."""
+        self._reply.abandoned = self._abandon
+        min_bytes = self._fetch.min_bytes
+        for fetch in self._partitions:
+            fetch.check_offset()
+            if self._available_bytes < min_bytes:
+                self._available_bytes += fetch.available_bytes(min_bytes)
+        refused = any(fetch.error_code for fetch in self._partitions)
+        if refused or self._available_bytes >= min_bytes or self._fetch.max_wait_ms <= 0 or not self._partitions:
+            self._complete()
+            return
+        for fetch in self._partitions:
+            assert fetch.partition is not None
+            fetch.partition.listen(self)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._fetch.max_wait_ms / 1000, self._complete)
+
+    # --- what a partition tells
+
+    def grown(self, size_bytes: int) -> None:
+        """More was published in one of the partitions."""
+        self._available_bytes += size_bytes
+        if self._available_bytes >= self._fetch.min_bytes:
+            self._complete()
+
+    def closed(self) -> None:
+        """One of the partitions is not served here any more: the client should know now."""
+        self._complete()
+
+    # --- the end
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            for fetch in self._partitions:
+                if fetch.partition is not None:
+                    fetch.partition.forget(self)
+
+    def _abandon(self) -> None:
+        self._completed = True
+        self._stop_waiting()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _complete(self) -> None:
+        if self._completed:
+            return
+        self._completed = True
+        self._stop_waiting()
+        for fetch in self._partitions:
+            self._check_still_served(fetch)
+        if self._all_in_memory():
+            self._send(())
+        else:
+            self._task = asyncio.create_task(self._load_and_send(), name="fetch from the store")
+
+    def _check_still_served(self, fetch: PartitionFetch) -> None:
+        partition = fetch.partition
+        if partition is not None and not fetch.error_code:
+            if self._broker.logs.partition(partition.id.topic, partition.id.index) is not partition:
+                fetch.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _readable(self) -> list[tuple[PartitionFetch, Partition]]:
+        return [
+            (fetch, fetch.partition)
+            for fetch in self._partitions
+            if fetch.partition is not None
+            and not fetch.error_code
+            and fetch.wanted.fetch_offset < fetch.partition.high_watermark
+        ]
+
+    def _all_in_memory(self) -> bool:
+        missing = self._broker.logs.reader.missing
+        for fetch, partition in self._readable():
+            if partition.references is None or missing(
+                partition, fetch.wanted.fetch_offset, min(fetch.wanted.partition_max_bytes, self._max_bytes)
+            ):
+                return False
+        return True
+
+    async def _load_and_send(self) -> None:
+        planned: list[tuple[PartitionFetch, Partition, int]] = []
+        planned_bytes = 0
+        for fetch, partition in self._readable():
+            max_bytes = min(fetch.wanted.partition_max_bytes, self._max_bytes - planned_bytes)
+            if planned and max_bytes <= 0:
+                break
+            planned.append((fetch, partition, max_bytes))
+            planned_bytes += fetch.available_bytes(max_bytes)
+        loads = await asyncio.gather(*(self._load(*plan) for plan in planned))
+        self._send([segment for segments in loads for segment in segments])
+
+    async def _load(self, fetch: PartitionFetch, partition: Partition, max_bytes: int) -> list[CachedSegment]:
+        logs = self._broker.logs
+        try:
+            if partition.references is None:
+                await logs.open(partition)
+            missing = logs.reader.missing(partition, fetch.wanted.fetch_offset, max_bytes)
+            return list(await asyncio.gather(*(logs.reader.load(partition, one) for one in missing)))
+        except CorruptDataError as problem:
+            logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
+            fetch.error_code = ErrorCode.CORRUPT_MESSAGE
+        except StoreError as problem:
+            logger.warning("could not read from the object store", extra={"problem": str(problem)})
+            fetch.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return []
+
+    def _send(self, loaded: Sequence[CachedSegment]) -> None:
+        reads = _Reads(loaded)
+        remaining = self._max_bytes
+        nothing_yet = True
+        error_code = ErrorCode.NONE
+        topics = []
+        for topic in self._topics:
+            answers = []
+            for fetch in topic.partitions:
+                read = self._read(fetch, remaining, nothing_yet, loaded)
+                reads.add(read)
+                remaining -= read.size_bytes
+                nothing_yet = nothing_yet and not read.size_bytes
+                error_code = error_code or fetch.error_code
+                answers.append(_answer(fetch, read))
+            topics.append(FetchedTopic(topic.name, topic.topic_id, answers))
+        buffers = encode_fetch_response(
+            self._request.correlation_id,
+            self._request.api_version,
+            ErrorCode.NONE,
+            _NO_SESSION,
+            topics,
+            read_committed=self._fetch.isolation_level == _READ_COMMITTED,
+        )
+        self._reply.send(buffers, reads, error_code)
+
+    def _read(
+        self, fetch: PartitionFetch, remaining: int, at_least_one: bool, loaded: Sequence[CachedSegment]
+    ) -> Read:
+        partition = fetch.partition
+        if partition is None or fetch.error_code or partition.references is None:
+            return Read()
+        if fetch.wanted.fetch_offset >= partition.high_watermark:
+            return Read()
+        read = self._broker.logs.reader.read(
+            partition,
+            fetch.wanted.fetch_offset,
+            min(fetch.wanted.partition_max_bytes, remaining),
+            at_least_one,
+            [segment for segment in loaded if segment.partition_number == partition.number],
+        )
+        counters = self._broker.metrics.topic(partition.id.topic)
+        counters.bytes_out += read.size_bytes
+        counters.records_out += read.record_count
+        return read
+
+
+def _answer(fetch: PartitionFetch, read: Read) -> FetchedPartition:
+    index = fetch.wanted.partition
+    if fetch.partition is None or fetch.error_code:
+        return FetchedPartition(index, fetch.error_code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET)
+    record = fetch.partition.record
+    return FetchedPartition(
+        index,
+        ErrorCode.NONE,
+        record.log_end_offset,
+        record.log_end_offset,
+        record.log_start_offset,
+        read.views,
+        read.size_bytes,
+    )

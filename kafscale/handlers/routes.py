@@ -1,0 +1,94 @@
+"""Which APIs are served, in which versions, by which handler: the only place that says so.
+
+ApiVersions and docs/supported-apis.md derive from this table.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafscale.handlers import (
+    alter_configs,
+    api_versions,
+    create_acls,
+    create_partitions,
+    create_topics,
+    delete_acls,
+    delete_records,
+    delete_topics,
+    describe_acls,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+    update_features,
+)
+from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.protocol.api_keys import ApiKey
+
+MessageHandler = Callable[[Broker, RequestContext, Any], Any]
+"""Takes a decoded message and returns the response, or an awaitable of it: a message or a whole frame."""
+
+BodyHandler = Callable[[Broker, RequestContext, memoryview, Reply], Awaitable[None] | None]
+"""Takes the request's bytes and replies itself; see `produce.handle` for what it may return."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One API. Exactly one of the two handlers is set."""
+
+    api: ApiKey
+    min_version: int
+    max_version: int
+    message_handler: MessageHandler | None = None
+    body_handler: BodyHandler | None = None
+
+
+def _cold(api: ApiKey, min_version: int, max_version: int, handler: MessageHandler) -> Route:
+    return Route(api=api, min_version=min_version, max_version=max_version, message_handler=handler)
+
+
+def _hot(api: ApiKey, min_version: int, max_version: int, handler: BodyHandler) -> Route:
+    return Route(api=api, min_version=min_version, max_version=max_version, body_handler=handler)
+
+
+def _api_versions(broker: Broker, request: RequestContext, message: Any) -> Any:
+    return api_versions.handle(map(version_range, ROUTES), broker, request, message)
+
+
+def version_range(route: Route) -> api_versions.VersionRange:
+    """What ApiVersions says of the route."""
+    return api_versions.VersionRange(int(route.api), route.min_version, route.max_version)
+
+
+ROUTES: Final = (
+    # From 0: librdkafka switches features on by the advertised minimum.
+    _hot(ApiKey.PRODUCE, 0, 9, produce.handle),
+    _hot(ApiKey.FETCH, 4, 13, fetch.handle),
+    _cold(ApiKey.LIST_OFFSETS, 0, 7, list_offsets.handle),
+    _cold(ApiKey.METADATA, 0, 12, metadata.handle),
+    _cold(ApiKey.API_VERSIONS, 0, 4, _api_versions),
+    _cold(ApiKey.CREATE_TOPICS, 0, 7, create_topics.handle),
+    _cold(ApiKey.DELETE_TOPICS, 0, 6, delete_topics.handle),
+    _cold(ApiKey.DELETE_RECORDS, 0, 2, delete_records.handle),
+    _cold(ApiKey.INIT_PRODUCER_ID, 0, 4, init_producer_id.handle),
+    _cold(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, offset_for_leader_epoch.handle),
+    _cold(ApiKey.DESCRIBE_ACLS, 1, 3, describe_acls.handle),
+    _cold(ApiKey.CREATE_ACLS, 1, 3, create_acls.handle),
+    _cold(ApiKey.DELETE_ACLS, 1, 3, delete_acls.handle),
+    _cold(ApiKey.DESCRIBE_CONFIGS, 1, 4, describe_configs.handle),
+    _cold(ApiKey.ALTER_CONFIGS, 0, 2, alter_configs.handle),
+    _cold(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, describe_log_dirs.handle),
+    _cold(ApiKey.CREATE_PARTITIONS, 0, 3, create_partitions.handle),
+    _cold(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, incremental_alter_configs.handle),
+    _cold(ApiKey.UPDATE_FEATURES, 0, 1, update_features.handle),
+    _cold(ApiKey.DESCRIBE_CLUSTER, 0, 1, describe_cluster.handle),
+)
+
+ROUTES_BY_KEY: Final = {int(route.api): route for route in ROUTES}

@@ -1,0 +1,320 @@
+"""One client's connection: frames in, ordered replies out, and when to stop reading.
+
+Theory of operation. All connections of a broker receive into one shared buffer, whose content is used up or
+copied before the loop does anything else; only a frame that it cannot hold gets memory of its own
+(`FrameInProgress`), charged to the budget first. A frame is dispatched as soon as it is whole, unless the
+connection's gate is closed: then it and what follows it are kept aside and nothing more is read until the
+gate opens. The gate is closed
+
+- while anything but Produce awaits its reply, and for anything but Produce while Produce does: as Kafka, which
+  looks at one request of a connection at a time, except that produce requests run together;
+- for Produce while the memory budget is exhausted;
+- while the client does not take the replies it was sent.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, cast
+
+from kafscale.ops.metrics import FrameRefusal
+from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.wire import MalformedRequestError
+from kafscale.server.frames import FrameInProgress, FrameTooLargeError, frame_length
+from kafscale.server.reply_queue import ReplyQueue, ReplySlot
+
+if TYPE_CHECKING:
+    from kafscale.server.listener import Listener
+
+logger = logging.getLogger(__name__)
+
+LENGTH_BYTES = 4
+MAX_UNANSWERED = 1000
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Created by the listener for each client."""
+
+    def __init__(self, listener: "Listener") -> None:
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._frame: FrameInProgress | None = None
+        self._kept = b""
+        self._replies = ReplyQueue()
+        self._appending: asyncio.Task[None] | None = None
+        self._writing_paused = False
+        self._reading_paused = False
+        self._waiting_for_memory = False
+        self._ended = False
+        self._stopping = False
+        self._unsent: list[ReplySlot] = []
+        self.peer_host = ""
+        self.last_active_sec = 0.0
+
+    # --- asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        # With no buffer allowed, `pause_writing` says that not everything has left, `resume_writing` that it has.
+        self._transport.set_write_buffer_limits(high=0)
+        peer = transport.get_extra_info("peername")
+        self.peer_host = str(peer[0]) if peer else "unknown"
+        self.last_active_sec = self._loop.time()
+        if not self._listener.admit(self):
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, whoever ended it."""
+        self._transport = None
+        self._ended = True
+        self._listener.remove(self)
+        self._drop_frame()
+        if self._waiting_for_memory:
+            self._listener.budget.forget(self._memory_free)
+        self._replies.abandon()
+        self._release_sent()
+        self._kept = b""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._listener.receive_buffer if self._frame is None else self._frame.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        self.last_active_sec = self._loop.time()
+        if self._frame is not None:
+            self._frame.filled(nbytes)
+            if self._frame.is_whole:
+                self._take_whole_frame()
+        else:
+            received = self._listener.receive_buffer[:nbytes]
+            if self._kept:
+                received = memoryview(self._kept + bytes(received))
+                self._kept = b""
+            self._consume(received)
+
+    def eof_received(self) -> bool:
+        """The client will send nothing more: as Kafka, end the connection."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client takes its replies slower than they come."""
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        """Everything that was written has left."""
+        self._writing_paused = False
+        self._release_sent()
+        self.replies_ready()
+        self._go_on()
+
+    # --- frames
+
+    def _consume(self, data: memoryview) -> None:
+        """Dispatch every whole frame of `data` and keep the rest."""
+        position, end = 0, len(data)
+        while end - position >= LENGTH_BYTES:
+            try:
+                length = frame_length(data, position, self._listener.frame_max_bytes)
+            except FrameTooLargeError as problem:
+                self.refuse(problem.reason, str(problem))
+                return
+            start = position + LENGTH_BYTES
+            if end - start < length:
+                if not self._begin_frame(length, data[start:end]):
+                    self._keep(data[position:end])
+                return
+            if not self._gate_open(data, start):
+                self._keep(data[position:end])
+                return
+            position = start + length
+            self._dispatch(data[start:position], None)
+            if self._ended:
+                return
+        if position < end:
+            self._kept = bytes(data[position:end])
+
+    def _begin_frame(self, length: int, first: memoryview) -> bool:
+        """Give the frame memory of its own; False when there is none now (`_memory_free` will be called)."""
+        frame = self._listener.begin_frame(length, first, self._frame_overdue)
+        if frame is None:
+            self._wait_for_memory()
+            return False
+        self._frame = frame
+        return True
+
+    def _take_whole_frame(self) -> None:
+        frame = self._frame
+        assert frame is not None
+        if not self._gate_open(frame.body(), 0, admitted=frame.is_charged):
+            self._pause_reading()
+            return
+        self._frame = None
+        self._dispatch(frame.body(), frame)
+
+    def _gate_open(self, data: memoryview, start: int, *, admitted: bool = False) -> bool:
+        """Whether the request that starts at `start` may be looked at now.
+
+        A frame that the budget was charged for is `admitted`: what it holds can only be freed by going on.
+        """
+        if self._writing_paused or self._appending is not None or len(self._replies) >= MAX_UNANSWERED:
+            return False
+        is_produce = data[start : start + 2] == b"\x00\x00"
+        if len(self._replies) and not (is_produce and self._replies.only_produce):
+            return False
+        if is_produce and not admitted and self._listener.budget.is_exhausted:
+            self._wait_for_memory()
+            return False
+        return True
+
+    def _keep(self, data: memoryview) -> None:
+        self._kept = bytes(data)
+        self._pause_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _wait_for_memory(self) -> None:
+        if not self._waiting_for_memory:
+            self._waiting_for_memory = True
+            self._listener.budget.when_free(self._memory_free)
+
+    def _memory_free(self) -> None:
+        self._waiting_for_memory = False
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """The gate may have opened: look at what was kept aside, then read on."""
+        if not self._reading_paused or self._stopping or self._ended:
+            return
+        if self._frame is not None and self._frame.is_whole:
+            self._take_whole_frame_again()
+        elif self._kept:
+            kept, self._kept = memoryview(self._kept), b""
+            self._reading_paused = False
+            self._consume(kept)
+            if self._reading_paused:
+                return
+            self._transport_resume()
+        else:
+            self._reading_paused = False
+            self._transport_resume()
+
+    def _take_whole_frame_again(self) -> None:
+        self._take_whole_frame()
+        if self._frame is None:
+            self._reading_paused = False
+            self._transport_resume()
+
+    def _transport_resume(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def _frame_overdue(self) -> None:
+        self.refuse(FrameRefusal.TOO_SLOW, "the rest of a frame did not come in time")
+
+    def _drop_frame(self) -> None:
+        if self._frame is not None:
+            self._frame.give_back()
+            self._frame = None
+
+    # --- requests
+
+    def _dispatch(self, body: memoryview, frame: FrameInProgress | None) -> None:
+        try:
+            appending = self._listener.dispatcher.dispatch(self, body)
+        except MalformedRequestError as problem:
+            self.refuse(FrameRefusal.MALFORMED, str(problem))
+            appending = None
+        except Exception:
+            logger.exception("a request failed", extra={"client": self.peer_host})
+            self.abort()
+            appending = None
+        if appending is not None:
+            self._appending = self._loop.create_task(self._finish(appending, frame), name="request")
+        elif frame is not None:
+            frame.give_back()
+
+    async def _finish(self, appending: Awaitable[None], frame: FrameInProgress | None) -> None:
+        try:
+            await appending
+        except MalformedRequestError as problem:
+            self.refuse(FrameRefusal.MALFORMED, str(problem))
+        except Exception:
+            logger.exception("a request failed", extra={"client": self.peer_host})
+            self.abort()
+        finally:
+            self._appending = None
+            if frame is not None:
+                frame.give_back()
+        self._go_on()
+
+    def open_slot(self, api_key: ApiKey) -> ReplySlot:
+        """The place of the next reply."""
+        slot = ReplySlot(self, self._listener.metrics.api(api_key), api_key is ApiKey.PRODUCE)
+        self._replies.add(slot)
+        return slot
+
+    # --- replies
+
+    def now_sec(self) -> float:
+        """A monotonic clock."""
+        return self._loop.time()
+
+    def replies_ready(self) -> None:
+        """Write the replies that may leave now, in order."""
+        if self._writing_paused or self._ended or self._transport is None:
+            return
+        ready = self._replies.take_ready()
+        if not ready:
+            return
+        self._unsent += [slot for slot in ready if slot.held is not None]
+        buffers = [buffer for slot in ready for buffer in slot.buffers or ()]
+        if len(buffers) == 1:
+            self._transport.write(buffers[0])
+        elif buffers:
+            self._transport.writelines(buffers)
+        if not self._writing_paused:
+            self._release_sent()
+        if self._reading_paused and self._appending is None:
+            self._loop.call_soon(self._go_on)
+
+    def _release_sent(self) -> None:
+        for slot in self._unsent:
+            if slot.held is not None:
+                slot.held.release()
+        self._unsent.clear()
+
+    # --- the end
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of this client is under way."""
+        return not self._replies and self._appending is None
+
+    def refuse(self, reason: FrameRefusal, problem: str) -> None:
+        """Close the connection because of what its client sent."""
+        self._listener.metrics.frame_refused(reason)
+        self._listener.log_refusal(self.peer_host, problem)
+        self.abort()
+
+    def stop_reading(self) -> None:
+        """The broker is stopping: answer what waits, look at nothing more."""
+        self._stopping = True
+        self._kept = b""
+        self._pause_reading()
+
+    def close(self) -> None:
+        """Close once everything that was written has left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._ended = True
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,98 @@
+"""From a frame to its handler, and from the handler's answer to the reply."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+from kafscale.handlers.api_versions import unsupported_version_response
+from kafscale.handlers.context import Broker, RequestContext
+from kafscale.handlers.routes import ROUTES_BY_KEY, Route, version_range
+from kafscale.ops.metrics import FrameRefusal
+from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.header import RequestHeader, parse_request_header
+from kafscale.protocol.messages import decode_request, encode_response
+from kafscale.server.connection import Connection
+from kafscale.server.reply_queue import ReplySlot
+
+logger = logging.getLogger(__name__)
+
+# A message larger than this is decoded in a thread: the loop serves others meanwhile.
+LARGE_MESSAGE_BYTES = 128 * 1024
+
+_REPLY_ANYWAY_VERSION = 0
+
+
+class Dispatcher:
+    """Knows the routes; one for the whole broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Awaitable[None] | None:
+        """Hand the request to its handler.
+
+        `frame` is not used after the return, unless something is returned: then it must be awaited first,
+        and before the connection's next request (see `produce.handle`). Raises `MalformedRequestError`.
+        """
+        header = parse_request_header(frame)
+        route = ROUTES_BY_KEY.get(header.api_key)
+        if route is None or not route.min_version <= header.api_version <= route.max_version:
+            self._unsupported(connection, header)
+            return None
+        request = RequestContext(
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host=connection.peer_host,
+        )
+        body = frame[header.body_offset :]
+        slot = connection.open_slot(route.api)
+        if route.body_handler is not None:
+            return route.body_handler(self._broker, request, body, slot)
+        if len(body) > LARGE_MESSAGE_BYTES:
+            return self._decode_in_thread(route, request, bytes(body), slot)
+        return self._handle(route, request, decode_request(route.api, request.api_version, body), slot)
+
+    def _unsupported(self, connection: Connection, header: RequestHeader) -> None:
+        if header.api_key == ApiKey.API_VERSIONS:
+            own_range = version_range(ROUTES_BY_KEY[header.api_key])
+            frame = encode_response(
+                unsupported_version_response(own_range), _REPLY_ANYWAY_VERSION, header.correlation_id
+            )
+            connection.open_slot(ApiKey.API_VERSIONS).send((frame,))
+            return
+        connection.refuse(
+            FrameRefusal.UNSUPPORTED_API,
+            f"API key {header.api_key} version {header.api_version} is not served (docs/supported-apis.md)",
+        )
+
+    async def _decode_in_thread(
+        self, route: Route, request: RequestContext, body: bytes, slot: ReplySlot
+    ) -> None:
+        message = await asyncio.to_thread(decode_request, route.api, request.api_version, memoryview(body))
+        answering = self._handle(route, request, message, slot)
+        if answering is not None:
+            await answering
+
+    def _handle(
+        self, route: Route, request: RequestContext, message: Any, slot: ReplySlot
+    ) -> Awaitable[None] | None:
+        assert route.message_handler is not None
+        answer = route.message_handler(self._broker, request, message)
+        if inspect.isawaitable(answer):
+            return self._answer_later(answer, request, slot)
+        self._answer(answer, request, slot)
+        return None
+
+    async def _answer_later(self, answer: Awaitable[Any], request: RequestContext, slot: ReplySlot) -> None:
+        self._answer(await answer, request, slot)
+
+    @staticmethod
+    def _answer(answer: Any, request: RequestContext, slot: ReplySlot) -> None:
+        if isinstance(answer, bytes):
+            slot.send((answer,))
+            return
+        frame = encode_response(answer, request.api_version, request.correlation_id)
+        slot.send((frame,), error_code=getattr(answer, "error_code", 0) or 0)

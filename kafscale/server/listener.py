@@ -1,0 +1,140 @@
+"""The broker's listening socket and what its connections share."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from kafscale.errors import StartupError
+from kafscale.ops.metrics import Metrics
+from kafscale.server.connection import Connection
+from kafscale.server.dispatcher import Dispatcher
+from kafscale.server.frames import FrameInProgress, FrameMemory
+from kafscale.storage.memory_budget import MemoryBudget
+from kafscale.storage.slab import SlabPool
+
+logger = logging.getLogger(__name__)
+
+# Large enough that a busy producer's frames come with few system calls, and used by all connections in turn.
+RECEIVE_BUFFER_BYTES = 256 * 1024
+
+_IDLE_CHECKS_PER_TIMEOUT = 10
+_REFUSALS_LOGGED_PER_SEC = 10
+
+
+class Listener:
+    """Accepts clients up to a limit, closes idle ones, and ends them all in good order."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        pool: SlabPool,
+        budget: MemoryBudget,
+        metrics: Metrics,
+        *,
+        frame_max_bytes: int,
+        max_connections: int,
+        max_idle_ms: int,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.budget = budget
+        self.metrics = metrics
+        self.frame_max_bytes = frame_max_bytes
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._frame_memory = FrameMemory(pool, budget)
+        self._max_connections = max_connections
+        self._max_idle_sec = max_idle_ms / 1000
+        self._connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._no_connections = asyncio.Event()
+        self._no_connections.set()
+        self._logging_second = 0
+        self._logged_refusals = 0
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; returns the address in use. Raises `StartupError` when that is not possible."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        except OSError as problem:
+            raise StartupError(
+                f"cannot listen on {host}:{port} ({problem.strerror or problem}): "
+                "free the address or set KAFSCALE_BROKER_ADDR to another one"
+            ) from problem
+        self._check_idle()
+        bound = self._server.sockets[0].getsockname()
+        return str(bound[0]), int(bound[1])
+
+    # --- what connections ask for
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether there is a place for one more client."""
+        self._connections.add(connection)
+        self._no_connections.clear()
+        counters = self.metrics.connections
+        counters.accepted += 1
+        counters.current += 1
+        if len(self._connections) > self._max_connections:
+            counters.rejected += 1
+            self.log_refusal(
+                connection.peer_host, f"there are KAFSCALE_MAX_CONNECTIONS ({self._max_connections}) already"
+            )
+            return False
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        """The connection is gone."""
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self.metrics.connections.current -= 1
+            if not self._connections:
+                self._no_connections.set()
+
+    def begin_frame(
+        self, length: int, first: memoryview, overdue: Callable[[], None]
+    ) -> FrameInProgress | None:
+        """Memory for a frame that comes in pieces; None when there is none now."""
+        return self._frame_memory.begin(length, first, overdue)
+
+    def log_refusal(self, client: str, problem: str) -> None:
+        """Log why a client was turned away, a few times a second at most."""
+        second = int(asyncio.get_running_loop().time())
+        if second != self._logging_second:
+            self._logging_second, self._logged_refusals = second, 0
+        self._logged_refusals += 1
+        if self._logged_refusals <= _REFUSALS_LOGGED_PER_SEC:
+            logger.warning("closed a connection", extra={"client": client, "problem": problem})
+
+    # --- idle clients
+
+    def _check_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        before_sec = loop.time() - self._max_idle_sec
+        for connection in list(self._connections):
+            if connection.last_active_sec < before_sec and connection.is_idle:
+                connection.close()
+        self._idle_timer = loop.call_later(self._max_idle_sec / _IDLE_CHECKS_PER_TIMEOUT, self._check_idle)
+
+    # --- the end
+
+    def stop_accepting(self) -> None:
+        """Listen no more and read no more from the clients; those that wait still get their replies."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.stop_reading()
+
+    async def close(self) -> None:
+        """Close every connection, once what was written to it has left."""
+        for connection in list(self._connections):
+            connection.close()
+        try:
+            await asyncio.wait_for(self._no_connections.wait(), timeout=1.0)
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+            await self._no_connections.wait()
+
+

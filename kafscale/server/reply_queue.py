@@ -1,0 +1,90 @@
+"""The replies of one connection, which leave in the order of its requests whenever they are ready."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kafscale.handlers.context import Held
+from kafscale.ops.metrics import ApiMetrics
+from kafscale.protocol.types import Buffer
+
+
+class ReplySink(Protocol):
+    """The connection, as its replies see it."""
+
+    def replies_ready(self) -> None:
+        """The oldest reply can leave."""
+
+    def now_sec(self) -> float:
+        """A monotonic clock."""
+
+
+class ReplySlot:
+    """The place of one reply; a `Reply` for the handlers."""
+
+    __slots__ = ("_metrics", "_sink", "_started_sec", "abandoned", "buffers", "held", "is_produce")
+
+    def __init__(self, sink: ReplySink, metrics: ApiMetrics, is_produce: bool) -> None:
+        self._sink = sink
+        self._metrics = metrics
+        self._started_sec = sink.now_sec()
+        self.is_produce = is_produce
+        self.abandoned: Callable[[], None] | None = None
+        self.buffers: Sequence[Buffer] | None = None
+        self.held: Held | None = None
+
+    def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
+        """Send a whole frame, once. `held` is released when the last byte has left; `error_code` is counted."""
+        self.buffers = buffers
+        self.held = held
+        self.abandoned = None
+        self._metrics.observe(self._sink.now_sec() - self._started_sec, error_code)
+        self._sink.replies_ready()
+
+    def drop(self) -> None:
+        """There is no reply to this request (acks=0)."""
+        self.send(())
+
+
+class ReplyQueue:
+    """Slots in the order of the requests. Pure: the connection does the writing."""
+
+    __slots__ = ("_others", "_slots")
+
+    def __init__(self) -> None:
+        self._slots: deque[ReplySlot] = deque()
+        self._others = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def only_produce(self) -> bool:
+        """Whether all requests without a reply so far are Produce requests."""
+        return self._others == 0
+
+    def add(self, slot: ReplySlot) -> None:
+        """Take the next place."""
+        self._slots.append(slot)
+        if not slot.is_produce:
+            self._others += 1
+
+    def take_ready(self) -> list[ReplySlot]:
+        """The replies that may leave now, oldest first."""
+        ready = []
+        while self._slots and self._slots[0].buffers is not None:
+            slot = self._slots.popleft()
+            if not slot.is_produce:
+                self._others -= 1
+            ready.append(slot)
+        return ready
+
+    def abandon(self) -> None:
+        """The connection is gone: nobody reads what would come."""
+        for slot in self._slots:
+            if slot.abandoned is not None:
+                slot.abandoned()
+            elif slot.held is not None:
+                slot.held.release()
+        self._slots.clear()
+        self._others = 0
