@@ -83,7 +83,10 @@ OBJECT_STORE_BYTES = _counter(
     "kafscale_object_store_bytes_total", "Bytes sent to or received from the object store.", "operation"
 )
 OBJECT_STORE_ERRORS = _counter(
-    "kafscale_object_store_errors_total", "Calls to the object store that failed.", "operation", "error"
+    "kafscale_object_store_errors_total",
+    "Calls to the object store that failed; that an object is there, or is not, is no failure.",
+    "operation",
+    "error",
 )
 
 METADATA_STORE_DURATION = _histogram(

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.sqlite_store import SqliteStore
 from kafscale.metadata.store import MetadataStore
+from kafscale.ops.metrics import Metrics
 
 OpenStore = Callable[[Path], AbstractAsyncContextManager[MetadataStore]]
 
@@ -22,6 +24,13 @@ async def memory(_: Path) -> AsyncIterator[MetadataStore]:
 
 
 @asynccontextmanager
+async def measured(folder: Path) -> AsyncIterator[MetadataStore]:
+    """The store in memory with its calls counted."""
+    async with memory(folder) as store:
+        yield MeasuredMetadataStore(store, Metrics())
+
+
+@asynccontextmanager
 async def sqlite(folder: Path) -> AsyncIterator[MetadataStore]:
     """A store with nothing in it, closed at the end."""
     store = await SqliteStore.open(folder / "metadata.db")
@@ -31,4 +40,4 @@ async def sqlite(folder: Path) -> AsyncIterator[MetadataStore]:
         await store.close()
 
 
-BACKENDS: dict[str, OpenStore] = {"memory": memory, "sqlite": sqlite}
+BACKENDS: dict[str, OpenStore] = {"memory": memory, "measured": measured, "sqlite": sqlite}

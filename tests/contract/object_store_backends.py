@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from kafscale.ops.metrics import Metrics
 from kafscale.storage.local_store import LocalStore
+from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_store import MemoryStore
 from kafscale.storage.object_store import ObjectStore
 
@@ -17,6 +19,12 @@ async def memory(folder: Path) -> AsyncIterator[ObjectStore]:
     store = MemoryStore(lambda: time.time_ns() // 1_000_000)
     yield store
     await store.close()
+
+
+@asynccontextmanager
+async def measured(folder: Path) -> AsyncIterator[ObjectStore]:
+    async with memory(folder) as store:
+        yield MeasuredObjectStore(store, Metrics())
 
 
 @asynccontextmanager
@@ -35,6 +43,7 @@ async def local_without_fsync(folder: Path) -> AsyncIterator[ObjectStore]:
 
 BACKENDS: dict[str, Backend] = {
     "memory": memory,
+    "measured": measured,
     "local": local,
     "local-without-fsync": local_without_fsync,
 }

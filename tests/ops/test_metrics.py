@@ -52,7 +52,9 @@ def test_a_measured_block_is_counted_and_its_error_passes_through() -> None:
         pass
     with pytest.raises(KeyError), operation.measure():
         raise KeyError
-    assert sum(operation.duration.counts) == 2
+    with pytest.raises(KeyError), operation.measure(KeyError):
+        raise KeyError
+    assert sum(operation.duration.counts) == 3
     assert operation.errors == {"KeyError": 1}
 
 

@@ -1,0 +1,75 @@
+"""A metadata store whose calls are counted, whatever the backend."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+from kafscale.metadata.store import (
+    Changes,
+    Compare,
+    KeyValue,
+    MetadataStore,
+    Operation,
+    Snapshot,
+    TransactionResult,
+)
+from kafscale.ops.metrics import Metrics
+
+
+class MeasuredMetadataStore:
+    """Passes every call of `MetadataStore` on to `store` and counts it in `metrics` under the method's name.
+
+    A watch has no end to measure and is passed on as it is.
+    """
+
+    def __init__(self, store: MetadataStore, metrics: Metrics) -> None:
+        self._store = store
+        self._get = metrics.metadata_store("get")
+        self._range = metrics.metadata_store("range")
+        self._transact = metrics.metadata_store("transact")
+        self._grant_lease = metrics.metadata_store("grant_lease")
+        self._renew_lease = metrics.metadata_store("renew_lease")
+        self._revoke_lease = metrics.metadata_store("revoke_lease")
+
+    @property
+    def max_operations(self) -> int:
+        """`MetadataStore.max_operations`."""
+        return self._store.max_operations
+
+    async def get(self, key: str) -> KeyValue | None:
+        """`MetadataStore.get`."""
+        with self._get.measure():
+            return await self._store.get(key)
+
+    async def range(self, prefix: str) -> Snapshot:
+        """`MetadataStore.range`."""
+        with self._range.measure():
+            return await self._store.range(prefix)
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        """`MetadataStore.transact`. A compare that does not hold is an answer, no error."""
+        with self._transact.measure():
+            return await self._store.transact(compares, operations)
+
+    def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        """`MetadataStore.watch`."""
+        return self._store.watch(prefix)
+
+    async def grant_lease(self, ttl_sec: int) -> int:
+        """`MetadataStore.grant_lease`."""
+        with self._grant_lease.measure():
+            return await self._store.grant_lease(ttl_sec)
+
+    async def renew_lease(self, lease: int) -> bool:
+        """`MetadataStore.renew_lease`."""
+        with self._renew_lease.measure():
+            return await self._store.renew_lease(lease)
+
+    async def revoke_lease(self, lease: int) -> None:
+        """`MetadataStore.revoke_lease`."""
+        with self._revoke_lease.measure():
+            await self._store.revoke_lease(lease)
+
+    async def close(self) -> None:
+        """`MetadataStore.close`."""
+        await self._store.close()

@@ -1,0 +1,78 @@
+"""What counting adds to an object store: calls, bytes and errors under the method's name."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import pytest
+
+from kafscale.errors import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
+from kafscale.ops.metrics import Metrics
+from kafscale.storage.measured_store import MeasuredObjectStore
+from kafscale.storage.memory_store import MemoryStore
+from kafscale.storage.object_store import ObjectInfo
+
+
+def calls(metrics: Metrics) -> dict[str, int]:
+    counted = {name: sum(each.duration.counts) for name, each in metrics.object_store_operations.items()}
+    return {name: count for name, count in counted.items() if count}
+
+
+async def test_calls_and_bytes_are_counted_by_method() -> None:
+    metrics = Metrics()
+    store = MeasuredObjectStore(MemoryStore(lambda: 0), metrics)
+    await store.put_if_absent("a", [b"12", memoryview(bytearray(16)).cast("Q")])
+    await store.put("b", [b"123"])
+    await store.get("a")
+    await store.get_range("a", 1, 2)
+    await store.size_bytes("a")
+    assert [info.key async for info in store.list("")] == ["a", "b"]
+    await store.delete(["a", "b"])
+    assert calls(metrics) == dict.fromkeys(
+        ("put_if_absent", "put", "get", "get_range", "size_bytes", "list", "delete"), 1
+    )
+    sizes = {name: each.bytes for name, each in metrics.object_store_operations.items() if each.bytes}
+    assert sizes == {"put_if_absent": 18, "put": 3, "get": 18, "get_range": 2}
+
+
+async def test_an_object_that_is_there_or_is_not_is_an_answer() -> None:
+    metrics = Metrics()
+    store = MeasuredObjectStore(MemoryStore(lambda: 0), metrics)
+    await store.put_if_absent("a", [b"1"])
+    with pytest.raises(ObjectExistsError):
+        await store.put_if_absent("a", [b"1"])
+    with pytest.raises(ObjectNotFoundError):
+        await store.get("b")
+    assert calls(metrics) == {"put_if_absent": 2, "get": 1}
+    assert not any(each.errors for each in metrics.object_store_operations.values())
+    assert metrics.object_store("put_if_absent").bytes == 1
+
+
+class BrokenStore(MemoryStore):
+    async def get(self, key: str) -> bytes:
+        raise StoreUnavailableError("away")
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        yield ObjectInfo(key="a", size_bytes=1, modified_ms=0)
+        raise StoreUnavailableError("away")
+
+
+async def test_failures_are_counted_by_name_and_pass_through() -> None:
+    metrics = Metrics()
+    store = MeasuredObjectStore(BrokenStore(lambda: 0), metrics)
+    with pytest.raises(StoreUnavailableError):
+        await store.get("a")
+    with pytest.raises(StoreUnavailableError):
+        [info async for info in store.list("")]
+    assert calls(metrics) == {"get": 1, "list": 1}
+    assert metrics.object_store("get").errors == {"StoreUnavailableError": 1}
+    assert metrics.object_store("list").errors == {"StoreUnavailableError": 1}
+
+
+async def test_a_listing_that_is_left_early_counts_as_one_call() -> None:
+    metrics = Metrics()
+    store = MeasuredObjectStore(BrokenStore(lambda: 0), metrics)
+    async with aclosing(store.list("")) as listing:
+        async for _ in listing:
+            break
+    assert calls(metrics) == {"list": 1}
+    assert not metrics.object_store("list").errors
