@@ -14,7 +14,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from tests.support.waiting import wait_until
-from tests.support.wire import Wire, connect
+from tests.support.wire import LATEST, Wire, connect, list_offset
 
 CREATE_TOPICS_VERSION = 7
 DELETE_TOPICS_VERSION = 5
@@ -52,7 +52,7 @@ def create_topic(
     with connect(broker) as wire:
         reply = wire.call(request, CreateTopicsResponse, CREATE_TOPICS_VERSION).topics[0]
         assert reply.error_code == 0, f"creating {name}: error {reply.error_code} {reply.error_message}"
-        wait_until(lambda: _has_leaders(wire, name, partitions), f"{name} has its leaders")
+        wait_until(lambda: _is_led(wire, name, partitions), f"{name} has its leaders")
 
 
 def delete_topic(broker: Any, name: str) -> None:
@@ -74,7 +74,11 @@ def describe_topic(wire: Wire, name: str, *, auto_create: bool = False) -> Any:
     return wire.call(request, MetadataResponse, METADATA_VERSION).topics[0]
 
 
-def _has_leaders(wire: Wire, name: str, partitions: int) -> bool:
+def _is_led(wire: Wire, name: str, partitions: int) -> bool:
+    """Whether every partition answers; Kafka names a leader before that leader knows of it."""
     topic = describe_topic(wire, name)
-    led = [one for one in topic.partitions if one.error_code == 0 and one.leader_id >= 0]
-    return topic.error_code == 0 and len(led) == partitions
+    return (
+        topic.error_code == 0
+        and len(topic.partitions) == partitions
+        and all(list_offset(wire, name, index, LATEST).error_code == 0 for index in range(partitions))
+    )

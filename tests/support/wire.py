@@ -26,6 +26,9 @@ INIT_PRODUCER_ID_VERSION = 4
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 
+# instead of a time, in ListOffsets
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
@@ -110,9 +113,9 @@ def batch(
     producer_epoch: int = -1,
     sequence: int = -1,
     codec: str = "none",
-    timestamp: int | None = None,
+    timestamp: int | Sequence[int] | None = None,
 ) -> bytes:
-    """A record batch v2 with these values, keys null. `timestamp`: Unix milliseconds, else now."""
+    """A record batch v2 with these values, keys null. `timestamp`: of all or of each, in ms; else now."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=CODECS[codec],
@@ -122,8 +125,10 @@ def batch(
         base_sequence=sequence,
         batch_size=1 << 30,
     )
-    stamp = int(time.time() * 1000) if timestamp is None else timestamp
-    for offset, value in enumerate(values):
+    stamps = int(time.time() * 1000) if timestamp is None else timestamp
+    if isinstance(stamps, int):
+        stamps = [stamps] * len(values)
+    for offset, (value, stamp) in enumerate(zip(values, stamps, strict=True)):
         builder.append(offset, stamp, None, value, [])
     return bytes(builder.build())
 
