@@ -114,8 +114,10 @@ class SqliteWorker:
         except StartupError as problem:
             self._post(resolve, self._started, problem)
         except BaseException:
-            # A mistake in the program: without this every caller would wait for ever.
-            _log.critical("the metadata store's thread died", exc_info=True)
+            # A mistake in the program: without this the callers would wait for ever.
+            _log.critical("the thread of metadata file %s died", self._path, exc_info=True)
+            self._unsettled = f"the thread of metadata file {self._path} died, see the log"
+            self._answer(self._serving, StoreIndeterminateError, self._unsettled)
             raise
         finally:
             self._post(self._end)
@@ -226,15 +228,13 @@ class SqliteWorker:
         """On the event loop: `submit` puts nothing into the queue any more."""
         resolve(self._started, self._closed_error())
         resolve(self._ended, None)
-        for request in self._serving:
-            resolve(request.future, StoreIndeterminateError("the metadata store's thread died, see the log"))
         while not self._queue.empty():
             waiting = self._queue.get_nowait()
             if waiting is not None:
                 resolve(waiting.future, self._closed_error())
 
     def _closed_error(self) -> StoreUnavailableError:
-        return StoreUnavailableError(f"the metadata store {self._path} is closed")
+        return StoreUnavailableError(self._unsettled or f"the metadata store {self._path} is closed")
 
 
 def resolve(future: asyncio.Future[Any], answer: object) -> None:
