@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+from typing import cast
 
 import uvloop
 
@@ -28,8 +29,7 @@ class _NoOpConnection(asyncio.BufferedProtocol):
         self._reply_end = produce_reply(correlation_id=0)[8:]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer[self._end :]

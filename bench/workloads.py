@@ -61,27 +61,29 @@ def throughput(broker: Broker, plan: Plan) -> Values:
 
 def tiny_requests(broker: Broker, plan: Plan) -> Values:
     """One record to a request: by librdkafka, and by prebuilt frames over one connection."""
+    warmup_seconds = max(plan.warmup_seconds, plan.jit_warmup_seconds)
     if broker.speaks_kafka:
-        _warm_up(broker, plan)
         topic = _new_topic(broker, plan.partitions)
         spec = dataclasses.replace(
             _produce_spec(broker, plan, topic, plan.tiny_record_bytes),
             properties=plan.single_record_properties,
             in_flight_records=plan.tiny_in_flight,
             chunk_bytes=plan.tiny_record_bytes * 16,
+            warmup_seconds=warmup_seconds,
         )
-        yield from _requests("tiny, librdkafka", _drive_window(spec), records_per_request=1)
+        yield from _requests("tiny, librdkafka", _drive_window(spec))
         _drop_topic(broker, topic)
-    spec_frames = _frames_spec(
+    frames = _frames_spec(
         broker, plan, record_bytes=plan.tiny_record_bytes, records=1, in_flight=plan.tiny_in_flight
     )
-    yield from _requests("tiny, raw frames", _drive_window(spec_frames), records_per_request=1)
+    frames = dataclasses.replace(frames, warmup_seconds=warmup_seconds)
+    yield from _requests("tiny, raw frames", _drive_window(frames))
 
 
 def large_frames(broker: Broker, plan: Plan) -> Values:
     """Prebuilt frames of about 1 MiB over one connection: bytes, with next to no driver."""
     record_bytes = 1024
-    records = plan.large_frame_bytes // (record_bytes + 16)
+    records = plan.large_frame_bytes // (record_bytes + 16)  # a record's own header is up to 16 bytes
     spec = _frames_spec(
         broker, plan, record_bytes=record_bytes, records=records, in_flight=plan.large_frames_in_flight
     )
@@ -187,11 +189,11 @@ def _cores(workload: str, window: Window) -> Values:
     yield workload, "other cores", max(0.0, window.machine_seconds - broker) / window.seconds
 
 
-def _requests(workload: str, window: Window, records_per_request: int) -> Values:
-    requests = window.records / records_per_request
+def _requests(workload: str, window: Window) -> Values:
+    """A window in which each request carried one record."""
     broker = window.broker_user_seconds + window.broker_system_seconds
-    yield workload, "requests/s", requests / window.seconds
-    yield workload, "broker CPU us/request", broker / requests * 1e6
+    yield workload, "requests/s", window.records / window.seconds
+    yield workload, "broker CPU us/request", broker / window.records * 1e6
     yield from _cores(workload, window)
 
 
