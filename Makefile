@@ -19,7 +19,7 @@ $(BIN)/python:
 	@$(or $(PYTHON),python3) -c '$(SUITABLE)' || { \
 		echo "Kafscale needs Python 3.11 or newer, and '$(or $(PYTHON),python3)' is not: make PYTHON=/path/to/python3.11 ..." >&2; \
 		exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(BIN)/.runtime: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .

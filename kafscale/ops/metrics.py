@@ -36,7 +36,6 @@ class FrameRefusal(StrEnum):
 
     BAD_LENGTH = "bad_length"
     TOO_LARGE = "too_large"
-    BAD_HEADER = "bad_header"
     UNSUPPORTED_API = "unsupported_api"
     MALFORMED = "malformed"
     TOO_SLOW = "too_slow"
