@@ -11,6 +11,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.types import Buffer
 from kafscale.settings import Settings
 from kafscale.storage.log_manager import LogManager
+from kafscale.storage.record_deletion import RecordDeletion
 from kafscale.storage.topics import Topics
 
 
@@ -25,6 +26,7 @@ class Broker:
     producer_ids: ProducerIds
     metrics: Metrics
     purgatory: ProducePurgatory
+    record_deletion: RecordDeletion
     now_ms: Callable[[], int]
 
 

@@ -10,8 +10,7 @@ import uuid
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.pending_fetch import PartitionFetch, PendingFetch, TopicFetch
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.fetch import FetchPartition, FetchTopic, decode_fetch_request
-from kafscale.protocol.fetch_response import encode_fetch_response
+from kafscale.protocol.fetch import FetchPartition, FetchTopic, decode_fetch_request, encode_fetch_response
 
 _NO_SESSION = 0
 _NO_EPOCH = -1
@@ -30,7 +29,8 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
 def _refuse_session(request: RequestContext, reply: Reply) -> None:
     code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     reply.send(
-        encode_fetch_response(request.correlation_id, request.api_version, code, _NO_SESSION, []), error_code=code
+        encode_fetch_response(request.correlation_id, request.api_version, code, _NO_SESSION, []),
+        error_code=code,
     )
 
 
@@ -45,7 +45,9 @@ def _topic(broker: Broker, topic: FetchTopic) -> TopicFetch:
     )
 
 
-def _partition(broker: Broker, topic: str | None, wanted: FetchPartition, unknown: ErrorCode) -> PartitionFetch:
+def _partition(
+    broker: Broker, topic: str | None, wanted: FetchPartition, unknown: ErrorCode
+) -> PartitionFetch:
     if topic is None:
         return PartitionFetch(wanted, None, unknown)
     partition = broker.logs.partition(topic, wanted.partition)
@@ -59,5 +61,3 @@ def _partition(broker: Broker, topic: str | None, wanted: FetchPartition, unknow
         code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
         return PartitionFetch(wanted, partition, code)
     return PartitionFetch(wanted, partition, ErrorCode.NONE)
-
-

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.fetch import FetchPartition, FetchRequest
-from kafscale.protocol.fetch_response import FetchedPartition, FetchedTopic, encode_fetch_response
+from kafscale.protocol.fetch import (
+    FetchedPartition,
+    FetchedTopic,
+    FetchPartition,
+    FetchRequest,
+    encode_fetch_response,
+)
 from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.log_reader import Read
 from kafscale.storage.partition import Partition
@@ -85,7 +90,12 @@ class PendingFetch:
     """Waits for all partitions together on one deadline; listens to each of them while it does."""
 
     def __init__(
-        self, broker: Broker, request: RequestContext, fetch: FetchRequest, topics: list[TopicFetch], reply: Reply
+        self,
+        broker: Broker,
+        request: RequestContext,
+        fetch: FetchRequest,
+        topics: list[TopicFetch],
+        reply: Reply,
     ) -> None:
         self._broker = broker
         self._request = request
@@ -108,7 +118,12 @@ class PendingFetch:
             if self._available_bytes < min_bytes:
                 self._available_bytes += fetch.available_bytes(min_bytes)
         refused = any(fetch.error_code for fetch in self._partitions)
-        if refused or self._available_bytes >= min_bytes or self._fetch.max_wait_ms <= 0 or not self._partitions:
+        if (
+            refused
+            or self._available_bytes >= min_bytes
+            or self._fetch.max_wait_ms <= 0
+            or not self._partitions
+        ):
             self._complete()
             return
         for fetch in self._partitions:
@@ -159,9 +174,10 @@ class PendingFetch:
 
     def _check_still_served(self, fetch: PartitionFetch) -> None:
         partition = fetch.partition
-        if partition is not None and not fetch.error_code:
-            if self._broker.logs.partition(partition.id.topic, partition.id.index) is not partition:
-                fetch.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition is None or fetch.error_code:
+            return
+        if self._broker.logs.partition(partition.id.topic, partition.id.index) is not partition:
+            fetch.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _readable(self) -> list[tuple[PartitionFetch, Partition]]:
         return [

@@ -63,14 +63,18 @@ async def _open_and_handle(
 ) -> None:
     # A log that cannot be opened is left closed; its partition is refused below.
     await asyncio.gather(*(broker.logs.open(partition) for partition in unopened), return_exceptions=True)
-    appender = _Appender(broker, request, decode_produce_request(memoryview(body), request.api_version), reply)
+    appender = _Appender(
+        broker, request, decode_produce_request(memoryview(body), request.api_version), reply
+    )
     await appender.append_with_pauses()
 
 
 class _Appender:
     """One request on its way into the logs."""
 
-    def __init__(self, broker: Broker, request: RequestContext, produce: ProduceRequest, reply: Reply) -> None:
+    def __init__(
+        self, broker: Broker, request: RequestContext, produce: ProduceRequest, reply: Reply
+    ) -> None:
         self._broker = broker
         self._version = request.api_version
         self._produce = produce
@@ -107,7 +111,9 @@ class _Appender:
         else:
             self._pending.all_appended()
 
-    def _append(self, name: str, index: int, records: memoryview | None, appends: list[PartitionAppend]) -> None:
+    def _append(
+        self, name: str, index: int, records: memoryview | None, appends: list[PartitionAppend]
+    ) -> None:
         append = PartitionAppend(self._pending, index)
         appends.append(append)
         try:
@@ -145,7 +151,8 @@ class _Appender:
             topic = self._broker.view.topic(name)
             if topic is None or not 0 <= index < topic.partition_count:
                 raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"this server does not host partition {name}-{index}"
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"this server does not host partition {name}-{index}",
                 )
         elif partition.log is not None:
             return partition, partition.log

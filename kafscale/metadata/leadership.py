@@ -106,7 +106,11 @@ class Leadership:
             records = [next_epoch(decode_partition_record(item.key, item.value)) for item in items]
             result = await self._store.transact(
                 [Compare(item.key, item.mod_revision) for item in items],
-                [put for item, record in zip(items, records, strict=True) for put in self._puts(item.key, record)],
+                [
+                    put
+                    for item, record in zip(items, records, strict=True)
+                    for put in self._puts(item.key, record)
+                ],
             )
             if result.succeeded:
                 return [

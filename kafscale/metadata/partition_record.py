@@ -27,7 +27,7 @@ class SegmentReference:
 
     `object_key` is empty for the key that the base offset implies (`segment-{base_offset:020d}.kfs`).
     `start` and `size_bytes` bound the segment (header to footer) inside that object.
-    `max_timestamp_ms` is the largest timestamp in the segment, −1 when no batch carries one.
+    `max_timestamp_ms` is the largest timestamp in the segment, -1 when no batch carries one.
     """
 
     base_offset: int
@@ -86,6 +86,36 @@ class PartitionRecord:
     checkpoint_end_offset: int = 0
 
 
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+def epoch_of(record: PartitionRecord, offset: int) -> int:
+    """The leader epoch under which the record at `offset` was, or would be, written; -1 if not remembered."""
+    epoch = UNDEFINED_EPOCH
+    for entry in record.epochs:
+        if entry.start_offset > offset:
+            break
+        epoch = entry.leader_epoch
+    return epoch
+
+
+def epoch_end(record: PartitionRecord, leader_epoch: int) -> tuple[int, int]:
+    """The largest known epoch not above `leader_epoch`, and the offset after its last record (KIP-101, KIP-279).
+
+    As Kafka's LeaderEpochFileCache.endOffsetFor: (-1, -1) for an epoch above all known ones; an epoch below
+    all known ones ends where the first known one starts.
+    """
+    if leader_epoch == record.leader_epoch:
+        return leader_epoch, record.log_end_offset
+    floor = leader_epoch
+    for entry in record.epochs:
+        if entry.leader_epoch > leader_epoch:
+            return floor, entry.start_offset
+        floor = entry.leader_epoch
+    return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+
+
 def encode_reference(reference: SegmentReference) -> bytes:
     """One reference as stored, here and in checkpoints."""
     key = reference.object_key.encode()
@@ -108,14 +138,19 @@ def encode_reference(reference: SegmentReference) -> bytes:
 def decode_reference(name: str, data: bytes, position: int) -> tuple[SegmentReference, int]:
     """The reference at `position` and the position after it. Raises `CorruptDataError`."""
     try:
-        base_offset, delta, count, size_bytes, max_timestamp_ms, start, kind, key_length = _REFERENCE.unpack_from(
-            data, position
+        base_offset, delta, count, size_bytes, max_timestamp_ms, start, kind, key_length = (
+            _REFERENCE.unpack_from(data, position)
         )
     except error as problem:
         raise CorruptDataError(name, f"segment reference at byte {position}: {problem}") from problem
     position += _REFERENCE.size
     end = position + 4 + key_length
-    if end > len(data) or delta < 0 or kind not in (_OWN_OBJECT, _NAMED_OBJECT) or (kind == _OWN_OBJECT) != (not key_length):
+    if (
+        end > len(data)
+        or delta < 0
+        or kind not in (_OWN_OBJECT, _NAMED_OBJECT)
+        or (kind == _OWN_OBJECT) != (not key_length)
+    ):
         raise CorruptDataError(name, f"segment reference at byte {position - _REFERENCE.size} is not legal")
     reference = SegmentReference(
         base_offset=base_offset,

@@ -86,6 +86,11 @@ class ClusterView:
             return self._sorted_topics
         return (record for record in self._sorted_topics if record.state is TopicState.ACTIVE)
 
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are, those that are being deleted included."""
+        return len(self._topics)
+
     def leader(self, topic: str, partition: int) -> LeaderRecord | None:
         """Who leads the partition, None while nobody does."""
         return self._leaders.get(topic, _NO_LEADERS).get(partition)

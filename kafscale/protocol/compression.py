@@ -15,10 +15,8 @@ ZSTD_LEVEL = 3
 """Both as in Kafka (`compression.gzip.level`, `compression.zstd.level`)."""
 
 _GZIP_WINDOW_BITS = 31
-# What Kafka's own consumers accept; the memory is used only as far as the data reaches.
-_ZSTD_MAX_WINDOW_BYTES = 128 * 1024 * 1024
-# A zstd block takes at least 4 bytes and gives at most 128 KiB.
-_ZSTD_MAX_RATIO = 32 * 1024
+_ZSTD_LIKELY_RATIO = 16
+_CRAMJAM_ROOM_TOO_SMALL = "failed to write whole buffer"
 
 
 class Codec(IntEnum):
@@ -138,15 +136,23 @@ def decompress(
 
 
 def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes | None:
-    content_size = zstandard.get_frame_parameters(data).content_size
-    if content_size == zstandard.CONTENTSIZE_UNKNOWN:
-        content_size = min(limit_bytes + 1, len(data) * _ZSTD_MAX_RATIO)
-    if content_size > limit_bytes + 1:
-        return None
-    # A new context each time: a reused one would keep the largest window that any data ever claimed.
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
-    out = decompressor.decompress(data, max_output_size=content_size, allow_extra_data=False)
-    return None if len(out) > limit_bytes else out
+    claimed_bytes = zstandard.get_frame_parameters(data).content_size
+    room_bytes = (
+        len(data) * _ZSTD_LIKELY_RATIO if claimed_bytes == zstandard.CONTENTSIZE_UNKNOWN else claimed_bytes
+    )
+    while True:
+        room_bytes = min(room_bytes, limit_bytes)
+        room = memoryview(bytearray(room_bytes))
+        try:
+            # Reads frames to the end of the data; the other library leaves what follows the first one unread.
+            written: int = cramjam.zstd.decompress_into(data, room)
+            return bytes(room[:written])
+        except cramjam.DecompressionError as error:
+            if str(error) != _CRAMJAM_ROOM_TOO_SMALL:
+                raise
+        if room_bytes == limit_bytes:
+            return None
+        room_bytes = max(room_bytes, 1024) * _ZSTD_LIKELY_RATIO
 
 
 def _decompress_gzip(data: memoryview, limit_bytes: int) -> bytes | None:

@@ -9,6 +9,7 @@ raw block without the header: read, never written.
 
 import struct
 import threading
+from collections.abc import Iterator
 
 import cramjam
 
@@ -66,14 +67,16 @@ def decompress(data: memoryview, limit_bytes: int) -> bytes | None:
     """
     # The version fields are not looked at: some brokers write them in the other byte order.
     framed = len(data) >= len(_HEADER) and data[: len(_MAGIC)] == _MAGIC
-    blocks = _split(data[len(_HEADER) :]) if framed else [data]
-    lengths = [_decompressed_length(block) for block in blocks]
-    total = sum(lengths)
-    if total > limit_bytes:
-        return None
+    # Twice over the blocks rather than once with a list: there may be very many very small ones.
+    total = 0
+    for block in _blocks(data, framed=framed):
+        total += _decompressed_length(block)
+        if total > limit_bytes:
+            return None
     output = memoryview(bytearray(total))
     position = 0
-    for block, length in zip(blocks, lengths, strict=True):
+    for block in _blocks(data, framed=framed):
+        length = _decompressed_length(block)
         if length:
             written = cramjam.snappy.decompress_raw_into(block, output[position : position + length])
             if written != length:
@@ -82,9 +85,11 @@ def decompress(data: memoryview, limit_bytes: int) -> bytes | None:
     return bytes(output)
 
 
-def _split(data: memoryview) -> list[memoryview]:
-    blocks = []
-    position = 0
+def _blocks(data: memoryview, *, framed: bool) -> Iterator[memoryview]:
+    if not framed:
+        yield data
+        return
+    position = len(_HEADER)
     while position < len(data):
         if len(data) - position < _LENGTH.size:
             raise ValueError(f"{len(data) - position} bytes at the end are shorter than a block's length")
@@ -92,12 +97,13 @@ def _split(data: memoryview) -> list[memoryview]:
         position += _LENGTH.size
         if not 0 < length <= len(data) - position:
             raise ValueError(f"block length {length} where {len(data) - position} bytes are left")
-        blocks.append(data[position : position + length])
+        yield data[position : position + length]
         position += length
-    return blocks
 
 
 def _decompressed_length(block: memoryview) -> int:
+    if not block:
+        raise ValueError("there is no data")
     length: int = cramjam.snappy.decompress_raw_len(block)
     if length > len(block) * _MAX_RATIO:
         raise ValueError(f"a block of {len(block)} bytes claims to hold {length}")

@@ -6,11 +6,12 @@ from typing import Final
 from kafscale.errors import KafscaleError
 from kafscale.protocol.types import Buffer
 
-MAX_ARRAY_ELEMENTS: Final = 200_000
+MAX_ARRAY_ELEMENTS: Final = 100_000
 """Most array elements, all arrays together, that one request may name.
 
-A decoded element takes up to a hundred times the bytes it took on the wire; without this limit a frame of
-the largest legal size could make the broker allocate gigabytes. Real requests stay far below it.
+A decoded element takes up to fifty times the bytes it took on the wire; without this limit a frame of
+the largest legal size could make the broker allocate gigabytes and think of nothing else for a minute.
+Real requests stay far below it.
 """
 
 UNDERRUN_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError)

@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._writing_paused or self._appending is not None or len(self._replies) >= MAX_UNANSWERED:
             return False
-        is_produce = data[start : start + 2] == b"\x00\x00"
+        is_produce = data[start] == 0 and data[start + 1] == ApiKey.PRODUCE
         if len(self._replies) and not (is_produce and self._replies.only_produce):
             return False
         if is_produce and not admitted and self._listener.budget.is_exhausted:

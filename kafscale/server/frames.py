@@ -32,10 +32,12 @@ def frame_length(data: memoryview, position: int, max_bytes: int) -> int:
         return int(length)
     if length > max_bytes:
         raise FrameTooLargeError(
-            FrameRefusal.TOO_LARGE, f"a frame of {length} bytes is over KAFSCALE_FRAME_MAX_BYTES ({max_bytes})"
+            FrameRefusal.TOO_LARGE,
+            f"a frame of {length} bytes is over KAFSCALE_FRAME_MAX_BYTES ({max_bytes})",
         )
     raise FrameTooLargeError(
-        FrameRefusal.BAD_LENGTH, f"a frame length of {length} bytes is not legal, the least is {MIN_FRAME_BYTES}"
+        FrameRefusal.BAD_LENGTH,
+        f"a frame length of {length} bytes is not legal, the least is {MIN_FRAME_BYTES}",
     )
 
 
@@ -117,5 +119,7 @@ class FrameMemory:
         charged_bytes = length if length > UNCHARGED_FRAME_BYTES else 0
         if charged_bytes and not self._budget.try_charge(charged_bytes):
             return None
-        deadline = asyncio.get_running_loop().call_later(self.FIRST_SEC + length / self.BYTES_PER_SEC, overdue)
+        deadline = asyncio.get_running_loop().call_later(
+            self.FIRST_SEC + length / self.BYTES_PER_SEC, overdue
+        )
         return FrameInProgress(length, first, self._pool, self._budget, charged_bytes, deadline)

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 # Large enough that a busy producer's frames come with few system calls, and used by all connections in turn.
 RECEIVE_BUFFER_BYTES = 256 * 1024
+BACKLOG = 1024
 
 _IDLE_CHECKS_PER_TIMEOUT = 10
 _REFUSALS_LOGGED_PER_SEC = 10
@@ -26,7 +27,6 @@ class Listener:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
         pool: SlabPool,
         budget: MemoryBudget,
         metrics: Metrics,
@@ -35,7 +35,7 @@ class Listener:
         max_connections: int,
         max_idle_ms: int,
     ) -> None:
-        self.dispatcher = dispatcher
+        self.dispatcher: Dispatcher
         self.budget = budget
         self.metrics = metrics
         self.frame_max_bytes = frame_max_bytes
@@ -51,19 +51,30 @@ class Listener:
         self._logging_second = 0
         self._logged_refusals = 0
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; returns the address in use. Raises `StartupError` when that is not possible."""
+    async def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Take the address, without accepting anybody yet; returns the one in use (for port 0 the system's).
+
+        Raises `StartupError` when that is not possible.
+        """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+            self._server = await loop.create_server(
+                lambda: Connection(self), host, port, backlog=BACKLOG, start_serving=False
+            )
         except OSError as problem:
             raise StartupError(
                 f"cannot listen on {host}:{port} ({problem.strerror or problem}): "
                 "free the address or set KAFSCALE_BROKER_ADDR to another one"
             ) from problem
-        self._check_idle()
         bound = self._server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])
+
+    async def start(self, dispatcher: Dispatcher) -> None:
+        """Accept clients at the address that `bind` took."""
+        assert self._server is not None
+        self.dispatcher = dispatcher
+        await self._server.start_serving()
+        self._check_idle()
 
     # --- what connections ask for
 
@@ -136,5 +147,3 @@ class Listener:
             for connection in list(self._connections):
                 connection.abort()
             await self._no_connections.wait()
-
-

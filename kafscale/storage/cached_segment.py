@@ -1,10 +1,11 @@
 """A segment's batches in memory, where a fetch finds its ranges; the values of the L1 cache."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.protocol.record_batch import BatchHeader, read_header
 from kafscale.storage.index import SparseIndex
 from kafscale.storage.slab import Slab, SlabPool
 
@@ -111,6 +112,16 @@ class CachedSegment:
             return self.reference.last_offset + 1
         view, start = self._piece(position)
         return int(_BATCH_PREFIX.unpack_from(view, position - start)[0])
+
+    def batches(self, start: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """The batches from `start` on, as views."""
+        position = start
+        while position < self.end:
+            view, piece_start = self._piece(position)
+            header = read_header(view, position - piece_start)
+            following = position + header.size_bytes
+            yield view[position - piece_start : following - piece_start], header
+            position = following
 
     def slices(self, start: int, end: int) -> list[memoryview]:
         """The bytes from `start` to `end`, without a copy."""

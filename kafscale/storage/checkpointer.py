@@ -73,11 +73,14 @@ class Checkpointer:
         except StoreError as problem:
             # The record only grows a little longer: the next flush tries again under a new key.
             logger.warning(
-                "could not write a checkpoint", extra={"partition": str(partition.id), "problem": str(problem)}
+                "could not write a checkpoint",
+                extra={"partition": str(partition.id), "problem": str(problem)},
             )
 
     async def _remove_superseded(self, partition: Partition, needed: set[str]) -> None:
-        prefix = object_keys.checkpoints_partition_prefix(self._namespace, partition.id.topic, partition.id.index)
+        prefix = object_keys.checkpoints_partition_prefix(
+            self._namespace, partition.id.topic, partition.id.index
+        )
         before_ms = self._now_ms() - SUPERSEDED_GRACE_MS
         superseded = [
             info.key

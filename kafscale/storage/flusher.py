@@ -101,7 +101,8 @@ class Flusher:
                     await self._flush(partition)
         except FencedError as fenced:
             logger.warning(
-                "lost the leadership of a partition", extra={"partition": str(partition.id), "why": str(fenced)}
+                "lost the leadership of a partition",
+                extra={"partition": str(partition.id), "why": str(fenced)},
             )
             self.abandon(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
         finally:

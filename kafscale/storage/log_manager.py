@@ -93,6 +93,11 @@ class LogManager:
         for partitions in self._partitions.values():
             yield from partitions.values()
 
+    @property
+    def partition_count(self) -> int:
+        """How many partitions this broker holds."""
+        return sum(map(len, list(self._partitions.values())))
+
     async def size_bytes(self, topic: str, index: int) -> int | None:
         """The bytes of the partition's published segments; None when this broker does not hold it."""
         partition = self.partition(topic, index)
@@ -169,7 +174,9 @@ class LogManager:
         for partition in held.values():
             await self.flusher.settle(partition, _SETTLE_SEC)
             self.reader.forget(partition)
-            self.flusher.abandon(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted")
+            self.flusher.abandon(
+                partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted"
+            )
         self._metrics.forget_topic(name)
 
     # --- stopping
@@ -177,9 +184,8 @@ class LogManager:
     async def drain(self) -> None:
         """Publish everything that is buffered; returns when all of it is."""
         self.flusher.drain()
-        for partition in list(self.partitions()):
-            while partition.flush_task is not None:
-                await asyncio.wait([partition.flush_task])
+        while flushes := [p.flush_task for p in self.partitions() if p.flush_task is not None]:
+            await asyncio.wait(flushes)
 
     async def close(self) -> None:
         """End everything that is under way, whether done or not."""

@@ -16,7 +16,7 @@ from kafscale.storage.index import SparseIndex, parse_index, rebuild_index
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
-from kafscale.storage.segment import HEADER_SIZE, Segment, parse_segment
+from kafscale.storage.segment import HEADER_SIZE, Segment, body_crc, parse_segment
 from kafscale.storage.slab import SlabPool
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class LogReader:
         """Take over the memory of a segment that has just been published."""
         body = sealed.buffer.body()
         slabs = sealed.buffer.take_slabs()
-        index = parse_index("published segment", sealed.index)
+        index = parse_index("published segment", sealed.index, sealed.reference.base_offset)
         filled = sum(slab.used_bytes for slab in slabs)
         if filled >= _KEPT_SLAB_FILL * sum(slab.capacity_bytes for slab in slabs):
             pieces = [memoryview(part) for part in body]
@@ -198,22 +198,21 @@ class LogReader:
                 f"holds offsets {segment.base_offset} to {segment.last_offset}, the partition record says "
                 f"{reference.base_offset} to {reference.last_offset}",
             )
-        segment.verify_body_crc()
+        if body_crc([segment.body]) != segment.footer.body_crc:
+            raise CorruptDataError(key, "the CRC of the body does not match the footer's")
         index = self._checked_index(segment, index_key, index_data)
-        return CachedSegment(
-            reference, [segment.body], HEADER_SIZE, index, partition_number=partition.number
-        )
+        return CachedSegment(reference, [segment.body], HEADER_SIZE, index, partition_number=partition.number)
 
     def _checked_index(self, segment: Segment, key: str, data: bytes | None) -> SparseIndex:
         try:
             if data is None:
                 raise CorruptDataError(key, "there is no such object")
-            index = parse_index(key, data)
-            index.check(segment)
+            index = parse_index(key, data, segment.base_offset)
+            index.check(last_offset=segment.last_offset, body_end=segment.body_end)
         except CorruptDataError as problem:
             logger.warning("an index is unusable, reading without it", extra={"problem": str(problem)})
             self._metrics.index_rebuilds += 1
-            return parse_index(key, rebuild_index(segment))
+            return parse_index(key, rebuild_index(segment), segment.base_offset)
         return index
 
     async def close(self) -> None:

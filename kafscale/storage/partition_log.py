@@ -12,7 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafscale.metadata.partition_record import PartitionRecord, ProducerBatch, ProducerRecord, SegmentReference
+from kafscale.metadata.partition_record import (
+    PartitionRecord,
+    ProducerBatch,
+    ProducerRecord,
+    SegmentReference,
+)
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import BatchHeader, compress_into, sequence_after, stamp_log_append_time
@@ -194,7 +199,10 @@ class PartitionLog:
         body = buffer.body()
         last_offset = base_offset + buffer.record_count - 1
         header = encode_header(
-            codec=buffer.codec, base_offset=base_offset, message_count=buffer.record_count, created_ms=created_ms
+            codec=buffer.codec,
+            base_offset=base_offset,
+            message_count=buffer.record_count,
+            created_ms=created_ms,
         )
         return SealedSegment(
             buffer=buffer,
@@ -206,7 +214,7 @@ class PartitionLog:
                 size_bytes=HEADER_SIZE + buffer.size_bytes + FOOTER_SIZE,
                 max_timestamp_ms=buffer.max_timestamp_ms,
             ),
-            parts=(header, *body, encode_footer(body_crc(body), last_offset)),
+            parts=(header, *body, encode_footer(body_crc=body_crc(body), last_offset=last_offset)),
             index=build_index(buffer.index_entries(base_offset)),
             created_ms=created_ms,
         )
@@ -214,8 +222,8 @@ class PartitionLog:
     def record_after(self, sealed: SealedSegment) -> PartitionRecord:
         """What the record must become so that `sealed` is published. Changes nothing here."""
         producers = dict(self._recent_producers)
-        for record in self._published_producers(sealed):
-            producers[record.producer_id] = record
+        for producer in self._published_producers(sealed):
+            producers[producer.producer_id] = producer
         record = replace(
             self.record,
             log_end_offset=sealed.reference.last_offset + 1,
@@ -276,12 +284,18 @@ class PartitionLog:
     def checkpoint_due(self) -> bool:
         """Whether the record has grown so much that its older part should move to a checkpoint."""
         return self.waiting_checkpoint is None and (
-            len(self.record.segments) >= CHECKPOINT_SEGMENTS or len(self.record.producers) >= CHECKPOINT_PRODUCERS
+            len(self.record.segments) >= CHECKPOINT_SEGMENTS
+            or len(self.record.producers) >= CHECKPOINT_PRODUCERS
         )
 
 
 def _append_batch(
-    buffer: SegmentBuffer, batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int, pool: SlabPool
+    buffer: SegmentBuffer,
+    batch: memoryview,
+    header: BatchHeader,
+    rules: AppendRules,
+    now_ms: int,
+    pool: SlabPool,
 ) -> None:
     size_bytes = len(batch)
     room = buffer.room(size_bytes, pool)

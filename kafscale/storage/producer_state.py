@@ -17,7 +17,14 @@ REMEMBERED_BATCHES = 5
 class PendingBatch:
     """An appended batch that is not published yet. `relative_offset` counts from its segment's first offset."""
 
-    __slots__ = ("first_sequence", "last_sequence", "producer_epoch", "relative_offset", "segment", "timestamp_ms")
+    __slots__ = (
+        "first_sequence",
+        "last_sequence",
+        "producer_epoch",
+        "relative_offset",
+        "segment",
+        "timestamp_ms",
+    )
 
     def __init__(
         self,
@@ -92,15 +99,13 @@ class ProducerStates:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if producer_epoch > epoch:
             return ErrorCode.NONE if first_sequence == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        expected = sequence_after(
-            newest.last_sequence if newest else producer.published[-1].last_sequence, 1
-        )
+        expected = sequence_after(newest.last_sequence if newest else producer.published[-1].last_sequence, 1)
         if first_sequence == expected:
             return ErrorCode.NONE
         for pending in producer.pending:
-            if (pending.first_sequence, pending.last_sequence) == (first_sequence, last_sequence):
-                if pending.producer_epoch == producer_epoch:
-                    return pending
+            held = (pending.producer_epoch, pending.first_sequence, pending.last_sequence)
+            if held == (producer_epoch, first_sequence, last_sequence):
+                return pending
         if producer.published_epoch == producer_epoch:
             for batch in producer.published:
                 if (batch.first_sequence, batch.last_sequence) == (first_sequence, last_sequence):

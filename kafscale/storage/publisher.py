@@ -146,6 +146,8 @@ class Publisher:
             try:
                 return await attempt()
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
-                logger.warning("a store did not answer, trying again", extra={"key": key, "problem": str(problem)})
+                logger.warning(
+                    "a store did not answer, trying again", extra={"key": key, "problem": str(problem)}
+                )
             await asyncio.sleep(delay_sec * self._jitter.uniform(0.5, 1.0))
             delay_sec = min(delay_sec * 2, LAST_RETRY_SEC)

@@ -92,7 +92,10 @@ class SegmentBuffer:
 
     def index_entries(self, base_offset: int) -> list[tuple[int, int, int]]:
         """(base offset, position in the file, record count) of every batch."""
-        return [(base_offset + relative, file_position, count) for _, _, _, relative, file_position, count in self._batches]
+        return [
+            (base_offset + relative, file_position, count)
+            for _, _, _, relative, file_position, count in self._batches
+        ]
 
     @property
     def is_costly_to_seal(self) -> bool:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, Protocol
 
-from kafscale.errors import KafscaleError, StoreError, StoreIndeterminateError
+from kafscale.errors import StoreError, StoreIndeterminateError
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.partition_record import decode_partition_record
@@ -102,10 +102,12 @@ class TopicDeletion:
             return
         task = asyncio.create_task(self._run(topic), name=f"delete-topic-{topic.name}")
         self._tasks[topic.name] = task
-        task.add_done_callback(lambda _: self._done(topic))
+        task.add_done_callback(lambda done: self._done(topic, done))
 
-    def _done(self, topic: TopicRecord) -> None:
+    def _done(self, topic: TopicRecord, task: asyncio.Task[None]) -> None:
         del self._tasks[topic.name]
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            _log.error("deletion of topic %s stopped until the next start", topic.name, exc_info=problem)
         if self._unsubscribe:
             current = self._view.topic(topic.name, include_deleting=True)
             if current is not None and current.topic_id != topic.topic_id:
@@ -130,9 +132,6 @@ class TopicDeletion:
             except StoreError as problem:
                 _log.warning("deletion of topic %s is held up, trying again: %s", topic.name, problem)
                 await asyncio.sleep(self._retry_delay_sec)
-            except KafscaleError:
-                _log.exception("deletion of topic %s stopped; the next start tries again", topic.name)
-                return
 
     async def _remove(self, topic: TopicRecord) -> bool:
         """One attempt; False when something changed meanwhile and it is to be repeated."""

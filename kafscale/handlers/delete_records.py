@@ -1,0 +1,54 @@
+"""DeleteRecords (21), versions 0 to 2: moves log start offsets (KIP-107). v2: flexible."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import DeleteRecordsResponse
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.partition_lookup import served_partition
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+logger = logging.getLogger(__name__)
+
+_Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
+_Partition = _Topic.DeleteRecordsPartitionResult
+_NO_LOW_WATERMARK = -1
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Move each partition's log start offset, all at once, and answer with what it is then."""
+    timeout_sec = max(0, message.timeout_ms) / 1000
+    topics = [
+        _Topic(
+            name=topic.name,
+            partitions=list(
+                await asyncio.gather(
+                    *(_delete(broker, topic.name, wanted, timeout_sec) for wanted in topic.partitions)
+                )
+            ),
+        )
+        for topic in message.topics
+    ]
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+
+
+async def _delete(broker: "Broker", topic: str, wanted: Any, timeout_sec: float) -> Any:
+    index, low_watermark, error_code = wanted.partition_index, _NO_LOW_WATERMARK, ErrorCode.NONE
+    try:
+        partition = served_partition(broker, topic, index)
+        # A write that is under way goes on: whether it moved the offset is only unknown to the client.
+        deletion = asyncio.shield(broker.record_deletion.delete_before(partition, wanted.offset))
+        low_watermark = await asyncio.wait_for(deletion, timeout_sec)
+    except KafkaError as refusal:
+        error_code = refusal.code
+    except TimeoutError:
+        error_code = ErrorCode.REQUEST_TIMED_OUT
+    except (StoreError, CorruptDataError) as problem:
+        logger.warning("could not delete records", extra={"topic": topic, "problem": str(problem)})
+        error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return _Partition(partition_index=index, low_watermark=low_watermark, error_code=error_code)

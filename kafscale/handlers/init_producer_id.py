@@ -1,0 +1,37 @@
+"""InitProducerId (22), versions 0 to 4: a producer id for an idempotent producer (KIP-98).
+
+v2: flexible. v3: the producer may name the id and epoch it has (KIP-360); without a transactional id Kafka
+gives it a new one all the same. v4: PRODUCER_FENCED, which only transactions meet. A transactional id is
+refused with an error that clients take for final: there are no transactions yet (docs/skipped.md).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.producer import InitProducerIdResponse
+
+from kafscale.errors import StoreError
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+_NO_PRODUCER = -1
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Answer with a new producer id and epoch 0."""
+    if message.transactional_id is not None:
+        return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    try:
+        producer_id = await broker.producer_ids.next_producer_id()
+    except StoreError:
+        return _response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _response(ErrorCode.NONE, producer_id, 0)
+
+
+def _response(
+    error_code: ErrorCode, producer_id: int = _NO_PRODUCER, producer_epoch: int = _NO_PRODUCER
+) -> Any:
+    return InitProducerIdResponse(
+        throttle_time_ms=0, error_code=error_code, producer_id=producer_id, producer_epoch=producer_epoch
+    )

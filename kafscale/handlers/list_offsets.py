@@ -1,0 +1,115 @@
+"""ListOffsets (2), versions 0 to 7: first, next and by timestamp.
+
+v0: a list of offsets, by segment. v1: one offset with its timestamp (KIP-79). v2: isolation level, which
+changes nothing without transactions. v4: leader epochs (KIP-320). v6: flexible. v7: -3, the record with the
+largest timestamp (KIP-734).
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.consumer import ListOffsetsResponse
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.partition_lookup import served_partition
+from kafscale.metadata.partition_record import epoch_of
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.storage.partition import Partition
+from kafscale.storage.timestamp_search import NO_TIMESTAMP, Found, find_at_or_after, find_max_timestamp
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+logger = logging.getLogger(__name__)
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+
+_FIRST_VERSION_WITH_ONE_OFFSET = 1
+_FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+_NO_OFFSET = -1
+_NO_EPOCH = -1
+_NOTHING = (_NO_OFFSET, NO_TIMESTAMP)
+
+_Topic = ListOffsetsResponse.ListOffsetsTopicResponse
+_Partition = _Topic.ListOffsetsPartitionResponse
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Answer for every partition; those that must read from the store do so at once."""
+    topics = [
+        _Topic(
+            name=topic.name,
+            partitions=list(
+                await asyncio.gather(*(_answer(broker, request, topic.name, one) for one in topic.partitions))
+            ),
+        )
+        for topic in message.topics
+    ]
+    return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+
+
+async def _answer(broker: "Broker", request: "RequestContext", topic: str, wanted: Any) -> Any:
+    answer = _Partition(
+        partition_index=wanted.partition_index,
+        error_code=ErrorCode.NONE,
+        old_style_offsets=[],
+        timestamp=NO_TIMESTAMP,
+        offset=_NO_OFFSET,
+        leader_epoch=_NO_EPOCH,
+    )
+    try:
+        partition = served_partition(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
+        if request.api_version < _FIRST_VERSION_WITH_ONE_OFFSET:
+            answer.old_style_offsets = await _old_style(broker, partition, wanted)
+            return answer
+        _check_timestamp(request, wanted.timestamp)
+        answer.offset, answer.timestamp = await _find(broker, partition, wanted.timestamp)
+        if answer.offset != _NO_OFFSET:
+            answer.leader_epoch = epoch_of(partition.record, answer.offset)
+    except KafkaError as refusal:
+        answer.error_code = refusal.code
+    except (StoreError, CorruptDataError) as problem:
+        logger.warning("could not look for a timestamp", extra={"topic": topic, "problem": str(problem)})
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return answer
+
+
+def _check_timestamp(request: "RequestContext", timestamp_ms: int) -> None:
+    lowest = MAX_TIMESTAMP if request.api_version >= _FIRST_VERSION_WITH_MAX_TIMESTAMP else EARLIEST
+    if timestamp_ms < lowest:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"timestamp {timestamp_ms} has no meaning in ListOffsets v{request.api_version}",
+        )
+
+
+async def _find(broker: "Broker", partition: Partition, timestamp_ms: int) -> Found:
+    record = partition.record
+    if timestamp_ms == LATEST:
+        return record.log_end_offset, NO_TIMESTAMP
+    if timestamp_ms == EARLIEST:
+        return record.log_start_offset, NO_TIMESTAMP
+    if timestamp_ms == MAX_TIMESTAMP:
+        return await find_max_timestamp(broker.logs, partition) or _NOTHING
+    return await find_at_or_after(broker.logs, partition, timestamp_ms) or _NOTHING
+
+
+async def _old_style(broker: "Broker", partition: Partition, wanted: Any) -> list[int]:
+    """Offsets at which segments start, newest first, as version 0 counts them (Kafka's fetchOffsetsBefore)."""
+    record = partition.record
+    if wanted.timestamp == EARLIEST:
+        return [record.log_start_offset][: max(0, wanted.max_num_offsets)]
+    if partition.references is None:
+        await broker.logs.open(partition)
+    latest = wanted.timestamp == LATEST
+    offsets = [
+        max(reference.base_offset, record.log_start_offset)
+        for reference in partition.references or ()
+        if latest or reference.max_timestamp_ms <= wanted.timestamp
+    ]
+    if latest:
+        offsets.append(record.log_end_offset)
+    return offsets[::-1][: max(0, wanted.max_num_offsets)]

@@ -1,0 +1,37 @@
+"""The partition that a request names, or the error that says why this broker does not serve it."""
+
+from typing import TYPE_CHECKING
+
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.storage.partition import Partition
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker
+
+NO_EPOCH = -1
+
+
+def served_partition(
+    broker: "Broker", topic: str, index: int, current_leader_epoch: int = NO_EPOCH
+) -> Partition:
+    """The partition, checked against the leader epoch that the client believes in (KIP-320).
+
+    Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or
+    UNKNOWN_LEADER_EPOCH.
+    """
+    partition = broker.logs.partition(topic, index)
+    if partition is None:
+        record = broker.view.topic(topic)
+        if record is None or not 0 <= index < record.partition_count:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"this server does not host partition {topic}-{index}"
+            )
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not serve {topic}-{index}")
+    leader_epoch = partition.record.leader_epoch
+    if current_leader_epoch not in (NO_EPOCH, leader_epoch):
+        older = current_leader_epoch < leader_epoch
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"the leader epoch of {topic}-{index} is {leader_epoch}, the request says {current_leader_epoch}",
+        )
+    return partition
