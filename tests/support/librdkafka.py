@@ -79,4 +79,4 @@ def next_error(consumer: Consumer) -> KafkaError:
 
 
 def _dotted(config: dict[str, object]) -> dict[str, object]:
-    return {name.replace("_", "."): value for name, value in config.items()}
+    return {name if name == "log_level" else name.replace("_", "."): value for name, value in config.items()}

@@ -1,0 +1,101 @@
+"""kill -9 at any moment: nothing that was acknowledged is lost, moved, doubled or reordered.
+
+KAFSCALE_TEST_KILLS sets how often (default 5), KAFSCALE_TEST_SEED repeats a run's moments.
+"""
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import StartBroker
+from tests.support import wire
+from tests.support.audit import audit
+from tests.support.broker import KafscaleBroker
+from tests.support.ledger import Ledger, Place
+from tests.support.load import IdempotentLoad, Load, PipelinedLoad
+from tests.support.topics import create_topic
+from tests.support.waiting import wait_until
+
+KILLS = int(os.environ.get("KAFSCALE_TEST_KILLS", "5"))
+SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
+
+TOPICS = {"plain": 3, "other": 2}
+PLACES: list[Place] = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+
+
+def producers(broker: Any, ledger: Ledger) -> list[Load]:
+    return [
+        IdempotentLoad("idempotent-a", broker, PLACES, ledger),
+        IdempotentLoad("idempotent-b", broker, PLACES[:2], ledger, codec="lz4"),
+        PipelinedLoad("pipelined", broker, PLACES, ledger, in_flight=4),
+        PipelinedLoad("serial", broker, PLACES[1:2], ledger, in_flight=1, codec="gzip"),
+    ]
+
+
+def kill_at_random_moments(broker: Any, ledger: Ledger, generator: random.Random, kills: int) -> None:
+    """Each time: some new acknowledgements, a random while, kill -9, start again without any repair."""
+    for number in range(kills):
+        before = ledger.count()
+        wait_until(lambda before=before: ledger.count() > before + 50, "acknowledgements", 30)  # type: ignore[misc]
+        time.sleep(generator.uniform(0.0, 1.0))  # the random moment
+        broker.kill9()
+        if generator.random() < 0.4 and hasattr(broker, "launch_only"):
+            broker.launch_only()
+            time.sleep(generator.uniform(0.0, 0.5))  # somewhere in its start-up
+            broker.kill9()
+        broker.start()
+        print(f"kill {number + 1}: {ledger.count()} acknowledged")
+
+
+def read_everything(broker: Any) -> dict[Place, list[tuple[int, bytes | None]]]:
+    with wire.connect(broker) as connection:
+        return {place: wire.read_all(connection, *place) for place in PLACES}
+
+
+def run_load_and_crashes(broker: Any, seed: int, kills: int) -> Ledger:
+    """Returns what was acknowledged; the broker runs at the end."""
+    generator, ledger = random.Random(seed), Ledger()
+    for topic, partitions in TOPICS.items():
+        create_topic(broker, topic, partitions)
+    loads = producers(broker, ledger)
+    for load in loads:
+        load.start()
+    try:
+        kill_at_random_moments(broker, ledger, generator, kills)
+    finally:
+        for load in loads:
+            load.stop()
+        for load in loads:
+            load.join(120)
+    return ledger
+
+
+def audited(broker: KafscaleBroker) -> dict[Place, Sequence[tuple[int, bytes | None]]]:
+    """The same records, from the files alone."""
+    files = audit(broker.data_folder)
+    assert all(segment.has_index for segment in files.segments)
+    return {place: [(record.offset, record.value) for record in files.records(*place)] for place in PLACES}
+
+
+@pytest.mark.timeout(180 + 15 * KILLS)
+@pytest.mark.parametrize("flush_interval_ms", [0, 30])
+def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
+    start_broker: StartBroker, flush_interval_ms: int
+) -> None:
+    print(f"KAFSCALE_TEST_SEED={SEED} KAFSCALE_TEST_KILLS={KILLS}")
+    broker = start_broker(flush_interval_ms=flush_interval_ms)
+    ledger = run_load_and_crashes(broker, SEED + flush_interval_ms, KILLS)
+    assert ledger.count() > 50 * KILLS
+    broker.kill9()  # once more, with nothing under way
+    broker.start()
+    read = read_everything(broker)
+    ledger.check(read)
+    broker.stop()
+    stored = audited(broker)
+    ledger.check(stored)
+    for place, records in read.items():
+        assert stored[place][: len(records)] == records, f"{place}: the files tell another story"

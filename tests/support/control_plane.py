@@ -1,0 +1,187 @@
+"""One broker's control plane over stores in memory, with a stand-in for the log manager."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kafscale.handlers.context import Broker, RequestContext
+from kafscale.metadata import keys
+from kafscale.metadata.leadership import Leadership
+from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
+from kafscale.metadata.model import BrokerRecord, TopicRecord
+from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.view import ClusterView
+from kafscale.metadata.view_feeder import ClusterViewFeeder
+from kafscale.protocol.messages import decode_request, encode_response
+from kafscale.settings import Settings
+from kafscale.storage.memory_store import MemoryStore as MemoryObjectStore
+from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.topic_deletion import TopicDeletion
+from kafscale.storage.topics import Topics
+
+NAMESPACE = "default"
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+TIMEOUT_MS = 10_000
+CORRELATION_ID = 7
+
+
+class LogsStandIn:
+    """Leads every partition that the view shows, as the log manager does, and remembers what it closed."""
+
+    def __init__(self, view: ClusterView, leadership: Leadership) -> None:
+        self.closed: list[str] = []
+        self.sizes: dict[tuple[str, int], int] = {}
+        self.size_error: Exception | None = None
+        self.highest_epoch = -1
+        self._view = view
+        self._leadership = leadership
+        self._claims: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        topics = list(self._view.topics())
+        self._view.subscribe(self._topic_changed)
+        await self._claim([(topic.name, index) for topic in topics for index in range(topic.partition_count)])
+
+    def _topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
+        if after is None or self._view.topic(after.name) is None:
+            return
+        first = 0 if before is None else before.partition_count
+        wanted = [(after.name, index) for index in range(first, after.partition_count)]
+        if wanted:
+            task = asyncio.create_task(self._claim(wanted))
+            self._claims.add(task)
+            task.add_done_callback(self._claims.discard)
+
+    async def _claim(self, wanted: list[tuple[str, int]]) -> None:
+        for claimed in await self._leadership.claim(wanted):
+            self.highest_epoch = max(self.highest_epoch, claimed.record.leader_epoch)
+
+    async def close_topic(self, name: str) -> None:
+        await asyncio.sleep(0)
+        self.closed.append(name)
+
+    async def size_bytes(self, topic: str, index: int) -> int | None:
+        if self.size_error is not None:
+            raise self.size_error
+        return self.sizes.get((topic, index))
+
+    async def close(self) -> None:
+        for task in self._claims:
+            task.cancel()
+        await asyncio.gather(*self._claims, return_exceptions=True)
+
+
+@dataclass(kw_only=True)
+class ControlPlane:
+    """What a test works with. `store` and `objects` are the ones without faults."""
+
+    store: MetadataStore
+    objects: ObjectStore
+    view: ClusterView
+    topics: Topics
+    deletion: TopicDeletion
+    logs: LogsStandIn
+    settings: Settings = field(default_factory=Settings)
+
+    @property
+    def broker(self) -> Broker:
+        return cast(
+            Broker,
+            SimpleNamespace(settings=self.settings, view=self.view, topics=self.topics, logs=self.logs),
+        )
+
+    async def keys_under(self, prefix: str) -> list[str]:
+        return [item.key for item in (await self.store.range(prefix)).items]
+
+    async def objects_under(self, prefix: str) -> list[str]:
+        return [item.key async for item in self.objects.list(prefix)]
+
+
+def memory_stores(max_operations: int = 128) -> tuple[MemoryMetadataStore, MemoryObjectStore]:
+    return MemoryMetadataStore(max_operations=max_operations), MemoryObjectStore(lambda: 0)
+
+
+@asynccontextmanager
+async def control_plane(
+    store: MetadataStore | None = None,
+    objects: ObjectStore | None = None,
+    *,
+    settings: Settings | None = None,
+    faulty_store: Callable[[MetadataStore], MetadataStore] = lambda store: store,
+    faulty_objects: Callable[[ObjectStore], ObjectStore] = lambda objects: objects,
+) -> AsyncIterator[ControlPlane]:
+    """A registered, ready control plane. The faulty stores are what topics and deletions work with."""
+    settings = settings or Settings()
+    if store is None or objects is None:
+        store, objects = memory_stores()
+    view = ClusterView(CLUSTER_ID)
+    feeder = asyncio.create_task(ClusterViewFeeder(store, view).run())
+    broker_record = BrokerRecord(broker_id=settings.broker_id, host="broker.test", port=9092)
+    leadership = Leadership(store, broker_record, lease_ttl_sec=60)
+    assert await leadership.register()
+    await view.ready()
+    await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
+    logs = LogsStandIn(view, leadership)
+    await logs.start()
+    deletion = TopicDeletion(
+        faulty_store(store),
+        faulty_objects(objects),
+        view,
+        logs,
+        broker_id=settings.broker_id,
+        namespace=NAMESPACE,
+        retry_delay_sec=0.001,
+    )
+    deletion.start()
+    topics = Topics(faulty_store(store), view, settings, retry_delay_sec=0.001)
+    plane = ControlPlane(
+        store=store,
+        objects=objects,
+        view=view,
+        topics=topics,
+        deletion=deletion,
+        logs=logs,
+        settings=settings,
+    )
+    try:
+        yield plane
+    finally:
+        await deletion.close()
+        await logs.close()
+        feeder.cancel()
+        await asyncio.gather(feeder, return_exceptions=True)
+        await leadership.close()
+
+
+async def put_segment(plane: ControlPlane, key: str) -> None:
+    await plane.objects.put_if_absent(key, [b"bytes"])
+
+
+async def ask(plane: ControlPlane, handle: Callable[..., Any], version: int, message: Any) -> Any:
+    """What a client of this version gets: the request and the reply go through the codec."""
+    request_class = type(message)
+    body = message.encode(version=version)
+    request = decode_request(request_class.API_KEY, version, memoryview(body))
+    context = RequestContext(
+        api_version=version, correlation_id=CORRELATION_ID, client_id="test", client_host="127.0.0.1"
+    )
+    reply = handle(plane.broker, context, request)
+    if asyncio.iscoroutine(reply):
+        reply = await reply
+    if isinstance(reply, bytes):
+        return reply
+    frame = encode_response(reply, version, CORRELATION_ID)
+    decoded = type(reply).decode(frame, version=version, header=True, framed=True)
+    assert decoded.header.correlation_id == CORRELATION_ID
+    return decoded
+
+
+def by_name(items: Any) -> Mapping[str, Any]:
+    """Items of a reply by their names."""
+    return {item.name: item for item in items}
+
+
+TOPIC_KEYS = (keys.TOPICS, keys.PARTITIONS, keys.LEADERS)

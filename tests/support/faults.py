@@ -1,0 +1,142 @@
+"""Stores that fail once, at a chosen call, in every way in which a call can end."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.metadata.store import (
+    Changes,
+    Compare,
+    KeyValue,
+    MetadataStore,
+    Operation,
+    Snapshot,
+    TransactionResult,
+)
+from kafscale.protocol.types import Buffer
+from kafscale.storage.object_store import ObjectInfo, ObjectStore
+
+T = TypeVar("T")
+
+
+class Fault(StrEnum):
+    """How the chosen call ends."""
+
+    UNAVAILABLE = "not done, and told so"
+    UNKNOWN_NOT_DONE = "not done, with unknown outcome"
+    UNKNOWN_DONE = "done, with unknown outcome"
+    CRASH_NOT_DONE = "the process ends before"
+    CRASH_DONE = "the process ends after"
+
+
+CRASHES = (Fault.CRASH_NOT_DONE, Fault.CRASH_DONE)
+ERRORS = (Fault.UNAVAILABLE, Fault.UNKNOWN_NOT_DONE, Fault.UNKNOWN_DONE)
+
+
+class Fuse:
+    """Counts the calls that several stores get, and lets the one numbered `at`, from 1, end in a fault.
+
+    After a crash no call ever returns: what made it is to be cancelled, and with it the process has ended.
+    """
+
+    def __init__(self, at: int, fault: Fault) -> None:
+        self.blown = asyncio.Event()
+        self._at = at
+        self._fault = fault
+        self._calls = 0
+
+    async def call(self, action: Callable[[], Awaitable[T]]) -> T:
+        self._calls += 1
+        crashed = self.blown.is_set() and self._fault in CRASHES
+        if self._calls != self._at and not crashed:
+            return await action()
+        if not crashed and self._fault in (Fault.UNKNOWN_DONE, Fault.CRASH_DONE):
+            await action()
+        self.blown.set()
+        if self._fault in CRASHES:
+            await asyncio.Event().wait()
+        if self._fault is Fault.UNAVAILABLE:
+            raise StoreUnavailableError("the fuse is blown")
+        raise StoreIndeterminateError("the fuse is blown")
+
+
+class Away(Fuse):
+    """Every call fails."""
+
+    def __init__(self) -> None:
+        super().__init__(0, Fault.UNAVAILABLE)
+
+    async def call(self, action: Callable[[], Awaitable[T]]) -> T:
+        raise StoreUnavailableError("the store is away")
+
+
+class FusedMetadataStore:
+    """A metadata store behind a fuse. Watches and leases are left alone."""
+
+    def __init__(self, inner: MetadataStore, fuse: Fuse) -> None:
+        self._inner = inner
+        self._fuse = fuse
+
+    @property
+    def max_operations(self) -> int:
+        return self._inner.max_operations
+
+    async def get(self, key: str) -> KeyValue | None:
+        return await self._fuse.call(lambda: self._inner.get(key))
+
+    async def range(self, prefix: str) -> Snapshot:
+        return await self._fuse.call(lambda: self._inner.range(prefix))
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        return await self._fuse.call(lambda: self._inner.transact(compares, operations))
+
+    def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        return self._inner.watch(prefix)
+
+    async def grant_lease(self, ttl_sec: int) -> int:
+        return await self._inner.grant_lease(ttl_sec)
+
+    async def renew_lease(self, lease: int) -> bool:
+        return await self._inner.renew_lease(lease)
+
+    async def revoke_lease(self, lease: int) -> None:
+        await self._inner.revoke_lease(lease)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class FusedObjectStore:
+    """An object store whose deletions are behind a fuse."""
+
+    def __init__(self, inner: ObjectStore, fuse: Fuse) -> None:
+        self._inner = inner
+        self._fuse = fuse
+
+    async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
+        await self._inner.put_if_absent(key, parts)
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        await self._inner.put(key, parts)
+
+    async def get(self, key: str) -> bytes:
+        return await self._inner.get(key)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        return await self._inner.get_range(key, start, length)
+
+    async def size_bytes(self, key: str) -> int:
+        return await self._inner.size_bytes(key)
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        return self._inner.list(prefix)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._fuse.call(lambda: self._inner.delete(keys))
+
+    async def close(self) -> None:
+        await self._inner.close()

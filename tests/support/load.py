@@ -1,0 +1,137 @@
+"""Producers that keep writing while brokers come and go, and enter every acknowledgement in a ledger."""
+
+import itertools
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.support import librdkafka, wire
+from tests.support.ledger import Ledger, Place, value_of
+
+# an acknowledgement that is lost with its connection says nothing, so it is no failure
+RECONNECT_SECONDS = 0.02
+RETRIABLE_CODES = (3, 5, 6, 7, 14, 15, 16)  # what a broker may answer while it starts or stops
+
+
+class Load:
+    """A thread that sends until told to stop. Base of the producers below."""
+
+    def __init__(self, name: str, broker: Any, places: list[Place], ledger: Ledger) -> None:
+        self.name = name
+        self.broker = broker
+        self.places = places
+        self.ledger = ledger
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run_to_the_end, name=name)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send nothing new; what is under way is finished first."""
+        self._stopping.set()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"{self.name} did not end within {timeout_s} s"
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def _run_to_the_end(self) -> None:
+        try:
+            self.run()
+        except Exception as error:  # noqa: BLE001  (a thread's exception would be lost)
+            self.ledger.fail(f"{self.name}: {error!r}")
+
+
+class IdempotentLoad(Load):
+    """librdkafka with idempotence: it sends again after a crash, and nothing may be doubled by that."""
+
+    def __init__(
+        self, name: str, broker: Any, places: list[Place], ledger: Ledger, *, codec: str = "none"
+    ) -> None:
+        super().__init__(name, broker, places, ledger)
+        self._codec = codec
+
+    def run(self) -> None:
+        client = librdkafka.producer(
+            self.broker,
+            enable_idempotence=True,
+            compression_type=self._codec,
+            linger_ms=2,
+            message_timeout_ms=120_000,
+            retry_backoff_ms=20,
+            reconnect_backoff_ms=20,
+            reconnect_backoff_max_ms=100,
+            log_level=2,
+        )
+        for number in itertools.count():
+            if self._stopping.is_set():
+                break
+            for topic, partition in self.places:
+                self._send(client, topic, partition, value_of(self.name, number))
+            client.poll(0.002)
+            while len(client) > 2000 and not self._stopping.is_set():
+                client.poll(0.05)
+        unanswered = client.flush(90)
+        if unanswered:
+            self.ledger.fail(f"{self.name}: {unanswered} records were not answered within 90 s")
+
+    def _send(self, client: Producer, topic: str, partition: int, value: bytes) -> None:
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.ledger.fail(f"{self.name}: {topic}-{partition}: {error}")
+                return
+            offset = message.offset()
+            assert offset is not None
+            self.ledger.acknowledge(topic, partition, offset, value)
+
+        client.produce(topic, value, partition=partition, on_delivery=report)
+
+
+class PipelinedLoad(Load):
+    """Raw requests with acks=all, several in flight on one connection, nothing sent twice."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: Any,
+        places: list[Place],
+        ledger: Ledger,
+        *,
+        in_flight: int,
+        codec: str = "none",
+    ) -> None:
+        super().__init__(name, broker, places, ledger)
+        self._in_flight = in_flight
+        self._codec = codec
+        self._numbers = itertools.count()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with wire.connect(self.broker) as connection:
+                    while not self._stopping.is_set():
+                        self._round(connection)
+            except (OSError, wire.ConnectionEndedError):
+                time.sleep(RECONNECT_SECONDS)
+
+    def _round(self, connection: wire.Wire) -> None:
+        """Send some requests, then read all their answers."""
+        sent: list[tuple[Place, list[bytes]]] = []
+        for _ in range(self._in_flight):
+            for topic, partition in self.places:
+                values = [value_of(self.name, next(self._numbers)) for _ in range(5)]
+                records = wire.batch(values, codec=self._codec)
+                connection.send(wire.produce_request(topic, {partition: records}), wire.PRODUCE_VERSION)
+                sent.append(((topic, partition), values))
+        for (topic, partition), values in sent:
+            _, answer = wire.receive_produce(connection)
+            if answer.error_code == 0:
+                for n, value in enumerate(values):
+                    self.ledger.acknowledge(topic, partition, answer.base_offset + n, value)
+            elif answer.error_code not in RETRIABLE_CODES:
+                self.ledger.fail(f"{self.name}: {topic}-{partition}: error code {answer.error_code}")
