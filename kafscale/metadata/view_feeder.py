@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from kafscale.errors import StoreError
 from kafscale.metadata.store import MetadataStore
@@ -38,10 +38,6 @@ class ClusterViewFeeder:
             await asyncio.sleep(self._retry_delay_sec)
 
     async def _follow(self, prefix: str) -> None:
-        events = self._store.watch(prefix)
-        try:
+        async with aclosing(self._store.watch(prefix)) as events:
             async for event in events:
                 self._view.apply(prefix, event)
-        finally:
-            if isinstance(events, AsyncGenerator):
-                await events.aclose()

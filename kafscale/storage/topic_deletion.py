@@ -176,7 +176,7 @@ class TopicDeletion:
     async def _remove_partitions(self, name: str, mark: Compare) -> bool:
         """Step 2. False when a record changed meanwhile."""
         items = (await self._store.range(keys.partitions(name))).items
-        room = (self._store.max_operations - 2) // 2
+        room = (self._store.max_operations - 1) // 2
         for start in range(0, len(items), room):
             if not await self._retire(name, mark, items[start : start + room]):
                 return False

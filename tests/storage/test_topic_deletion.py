@@ -1,0 +1,208 @@
+"""Deletion: what is gone, what stays, when the name is free, and who carries on after a crash."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from kafscale.metadata import keys
+from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.metadata.new_topic import NewTopic
+from kafscale.metadata.store import Compare, Put
+from kafscale.metadata.topic_record import decode_retired_epoch, decode_topic_record, encode_topic_record
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.settings import Settings
+from kafscale.storage.object_keys import (
+    checkpoint_key,
+    index_key,
+    merged_segment_key,
+    segment_key,
+)
+from kafscale.storage.topic_deletion import OBJECTS_PER_DELETE
+from tests.support.control_plane import (
+    NAMESPACE,
+    TIMEOUT_MS,
+    TOPIC_KEYS,
+    ControlPlane,
+    control_plane,
+    memory_stores,
+    put_segment,
+)
+
+
+async def make_topic(plane: ControlPlane, name: str, partitions: int = 3) -> TopicRecord:
+    record = await plane.topics.create(NewTopic(name=name, partition_count=partitions), timeout_ms=TIMEOUT_MS)
+    for key in (
+        segment_key(NAMESPACE, name, 0, 0),
+        index_key(NAMESPACE, name, 0, 0),
+        merged_segment_key(NAMESPACE, name, 2, 0, 99),
+        checkpoint_key(NAMESPACE, name, 1, 5, 0, "abc"),
+    ):
+        await put_segment(plane, key)
+    return record
+
+
+async def retired_epoch(plane: ControlPlane, name: str) -> int:
+    held = await plane.store.get(keys.retired(name))
+    assert held is not None
+    return decode_retired_epoch(held.key, held.value)
+
+
+async def test_everything_of_the_topic_is_gone_and_nothing_else() -> None:
+    async with control_plane() as plane:
+        await make_topic(plane, "ab")
+        await make_topic(plane, "a")
+        others = [await plane.keys_under(prefix) for prefix in TOPIC_KEYS]
+        await plane.topics.delete("a", timeout_ms=TIMEOUT_MS)
+        assert plane.view.topic("a", include_deleting=True) is None
+        assert plane.logs.closed == ["a"]
+        for prefix, before in zip(TOPIC_KEYS, others, strict=True):
+            own = (f"{prefix}a", f"{prefix}a/")
+            left = [key for key in before if key != own[0] and not key.startswith(own[1])]
+            assert await plane.keys_under(prefix) == left
+            assert len(left) > 0
+        assert all("/ab/" in key for key in await plane.objects_under(""))
+        assert len(await plane.objects_under("")) == 4
+
+
+async def test_a_topic_of_more_objects_than_one_call_deletes() -> None:
+    async with control_plane() as plane:
+        await make_topic(plane, "t")
+        for offset in range(1, 2 * OBJECTS_PER_DELETE + 1):
+            await put_segment(plane, segment_key(NAMESPACE, "t", 0, offset))
+        await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
+        assert await plane.objects_under("") == []
+
+
+async def test_the_name_comes_back_with_a_new_id_and_higher_epochs() -> None:
+    async with control_plane() as plane:
+        first = await make_topic(plane, "t")
+        await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
+        assert await retired_epoch(plane, "t") == 0
+        second = await make_topic(plane, "t", partitions=1)
+        assert second.topic_id != first.topic_id
+        leader = plane.view.leader("t", 0)
+        assert leader is not None
+        assert leader.leader_epoch == 1
+        await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
+        assert await retired_epoch(plane, "t") == 1
+
+
+async def test_while_it_is_deleted_the_topic_is_unknown_and_its_name_taken() -> None:
+    async with control_plane() as plane:
+        await make_topic(plane, "t")
+        closing, proceed = asyncio.Event(), asyncio.Event()
+
+        async def slow_close(name: str) -> None:
+            closing.set()
+            await proceed.wait()
+
+        plane.logs.close_topic = slow_close  # type: ignore[method-assign]
+        deletion = asyncio.create_task(plane.topics.delete("t", timeout_ms=TIMEOUT_MS))
+        await closing.wait()
+        assert plane.view.topic("t") is None
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+            await plane.topics.create(NewTopic(name="t"), timeout_ms=TIMEOUT_MS)
+        assert len(await plane.objects_under("")) == 4
+        proceed.set()
+        await deletion
+        await plane.topics.create(NewTopic(name="t"), timeout_ms=TIMEOUT_MS)
+
+
+async def test_a_deletion_goes_on_after_its_requests_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafscale.storage.topics.MIN_TIMEOUT_MS", 50)
+    async with control_plane() as plane:
+        await make_topic(plane, "t")
+        proceed = asyncio.Event()
+
+        async def slow_close(name: str) -> None:
+            await proceed.wait()
+
+        plane.logs.close_topic = slow_close  # type: ignore[method-assign]
+        with pytest.raises(KafkaError) as timeout:
+            await plane.topics.delete("t", timeout_ms=0)
+        assert timeout.value.code is ErrorCode.REQUEST_TIMED_OUT
+        proceed.set()
+        await plane.view.wait_until(lambda: plane.view.topic("t", include_deleting=True) is None)
+        assert await plane.objects_under("") == []
+
+
+async def test_another_topic_of_the_name_is_not_deleted() -> None:
+    async with control_plane() as plane:
+        await make_topic(plane, "t")
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_ID"):
+            await plane.topics.delete("t", topic_id=uuid.UUID(int=5), timeout_ms=TIMEOUT_MS)
+        assert plane.view.topic("t") is not None
+
+
+async def mark(plane: ControlPlane, name: str, broker_id: int) -> None:
+    """What a broker leaves that stopped right after it began to delete."""
+    key = keys.topic(name)
+    held = await plane.store.get(key)
+    assert held is not None
+    record = decode_topic_record(key, held.value)
+    marked = TopicRecord(
+        name=name,
+        topic_id=record.topic_id,
+        partition_count=record.partition_count,
+        state=TopicState.DELETING,
+        deleting_broker_id=broker_id,
+    )
+    await plane.store.transact([Compare(key, held.mod_revision)], [Put(key, encode_topic_record(marked))])
+
+
+@pytest.mark.parametrize("broker_id", [0, 7])
+async def test_what_a_stop_cut_short_is_taken_up_at_the_start(broker_id: int) -> None:
+    """Broker 0 is the one that starts; 7 is one that no longer lives."""
+    store, objects = memory_stores()
+    async with control_plane(store, objects) as plane:
+        await make_topic(plane, "t")
+        await plane.deletion.close()
+        await mark(plane, "t", broker_id)
+    async with control_plane(store, objects) as plane:
+        await plane.view.wait_until(lambda: plane.view.topic("t", include_deleting=True) is None)
+        assert await plane.objects_under("") == []
+        assert await plane.keys_under(keys.PARTITIONS) == []
+
+
+async def test_a_live_brokers_deletion_is_left_to_it_until_it_ends() -> None:
+    store, objects = memory_stores()
+    async with control_plane(store, objects) as here:
+        await make_topic(here, "t")
+        async with control_plane(store, objects, settings=Settings(broker_id=7)) as other:
+            await here.view.wait_until(lambda: here.view.broker(7) is not None)
+            await other.deletion.close()
+            await mark(here, "t", 7)
+            await here.view.wait_until(lambda: here.view.topic("t") is None)
+            assert here.logs.closed == []
+            assert len(await here.objects_under("")) == 4
+        await here.view.wait_until(lambda: here.view.topic("t", include_deleting=True) is None)
+        assert here.logs.closed == ["t"]
+        assert await here.objects_under("") == []
+
+
+async def test_a_deletion_that_another_broker_took_over_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it could delete the objects of the next topic of the name."""
+    monkeypatch.setattr("kafscale.storage.topics.MIN_TIMEOUT_MS", 100)
+    async with control_plane() as plane:
+        await make_topic(plane, "t")
+        closing, proceed = asyncio.Event(), asyncio.Event()
+
+        async def slow_close(name: str) -> None:
+            closing.set()
+            await proceed.wait()
+
+        plane.logs.close_topic = slow_close  # type: ignore[method-assign]
+        deletion = asyncio.create_task(plane.topics.delete("t", timeout_ms=100))
+        await closing.wait()
+        async with control_plane(plane.store, plane.objects, settings=Settings(broker_id=7)) as other:
+            await other.deletion.close()
+            await plane.view.wait_until(lambda: plane.view.broker(7) is not None)
+            await mark(plane, "t", 7)
+            proceed.set()
+            with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+                await deletion
+            assert len(await plane.objects_under("")) == 4
+            assert await plane.keys_under(keys.PARTITIONS) != []
