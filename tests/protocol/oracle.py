@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import functools
 import io
 import types
 import typing
@@ -19,7 +20,7 @@ Entity = Any
 """A kio message or a struct in one: a frozen dataclass."""
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MAX_DATETIME_MS = 253_402_300_799_000
+_MAX_DATETIME_S = 253_402_300_799
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 _MAX_ARRAY = 3
 
@@ -43,13 +44,15 @@ _STRATEGIES: dict[str, st.SearchStrategy[Any]] = {
     "error_code": st.sampled_from(ErrorCode),
     "timedelta_i32": _ints(32).map(lambda ms: datetime.timedelta(milliseconds=ms)),
     "timedelta_i64": _ints(40).map(lambda ms: datetime.timedelta(milliseconds=ms)),
-    "datetime_i64": st.integers(0, _MAX_DATETIME_MS).map(
-        lambda ms: _EPOCH + datetime.timedelta(milliseconds=ms)
+    # Whole seconds: kio reads milliseconds by way of a float.
+    "datetime_i64": st.integers(0, _MAX_DATETIME_S).map(
+        lambda seconds: _EPOCH + datetime.timedelta(seconds=seconds)
     ),
 }
 
 
-def entities(entity_type: type[Entity]) -> st.SearchStrategy[Entity]:
+@functools.cache
+def entities(entity_type: Any) -> st.SearchStrategy[Entity]:
     """Every field of its type, nulls and empty arrays included."""
     hints = typing.get_type_hints(entity_type)
     fields = {field.name: _values(hints[field.name], field) for field in dataclasses.fields(entity_type)}
@@ -66,7 +69,8 @@ def _values(hint: Any, field: dataclasses.Field[Any]) -> st.SearchStrategy[Any]:
             inner = next(part for part in typing.get_args(inner) if part is not types.NoneType)
         return st.lists(_values(inner, field), max_size=_MAX_ARRAY).map(tuple)
     if dataclasses.is_dataclass(hint):
-        return entities(typing.cast(type[Entity], hint))
+        entity_type: Any = hint
+        return entities(entity_type)
     return _STRATEGIES[field.metadata["kafka_type"]]
 
 
