@@ -98,7 +98,6 @@ def _topic_values(metrics: Metrics) -> dict[str, Values]:
         families.TOPIC_BATCHES_IN.name: (((name,), topic.batches_in) for name, topic in topics),
         families.TOPIC_BYTES_OUT.name: (((name,), topic.bytes_out) for name, topic in topics),
         families.TOPIC_RECORDS_OUT.name: (((name,), topic.records_out) for name, topic in topics),
-        families.TOPIC_BATCHES_OUT.name: (((name,), topic.batches_out) for name, topic in topics),
     }
 
 

@@ -49,7 +49,6 @@ TOPIC_BYTES_OUT = _counter(
     "kafscale_topic_bytes_out_total", "Bytes of record batches sent to consumers.", "topic"
 )
 TOPIC_RECORDS_OUT = _counter("kafscale_topic_records_out_total", "Records sent to consumers.", "topic")
-TOPIC_BATCHES_OUT = _counter("kafscale_topic_batches_out_total", "Record batches sent to consumers.", "topic")
 
 REQUEST_DURATION = _histogram(
     "kafscale_request_duration_seconds",
@@ -131,7 +130,6 @@ FAMILIES: tuple[Family, ...] = (
     TOPIC_BATCHES_IN,
     TOPIC_BYTES_OUT,
     TOPIC_RECORDS_OUT,
-    TOPIC_BATCHES_OUT,
     REQUEST_DURATION,
     REQUEST_ERRORS,
     FLUSH_BYTES,

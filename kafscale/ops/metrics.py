@@ -60,7 +60,7 @@ class Histogram:
 class TopicMetrics:
     """One topic's counters: add to the attributes. Bytes are those of whole record batches."""
 
-    __slots__ = ("batches_in", "batches_out", "bytes_in", "bytes_out", "records_in", "records_out")
+    __slots__ = ("batches_in", "bytes_in", "bytes_out", "records_in", "records_out")
 
     def __init__(self) -> None:
         self.bytes_in = 0
@@ -68,7 +68,6 @@ class TopicMetrics:
         self.batches_in = 0
         self.bytes_out = 0
         self.records_out = 0
-        self.batches_out = 0
 
 
 class ApiMetrics:
