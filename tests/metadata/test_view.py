@@ -1,0 +1,182 @@
+"""The view: what it reads as, whom it tells, and who waits for it."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from kafscale.errors import UnknownFormatVersionError
+from kafscale.metadata import keys
+from kafscale.metadata.model import NO_BROKER, BrokerRecord, LeaderRecord, TopicRecord, TopicState
+from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
+from kafscale.metadata.topic_record import encode_broker_record, encode_leader_record, encode_topic_record
+from kafscale.metadata.view import ClusterView
+
+
+def topic(name: str, number: int = 1, **fields: object) -> TopicRecord:
+    fields.setdefault("partition_count", 1)
+    return TopicRecord(name=name, topic_id=uuid.UUID(int=number), **fields)  # type: ignore[arg-type]
+
+
+def deleting(record: TopicRecord) -> TopicRecord:
+    return TopicRecord(
+        name=record.name,
+        topic_id=record.topic_id,
+        partition_count=record.partition_count,
+        state=TopicState.DELETING,
+        deleting_broker_id=0,
+    )
+
+
+def stored(record: TopicRecord | BrokerRecord) -> KeyValue:
+    if isinstance(record, TopicRecord):
+        return KeyValue(key=keys.topic(record.name), value=encode_topic_record(record), mod_revision=1)
+    return KeyValue(key=keys.broker(record.broker_id), value=encode_broker_record(record), mod_revision=1)
+
+
+def led(name: str, index: int, broker_id: int = 0, epoch: int = 0) -> KeyValue:
+    leader = LeaderRecord(broker_id=broker_id, leader_epoch=epoch)
+    return KeyValue(key=keys.leader(name, index), value=encode_leader_record(leader), mod_revision=1)
+
+
+def snapshot(*items: KeyValue, revision: int = 1) -> Snapshot:
+    return Snapshot(items=items, revision=revision)
+
+
+def changes(*items: KeyValue | Delete, revision: int = 1) -> Changes:
+    return Changes(puts_and_deletes=items, revision=revision)
+
+
+def live(broker_id: int, host: str = "host") -> BrokerRecord:
+    return BrokerRecord(broker_id=broker_id, host=host, port=9092)
+
+
+@pytest.fixture
+def view() -> ClusterView:
+    return ClusterView("cluster")
+
+
+def test_brokers_and_controller(view: ClusterView) -> None:
+    assert view.controller_id() == NO_BROKER
+    view.apply(keys.BROKERS, snapshot(stored(live(10)), stored(live(2))))
+    assert [broker.broker_id for broker in view.brokers()] == [2, 10]
+    assert view.controller_id() == 2
+    view.apply(keys.BROKERS, changes(Delete(keys.broker(2))))
+    assert view.controller_id() == 10
+    assert view.broker(2) is None
+    assert view.broker(10) == live(10)
+
+
+def test_topics_by_name_by_id_and_in_order(view: ClusterView) -> None:
+    first, second = topic("b", 1), topic("a", 2)
+    view.apply(keys.TOPICS, snapshot(stored(first)))
+    assert list(view.topics()) == [first]
+    view.apply(keys.TOPICS, changes(stored(second)))
+    assert list(view.topics()) == [second, first]
+    assert view.topic("b") == first
+    assert view.topic_by_id(second.topic_id) == second
+    assert view.topic("c") is None
+    assert view.topic_by_id(uuid.UUID(int=9)) is None
+
+
+def test_a_topic_that_is_being_deleted_shows_only_to_those_who_ask(view: ClusterView) -> None:
+    record = deleting(topic("t"))
+    view.apply(keys.TOPICS, snapshot(stored(record)))
+    assert view.topic("t") is None
+    assert view.topic_by_id(record.topic_id) is None
+    assert list(view.topics()) == []
+    assert view.topic("t", include_deleting=True) == record
+    assert list(view.topics(include_deleting=True)) == [record]
+
+
+def test_leaders(view: ClusterView) -> None:
+    view.apply(keys.LEADERS, snapshot(led("t", 0), led("t", 11, broker_id=3, epoch=5), led("u", 0)))
+    assert view.leader("t", 11) == LeaderRecord(broker_id=3, leader_epoch=5)
+    assert view.leader("t", 1) is None
+    assert view.leader("v", 0) is None
+    assert sorted(view.leaders("t")) == [0, 11]
+    view.apply(keys.LEADERS, changes(Delete(keys.leader("t", 0)), Delete(keys.leader("t", 11))))
+    assert view.leaders("t") == {}
+
+
+def test_listeners_hear_of_topics(view: ClusterView) -> None:
+    heard: list[tuple[TopicRecord | None, TopicRecord | None]] = []
+    unsubscribe = view.subscribe(lambda before, after: heard.append((before, after)))
+    first, grown, other = topic("t"), topic("t", partition_count=2), topic("t", 2)
+    view.apply(keys.TOPICS, snapshot(stored(first)))
+    view.apply(keys.TOPICS, changes(stored(first)))
+    view.apply(keys.TOPICS, changes(stored(grown), Delete(keys.topic("unknown"))))
+    assert heard == [(None, first), (first, grown)]
+    heard.clear()
+    view.apply(keys.TOPICS, changes(stored(other)))
+    assert heard == [(grown, None), (None, other)]
+    heard.clear()
+    unsubscribe()
+    view.apply(keys.TOPICS, changes(Delete(keys.topic("t"))))
+    assert heard == []
+
+
+def test_listeners_see_the_change_they_hear_of(view: ClusterView) -> None:
+    seen: list[TopicRecord | None] = []
+    view.subscribe(lambda before, after: seen.append(view.topic("t")))
+    view.apply(keys.TOPICS, changes(stored(topic("t"))))
+    view.apply(keys.TOPICS, changes(Delete(keys.topic("t"))))
+    assert seen == [topic("t"), None]
+
+
+def test_a_second_snapshot_tells_only_the_differences(view: ClusterView) -> None:
+    kept, gone, new = topic("kept", 1), topic("gone", 2), topic("new", 3)
+    view.apply(keys.TOPICS, snapshot(stored(gone), stored(kept)))
+    view.apply(keys.BROKERS, snapshot(stored(live(1)), stored(live(2))))
+    view.apply(keys.LEADERS, snapshot(led("kept", 0), led("gone", 0)))
+    topics: list[tuple[TopicRecord | None, TopicRecord | None]] = []
+    leaders: list[tuple[str, int, LeaderRecord | None]] = []
+    brokers: list[int] = []
+    view.subscribe(lambda before, after: topics.append((before, after)))
+    view.subscribe_leaders(lambda name, index, leader: leaders.append((name, index, leader)))
+    view.subscribe_brokers(lambda: brokers.append(len(view.brokers())))
+    view.apply(keys.TOPICS, snapshot(stored(kept), stored(new)))
+    view.apply(keys.LEADERS, snapshot(led("kept", 0), led("new", 0)))
+    view.apply(keys.BROKERS, snapshot(stored(live(1)), stored(live(2))))
+    assert topics == [(gone, None), (None, new)]
+    assert leaders == [("gone", 0, None), ("new", 0, LeaderRecord(broker_id=0, leader_epoch=0))]
+    assert brokers == []
+    view.apply(keys.BROKERS, snapshot(stored(live(2, "elsewhere"))))
+    assert brokers == [1]
+
+
+async def test_ready_once_everything_was_read(view: ClusterView) -> None:
+    waiting = asyncio.create_task(view.ready())
+    for prefix in (keys.BROKERS, keys.LEADERS):
+        view.apply(prefix, snapshot())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    view.apply(keys.TOPICS, snapshot())
+    await waiting
+
+
+async def test_a_writer_waits_for_its_own_write(view: ClusterView) -> None:
+    view.apply(keys.TOPICS, snapshot(revision=3))
+    await view.wait_for(3)
+    waiting = asyncio.create_task(view.wait_for(5))
+    await asyncio.sleep(0)
+    view.apply(keys.LEADERS, snapshot(revision=9))
+    view.apply(keys.TOPICS, changes(stored(topic("t")), revision=4))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    view.apply(keys.TOPICS, changes(stored(topic("u", 2)), revision=6))
+    await waiting
+
+
+async def test_who_stops_waiting_leaves_nothing_behind(view: ClusterView) -> None:
+    waiting = asyncio.create_task(view.wait_for(1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert not view._waiters
+
+
+def test_a_record_of_a_newer_version_is_refused(view: ClusterView) -> None:
+    newer = KeyValue(key=keys.topic("t"), value=b'{"version":2}', mod_revision=1)
+    with pytest.raises(UnknownFormatVersionError, match="topics/t"):
+        view.apply(keys.TOPICS, snapshot(newer))
