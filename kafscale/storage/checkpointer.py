@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 # A reader that holds an old record may still be about to read the checkpoint that it names.
 SUPERSEDED_GRACE_MS = 5 * 60 * 1000
+# More take longer to encode than the event loop should be held up.
+_COSTLY_ENTRIES = 1000
 
 
 class Checkpointer:
@@ -66,7 +68,10 @@ class Checkpointer:
             self._new_token(),
         )
         try:
-            encoded = await asyncio.to_thread(encode_checkpoint, checkpoint)
+            if len(checkpoint.segments) + len(checkpoint.producers) > _COSTLY_ENTRIES:
+                encoded = await asyncio.to_thread(encode_checkpoint, checkpoint)
+            else:
+                encoded = encode_checkpoint(checkpoint)
             await self._objects.put_if_absent(key, [encoded])
             log.waiting_checkpoint = CheckpointPointer(key=key, end_offset=checkpoint.end_offset)
             await self._remove_superseded(partition, {key, record.checkpoint_key})

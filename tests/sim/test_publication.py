@@ -1,0 +1,100 @@
+"""Nothing acknowledged is lost, doubled or moved, whatever stores, networks and leaders do."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from kafscale.errors import CorruptDataError
+from kafscale.metadata.store import Compare, Operation, TransactionResult
+from kafscale.storage import partition_log
+from kafscale.storage.publisher import Publisher
+from tests.sim.cluster import World, disturb, produce, published_values
+from tests.sim.unreliable import UnreliableMetadata
+from tests.support.virtual_time import run_virtually
+
+SEEDS_PER_RUN = 150
+
+
+@pytest.fixture(autouse=True)
+def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So frequent that every run has several."""
+    monkeypatch.setattr(partition_log, "CHECKPOINT_SEGMENTS", 3)
+
+
+async def _simulate(seed: int, *, producers: int = 3, batches: int = 12, changes: int = 6) -> World:
+    rng = random.Random(seed)
+    world = World(rng, fault_rate=rng.choice((0.0, 0.1, 0.3, 0.5)))
+    await world.create()
+    await world.elect()
+    producing = [asyncio.create_task(produce(world, number, batches)) for number in range(1, producers + 1)]
+    await disturb(world, changes)
+    await asyncio.gather(*producing)
+    await world.network.settle()
+    if world.leader is not None:
+        await world.leader.kill()
+    return world
+
+
+async def _check(seed: int) -> None:
+    world = await _simulate(seed)
+    values = await published_values(world)
+    for value, offset in world.acknowledged.items():
+        assert values.get(offset) == value, f"seed {seed}: {value!r} was acknowledged at {offset}"
+    published = list(values.values())
+    assert len(published) == len(set(published)), f"seed {seed}: a record is published twice"
+    for producer in (b"1", b"2", b"3"):
+        own = [
+            tuple(map(int, v.split(b"/"))) for _, v in sorted(values.items()) if v.split(b"/")[0] == producer
+        ]
+        assert own == sorted(own), f"seed {seed}: producer {producer!r} is out of order"
+
+
+def test_acknowledged_records_are_kept_once_and_in_order() -> None:
+    first = random.randrange(2**32)
+    print(f"seeds {first} to {first + SEEDS_PER_RUN - 1}")
+    for seed in range(first, first + SEEDS_PER_RUN):
+        run_virtually(_check(seed))
+
+
+def test_a_seed_repeats_its_run_exactly() -> None:
+    runs = [run_virtually(_simulate(4711)) for _ in range(2)]
+    assert runs[0].acknowledged == runs[1].acknowledged
+    assert _contents(runs[0]) == _contents(runs[1])
+
+
+def _contents(world: World) -> dict[str, bytes]:
+    async def read() -> dict[str, bytes]:
+        return {info.key: await world.objects.get(info.key) async for info in world.objects.list("")}
+
+    return run_virtually(read())
+
+
+def test_it_finds_a_publication_without_its_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def transact(
+        self: UnreliableMetadata, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        return await self._network.call(lambda: self._inner.transact([], operations))
+
+    monkeypatch.setattr(UnreliableMetadata, "transact", transact)
+    assert _some_seed_fails()
+
+
+def test_it_finds_an_upload_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def overwrite(self: Publisher, key: str, parts: list[bytes]) -> bool:
+        await self._until_done(lambda: self._objects.put(key, parts), key)
+        return True
+
+    monkeypatch.setattr(Publisher, "_put", overwrite)
+    assert _some_seed_fails()
+
+
+def _some_seed_fails() -> bool:
+    for seed in range(SEEDS_PER_RUN):
+        try:
+            run_virtually(_check(seed))
+        except (AssertionError, CorruptDataError) as problem:
+            print(f"found with seed {seed}: {problem!r}")
+            return True
+    return False
