@@ -119,6 +119,17 @@ def test_no_codec_gives_the_data_itself() -> None:
         compress_into_room(Codec.NONE, memoryview(b"as it is"), memoryview(bytearray(100)))
 
 
+def test_a_snappy_block_that_claims_more_than_it_can_hold_takes_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptDataError, match="claims to hold 90000000"):
+            decompress(Codec.SNAPPY, snappy_that_claims(90_000_000), 100_000_000)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000
+
+
 def test_lz4_blocks_are_independent_as_kafkas_reader_demands() -> None:
     info = lz4.frame.get_frame_info(compress(Codec.LZ4, b"payload " * 20_000))
     assert info["block_linked"] is False

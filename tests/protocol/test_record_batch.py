@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 
 from kafscale.errors import CorruptDataError
-from kafscale.protocol.compression import CODECS, Codec, decompress
+from kafscale.protocol.compression import CODECS, Codec, compress, decompress
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import (
     HEADER_SIZE,
@@ -308,6 +308,19 @@ def test_compressing_a_batch_keeps_everything_else(codec: Codec) -> None:
         batch_length=written - 12, crc=compressed.crc, attributes=header.attributes | codec
     )
     assert decompress(codec, output[HEADER_SIZE:written], 10_000) == batch[HEADER_SIZE:]
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_batch_that_would_stay_as_long_is_left_as_it_is(codec: Codec) -> None:
+    # Longer and longer runs beside what does not compress, until the codec breaks even.
+    rough = bytes(range(256))
+    values = (rough[:size] + b"a" * run for run in range(60) for size in (40, 41, 42, 43, 50, 60))
+    batches = (encode_batch(records_of([value])) for value in values)
+    even = next(
+        batch for batch in batches if len(compress(codec, batch[HEADER_SIZE:])) == len(batch) - HEADER_SIZE
+    )
+    output = memoryview(bytearray(len(even)))
+    assert compress_into(memoryview(even), read_header(even, 0), codec, output) == 0
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -231,6 +231,7 @@ def test_the_hand_made_record_is_good() -> None:
         GOOD + b"\x00",
         GOOD + GOOD,
         b"\x10" + GOOD[1:],
+        b"\x10" + GOOD[1:] + b"\x00",
         b"\x0c" + GOOD[1:],
         b"\x00",
         b"\x01" + GOOD[1:],
