@@ -205,7 +205,7 @@ def test_a_zero_topic_id_reads_as_none() -> None:
         (ApiKey.METADATA, 9, b"\x80\x80\x80\x80\x80\x00\x01\x00\x00\x00", "varint of six bytes"),
         (ApiKey.METADATA, 9, b"\x00\x01\x00\x00\xff\xff\xff\xff\x07", "count of tags past the end"),
         (ApiKey.METADATA, 9, b"\x00\x01\x00\x00\x01\x00\x05ab", "tagged field past the end"),
-        (ApiKey.METADATA, 12, b"\x02" + bytes(15), "UUID past the end"),
+        (ApiKey.METADATA, 12, b"\x03" + bytes(16) + b"\x12" + b"n" * 17 + b"\x00" + bytes(5), "UUID past the end"),
         (ApiKey.SYNC_GROUP, 0, SYNC_GROUP_START + b"\x00\x00\x00\x02z", "bytes past the end"),
         (ApiKey.SYNC_GROUP, 0, SYNC_GROUP_START + b"\xff\xff\xff\xff", "null bytes"),
     ],

@@ -1,0 +1,37 @@
+"""Kafka's unsigned varints, which carry every length and count of the flexible versions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafscale.protocol.wire import MalformedRequestError, read_uvarint, uvarint
+
+
+@given(value=st.integers(0, 2**31 - 1), before=st.binary(max_size=3), after=st.binary(max_size=3))
+def test_what_is_written_reads_the_same(value: int, before: bytes, after: bytes) -> None:
+    encoded = uvarint(value)
+    assert len(encoded) == max(1, -(-value.bit_length() // 7))
+    data = memoryview(before + encoded + after)
+    assert read_uvarint(data, len(before)) == (value, len(before) + len(encoded))
+
+
+def test_known_encodings() -> None:
+    assert [uvarint(value) for value in (0, 127, 128, 300)] == [b"\x00", b"\x7f", b"\x80\x01", b"\xac\x02"]
+
+
+def test_needless_bytes_are_accepted_up_to_five() -> None:
+    assert read_uvarint(b"\x81\x80\x80\x80\x00", 0) == (1, 5)
+    with pytest.raises(MalformedRequestError):
+        read_uvarint(b"\x81\x80\x80\x80\x80\x00", 0)
+
+
+def test_more_than_31_bits_are_refused() -> None:
+    assert read_uvarint(b"\xff\xff\xff\xff\x07", 0) == (2**31 - 1, 5)
+    with pytest.raises(MalformedRequestError, match="varint at byte 0 is larger than 2147483647"):
+        read_uvarint(b"\x80\x80\x80\x80\x08", 0)
+
+
+def test_the_end_of_the_data_is_an_index_error() -> None:
+    for data in (b"", b"\x80", b"\xff\xff\xff\xff"):
+        with pytest.raises(IndexError):
+            read_uvarint(data, 0)
