@@ -205,12 +205,6 @@ class Settings:
         "1GB",
         "The memory for segments that were read or written lately; 0 keeps none.",
     )
-    index_cache_size_bytes: int = _setting(
-        "KAFSCALE_INDEX_CACHE_SIZE",
-        size(0, INT64_MAX),
-        "256MB",
-        "The memory for segment indexes; 0 keeps none.",
-    )
     max_connections: int = _setting(
         "KAFSCALE_MAX_CONNECTIONS",
         integer(1, 1_000_000),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kafscale.handlers.routes import ROUTES
 from kafscale.ops.metric_families import FAMILIES
 from kafscale.settings import SETTINGS
 
@@ -47,9 +48,21 @@ def metrics_table() -> str:
     )
 
 
+def supported_apis_table() -> str:
+    """Every API that is served, by key."""
+    return _table(
+        ("Key", "API", "Versions"),
+        (
+            (str(int(route.api)), route.api.api_name, f"{route.min_version}-{route.max_version}")
+            for route in sorted(ROUTES, key=lambda route: route.api)
+        ),
+    )
+
+
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"settings": settings_table},
     "docs/operations.md": {"metrics": metrics_table},
+    "docs/supported-apis.md": {"apis": supported_apis_table},
 }
 
 

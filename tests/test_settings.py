@@ -36,7 +36,6 @@ def test_nothing_set_gives_the_documented_defaults() -> None:
     assert settings.frame_max_bytes == 104857600
     assert settings.fetch_max_bytes == 57671680
     assert settings.cache_size_bytes == 10**9
-    assert settings.index_cache_size_bytes == 256 * 10**6
     assert settings.local_fsync is True
     assert (settings.broker_host, settings.broker_port) == (None, None)
 

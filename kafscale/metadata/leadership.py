@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata import keys
@@ -18,6 +19,8 @@ from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, MetadataS
 from kafscale.metadata.topic_record import encode_broker_record, encode_leader_record
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 # More epochs than any client asks for; without a limit the record would grow with every change of leader.
 REMEMBERED_EPOCHS = 128
@@ -85,7 +88,7 @@ class Leadership:
         """
         wanted = set(partitions)
         prefix = keys.PARTITIONS if topic is None else keys.partitions(topic)
-        snapshot = await self._store.range(prefix)
+        snapshot = await self._until_answered(lambda: self._store.range(prefix))
         items = [item for item in snapshot.items if keys.topic_and_partition(item.key) in wanted]
         chunk = self._store.max_operations // _OPERATIONS_PER_CLAIM
         chunks = [items[start : start + chunk] for start in range(0, len(items), chunk)]
@@ -93,13 +96,24 @@ class Leadership:
         return [one for part in claimed for one in part]
 
     async def _claim_chunk(self, items: Sequence[KeyValue]) -> list[Claimed]:
-        while True:
+        async def read_and_claim() -> list[Claimed]:
+            nonlocal items
             try:
                 return await self._try_claim(items)
+            except (StoreUnavailableError, StoreIndeterminateError):
+                # Whatever became of the transaction: the next attempt starts from what the store holds.
+                items = await self._until_answered(lambda: self._read_again(items))
+                raise
+
+        return await self._until_answered(read_and_claim)
+
+    async def _until_answered(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        while True:
+            try:
+                return await call()
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning("could not claim partitions, trying again", extra={"problem": str(problem)})
             await asyncio.sleep(self._retry_delay_sec)
-            items = await self._read_again(items)
 
     async def _try_claim(self, items: Sequence[KeyValue]) -> list[Claimed]:
         while items:

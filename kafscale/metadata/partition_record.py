@@ -159,10 +159,17 @@ def decode_reference(name: str, data: bytes, position: int) -> tuple[SegmentRefe
         leader_epoch=int.from_bytes(data[position : position + 4], "big", signed=True),
         size_bytes=size_bytes,
         max_timestamp_ms=max_timestamp_ms,
-        object_key=data[position + 4 : end].decode(),
+        object_key=_text(name, data[position + 4 : end]),
         start=start,
     )
     return reference, end
+
+
+def _text(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as problem:
+        raise CorruptDataError(name, f"an object key is not UTF-8: {problem}") from problem
 
 
 def encode_producer(producer: ProducerRecord) -> bytes:
@@ -234,13 +241,13 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
         )
         (key_length,) = _LENGTH.unpack_from(data, _HEADER.size)
         position = _HEADER.size + _LENGTH.size
-        key = data[position : position + key_length].decode()
+        key = _text(name, data[position : position + key_length])
         position += key_length
         epochs = []
         for _ in range(epoch_count):
             epochs.append(EpochStart(*_EPOCH.unpack_from(data, position)))
             position += _EPOCH.size
-    except (error, UnicodeDecodeError) as problem:
+    except error as problem:
         raise CorruptDataError(name, f"partition record: {problem}") from problem
     segments = []
     for _ in range(segment_count):

@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -113,7 +114,7 @@ class Flusher:
         log = partition.log
         if log is None or log.waiting is None:
             return
-        started = asyncio.get_running_loop().time()
+        started = time.perf_counter()
         outcome = FlushOutcome.FAILED
         size_bytes = 0
         try:
@@ -123,7 +124,7 @@ class Flusher:
             outcome = FlushOutcome.FENCED
             raise
         finally:
-            self._metrics.flushes.observe(size_bytes, asyncio.get_running_loop().time() - started, outcome)
+            self._metrics.flushes.observe(size_bytes, time.perf_counter() - started, outcome)
         self._budget.release(buffer.charged_bytes)
 
     def abandon(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
