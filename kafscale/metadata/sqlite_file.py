@@ -120,15 +120,11 @@ class SqliteFile:
             self._put(puts)
             return
         self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            for start in range(0, len(deletes), _MAX_ROWS):
-                self._delete(deletes[start : start + _MAX_ROWS])
-            for start in range(0, len(puts), _MAX_ROWS):
-                self._put(puts[start : start + _MAX_ROWS])
-            self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        for start in range(0, len(deletes), _MAX_ROWS):
+            self._delete(deletes[start : start + _MAX_ROWS])
+        for start in range(0, len(puts), _MAX_ROWS):
+            self._put(puts[start : start + _MAX_ROWS])
+        self._connection.execute("COMMIT")
 
     @property
     def checkpoint_is_due(self) -> bool:
@@ -177,7 +173,8 @@ class SqliteFile:
         uri = f"{self._path.as_uri()}?mode={'rwc' if create else 'rw'}"
         connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
         try:
-            # Exclusive before the first access: no other process gets in, and no shared memory is needed.
+            # Exclusive before the first access: no other process gets in from the first read on, and no shared
+            # memory is needed.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             if self._is_new(connection):
                 if not create:
@@ -190,9 +187,6 @@ class SqliteFile:
             # Checkpoints are the worker's, after the callers were answered.
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute(f"PRAGMA journal_size_limit = {_MAX_IDLE_WAL_BYTES}")
-            # Takes the lock for good also where nothing was written yet.
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("COMMIT")
         except BaseException:
             connection.close()
             raise

@@ -90,6 +90,15 @@ async def test_a_damaged_file(path: Path, damage: Callable[[Path], None]) -> Non
     await refused(path, "corrupt or no metadata file")
 
 
+async def test_a_damaged_page_that_no_read_would_meet(path: Path) -> None:
+    await fill(path)
+    connection = sqlite3.connect(path)
+    (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'").fetchone()
+    connection.close()
+    overwrite(path, (page - 1) * 4096, 4096)
+    await refused(path, "corrupt or no metadata file")
+
+
 @pytest.mark.parametrize(
     "statement",
     [

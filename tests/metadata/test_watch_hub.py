@@ -39,12 +39,13 @@ async def test_a_slow_watcher_starts_over_and_goes_on() -> None:
     async with aclosing(store.hub.watch("k")) as events, aclosing(store.hub.watch("k")) as fast:
         await anext(events)
         await anext(fast)
-        for _ in range(20):
+        # Some of them after the backlog was thrown away: they are in the snapshot and must not come again.
+        for _ in range(23):
             item = store.put("k")
             assert await anext(fast) == Changes(puts_and_deletes=(item,), revision=item.mod_revision)
-        assert await anext(events) == Snapshot(items=(item,), revision=20)
+        assert await anext(events) == Snapshot(items=(item,), revision=23)
         item = store.put("k")
-        assert await anext(events) == Changes(puts_and_deletes=(item,), revision=21)
+        assert await anext(events) == Changes(puts_and_deletes=(item,), revision=24)
 
 
 async def test_a_waiting_watcher_is_woken_by_more_than_its_backlog_holds() -> None:
