@@ -90,12 +90,17 @@ async def test_a_damaged_file(path: Path, damage: Callable[[Path], None]) -> Non
     await refused(path, "corrupt or no metadata file")
 
 
+def index_leaves(path: Path) -> list[int]:
+    """Where the pages of type 10, the leaves of an index, begin."""
+    data = path.read_bytes()
+    return [start for start in range(4096, len(data), 4096) if data[start] == 10]
+
+
 async def test_a_damaged_page_that_no_read_would_meet(path: Path) -> None:
-    await fill(path)
-    connection = sqlite3.connect(path)
-    (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'").fetchone()
-    connection.close()
-    overwrite(path, (page - 1) * 4096, 4096)
+    await fill(path, keys=1000)
+    leaves = index_leaves(path)
+    assert len(leaves) > 2
+    overwrite(path, leaves[-1], 4096)
     await refused(path, "corrupt or no metadata file")
 
 
