@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import DescribeClusterResponse
 
-from kafscale.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from kafscale.handlers.authorized_operations import CLUSTER_OPERATIONS
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
+_CLUSTER_OPERATIONS: Final = frozenset(bit for bit in range(31) if CLUSTER_OPERATIONS >> bit & 1)
 
 
 def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
@@ -41,9 +42,8 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
             )
             for live in view.brokers()
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS
-        if message.include_cluster_authorized_operations
-        else NOT_ASKED_FOR,
+        # kafka-python's own name and form of `cluster_authorized_operations`; None: not asked for
+        authorized_operations=_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else None,
     )
 
 

@@ -15,7 +15,6 @@ from kafscale.protocol.message_classes import MessageClass
 from kafscale.protocol.wire import (
     MAX_ARRAY_ELEMENTS,
     MalformedRequestError,
-    check_consumed,
     check_count,
     read_nullable_compact_string,
     read_nullable_string,
@@ -60,15 +59,15 @@ def build_request_decoder(message_class: MessageClass, version: int) -> Callable
 
     The function raises `MalformedRequestError`, `struct.error`, `IndexError` or `UnicodeDecodeError` on bytes
     that break the schema. Its work and memory are bounded by the body's length and `MAX_ARRAY_ELEMENTS`.
+    Bytes after the last field are passed over, as Kafka does: librdkafka 2.16 asks for the metadata of all
+    topics, in flexible versions, with three bytes too many.
     """
     schema = message_class._struct
     read, _ = _struct_reader(schema, message_class, version, message_class.flexible_version_q(version))
 
     def decode(data: bytes) -> Any:
         body = Body(data)
-        message = read(body)
-        check_consumed(data, body.pos)
-        return message
+        return read(body)
 
     return decode
 
