@@ -15,6 +15,7 @@ from kafscale.metadata.model import BrokerRecord, TopicRecord
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
+from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
 from kafscale.settings import Settings
 from kafscale.storage.memory_store import MemoryStore as MemoryObjectStore
@@ -162,21 +163,26 @@ async def put_segment(plane: ControlPlane, key: str) -> None:
 
 async def ask(plane: ControlPlane, handle: Callable[..., Any], version: int, message: Any) -> Any:
     """What a client of this version gets: the request and the reply go through the codec."""
-    request_class = type(message)
-    body = message.encode(version=version)
-    request = decode_request(request_class.API_KEY, version, memoryview(body))
+    reply_class, frame = await ask_for_frame(plane, handle, version, message)
+    decoded = reply_class.decode(frame, version=version, header=True, framed=True)
+    assert decoded.header.correlation_id == CORRELATION_ID
+    return decoded
+
+
+async def ask_for_frame(
+    plane: ControlPlane, handle: Callable[..., Any], version: int, message: Any
+) -> tuple[Any, bytes]:
+    """The class of the reply and its frame."""
+    api_key = type(message).API_KEY
+    request = decode_request(api_key, version, memoryview(message.encode(version=version)))
     context = RequestContext(
         api_version=version, correlation_id=CORRELATION_ID, client_id="test", client_host="127.0.0.1"
     )
     reply = handle(plane.broker, context, request)
     if asyncio.iscoroutine(reply):
         reply = await reply
-    if isinstance(reply, bytes):
-        return reply
-    frame = encode_response(reply, version, CORRELATION_ID)
-    decoded = type(reply).decode(frame, version=version, header=True, framed=True)
-    assert decoded.header.correlation_id == CORRELATION_ID
-    return decoded
+    frame = reply if isinstance(reply, bytes) else encode_response(reply, version, CORRELATION_ID)
+    return RESPONSE_CLASSES[api_key], frame
 
 
 def by_name(items: Any) -> Mapping[str, Any]:

@@ -1,0 +1,265 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, in every version."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
+
+from kafscale.handlers import alter_configs, describe_configs, incremental_alter_configs
+from kafscale.handlers.config_resources import ResourceType
+from kafscale.handlers.incremental_alter_configs import Operation
+from kafscale.metadata.config_kinds import ConfigSource, ConfigType
+from kafscale.metadata.new_topic import NewTopic
+from kafscale.metadata.topic_configs import TOPIC_CONFIGS
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.settings import Settings
+from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
+
+TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+GROUP = 32
+Asked = DescribeConfigsRequest.DescribeConfigsResource
+Altered = AlterConfigsRequest.AlterConfigsResource
+Changed = IncrementalAlterConfigsRequest.AlterConfigsResource
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[ControlPlane]:
+    async with control_plane(settings=Settings(broker_id=3, segment_bytes=2**21)) as plane:
+        topic = NewTopic(name="t", partition_count=1, configs={"retention.ms": "5"})
+        await plane.topics.create(topic, timeout_ms=TIMEOUT_MS)
+        yield plane
+
+
+async def describe(plane: ControlPlane, version: int, *resources: Any, **fields: bool) -> list[Any]:
+    request = DescribeConfigsRequest(resources=list(resources), **fields)
+    return list((await ask(plane, describe_configs.handle, version, request)).results)
+
+
+def asked(kind: int, name: str, keys: list[str] | None = None) -> Any:
+    return Asked(resource_type=kind, resource_name=name, configuration_keys=keys)
+
+
+def altered(kind: int, name: str, configs: dict[str, str | None]) -> Any:
+    return Altered(
+        resource_type=kind,
+        resource_name=name,
+        configs=[Altered.AlterableConfig(name=key, value=value) for key, value in configs.items()],
+    )
+
+
+async def alter(
+    plane: ControlPlane, version: int, *resources: Any, validate_only: bool = False
+) -> list[tuple[int, str | None]]:
+    request = AlterConfigsRequest(resources=list(resources), validate_only=validate_only)
+    responses = (await ask(plane, alter_configs.handle, version, request)).responses
+    assert [(one.resource_type, one.resource_name) for one in responses] == [
+        (resource.resource_type, resource.resource_name) for resource in resources
+    ]
+    return [(one.error_code, one.error_message) for one in responses]
+
+
+def changed(kind: int, name: str, *changes: tuple[str, int, str | None]) -> Any:
+    return Changed(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            Changed.AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in changes
+        ],
+    )
+
+
+async def change(
+    plane: ControlPlane, version: int, *resources: Any, validate_only: bool = False
+) -> list[tuple[int, str | None]]:
+    request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate_only)
+    responses = (await ask(plane, incremental_alter_configs.handle, version, request)).responses
+    return [(one.error_code, one.error_message) for one in responses]
+
+
+def configs_of(plane: ControlPlane, name: str = "t") -> dict[str, str]:
+    record = plane.view.topic(name)
+    assert record is not None
+    return dict(record.configs)
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_a_topic_in_every_version(plane: ControlPlane, version: int) -> None:
+    (result,) = await describe(plane, version, asked(TOPIC, "t"), include_synonyms=True)
+    assert (result.error_code, result.resource_type, result.resource_name) == (0, TOPIC, "t")
+    configs = by_name(result.configs)
+    assert list(configs) == [row.name for row in TOPIC_CONFIGS]
+    own = configs["retention.ms"]
+    assert (own.value, own.config_source, own.read_only) == ("5", ConfigSource.TOPIC_CONFIG, False)
+    assert [(one.name, one.value, one.source) for one in own.synonyms] == [
+        ("retention.ms", "5", ConfigSource.TOPIC_CONFIG),
+        ("log.retention.ms", "604800000", ConfigSource.DEFAULT_CONFIG),
+    ]
+    assert configs["segment.bytes"].value == str(2**21)
+    assert configs["segment.bytes"].config_source == ConfigSource.STATIC_BROKER_CONFIG
+    if version >= 3:
+        assert own.config_type == ConfigType.LONG
+        assert own.documentation is None
+
+
+async def test_documentation_and_synonyms_only_when_asked_for(plane: ControlPlane) -> None:
+    (result,) = await describe(plane, 4, asked(TOPIC, "t"), include_documentation=True)
+    assert all(config.documentation for config in result.configs)
+    assert all(config.synonyms == [] for config in result.configs)
+
+
+@pytest.mark.parametrize("kind", [TOPIC, BROKER])
+async def test_only_the_keys_asked_for(plane: ControlPlane, kind: int) -> None:
+    name, key = ("t", "retention.ms") if kind == TOPIC else ("3", "num.partitions")
+    (result,) = await describe(plane, 4, asked(kind, name, [key, "no.such.key"]))
+    assert [config.name for config in result.configs] == [key]
+
+
+async def test_this_broker(plane: ControlPlane) -> None:
+    (result,) = await describe(plane, 4, asked(BROKER, "3"), include_synonyms=True)
+    assert result.error_code == 0
+    configs = by_name(result.configs)
+    assert list(configs) == sorted(configs)
+    assert {name: configs[name].value for name in ("broker.id", "log.segment.bytes", "compression.type")} == {
+        "broker.id": "3",
+        "log.segment.bytes": str(2**21),
+        "compression.type": "snappy",
+    }
+    assert configs["listeners"].value == "PLAINTEXT://127.0.0.1:9092"
+    assert configs["advertised.listeners"].value == "PLAINTEXT://broker.test:9092"
+    assert configs["auto.create.topics.enable"].config_type == ConfigType.BOOLEAN
+    assert all(config.read_only for config in result.configs)
+    assert configs["log.segment.bytes"].config_source == ConfigSource.STATIC_BROKER_CONFIG
+    assert [(one.value, one.source) for one in configs["log.segment.bytes"].synonyms] == [
+        (str(2**21), ConfigSource.STATIC_BROKER_CONFIG),
+        (str(2**22), ConfigSource.DEFAULT_CONFIG),
+    ]
+    assert configs["num.partitions"].config_source == ConfigSource.DEFAULT_CONFIG
+
+
+async def test_what_cannot_be_described(plane: ControlPlane) -> None:
+    results = await describe(
+        plane,
+        4,
+        asked(TOPIC, "unknown"),
+        asked(TOPIC, "a/b"),
+        asked(TOPIC, ""),
+        asked(BROKER, ""),
+        asked(BROKER, "4"),
+        asked(BROKER, "x"),
+        asked(GROUP, "g"),
+    )
+    assert [result.error_code for result in results] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert all(result.configs == [] for result in results)
+    assert results[4].error_message == "Unexpected broker id, expected 3, but received 4"
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_altering_replaces_all(plane: ControlPlane, version: int) -> None:
+    assert await alter(plane, version, altered(TOPIC, "t", {"segment.ms": "7"})) == [(0, None)]
+    assert configs_of(plane) == {"segment.ms": "7"}
+    assert await alter(plane, version, altered(TOPIC, "t", {})) == [(0, None)]
+    assert configs_of(plane) == {}
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_validating_an_alteration(plane: ControlPlane, version: int) -> None:
+    resources = altered(TOPIC, "t", {"segment.ms": "7"}), altered(TOPIC, "unknown", {})
+    results = await alter(plane, version, *resources, validate_only=True)
+    assert [code for code, _ in results] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert configs_of(plane) == {"retention.ms": "5"}
+
+
+async def test_alterations_that_are_refused(plane: ControlPlane) -> None:
+    duplicate = altered(TOPIC, "t", {"segment.ms": "1"})
+    duplicate.configs = [*duplicate.configs, *duplicate.configs]
+    for resource, code, words in (
+        (altered(TOPIC, "t", {"a": "b"}), ErrorCode.INVALID_CONFIG, "Unknown topic config name: a"),
+        (altered(TOPIC, "t", {"segment.ms": "0"}), ErrorCode.INVALID_CONFIG, "segment.ms"),
+        (altered(TOPIC, "t", {"segment.ms": None}), ErrorCode.INVALID_REQUEST, "Null value"),
+        (duplicate, ErrorCode.INVALID_REQUEST, "duplicate config keys"),
+        (altered(TOPIC, "", {}), ErrorCode.INVALID_REQUEST, "Default topic resources"),
+        (altered(TOPIC, "a/b", {}), ErrorCode.INVALID_TOPIC_EXCEPTION, "a/b"),
+        (altered(BROKER, "3", {"log.segment.bytes": "1"}), ErrorCode.INVALID_REQUEST, "dynamically"),
+        (altered(BROKER, "", {"log.segment.bytes": "1"}), ErrorCode.INVALID_REQUEST, "dynamically"),
+        (altered(BROKER, "4", {}), ErrorCode.INVALID_REQUEST, "expected 3, but received 4"),
+        (altered(GROUP, "g", {}), ErrorCode.INVALID_REQUEST, "Unknown resource type 32"),
+    ):
+        ((got, message),) = await alter(plane, 2, resource)
+        assert got == code
+        assert message is not None
+        assert words in message
+    assert configs_of(plane) == {"retention.ms": "5"}
+
+
+async def test_a_resource_twice_is_refused_twice(plane: ControlPlane) -> None:
+    resource = altered(TOPIC, "t", {"segment.ms": "7"})
+    results = await alter(plane, 2, resource, resource)
+    assert results == [(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")] * 2
+    assert configs_of(plane) == {"retention.ms": "5"}
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_single_keys_change(plane: ControlPlane, version: int) -> None:
+    assert await change(
+        plane,
+        version,
+        changed(TOPIC, "t", ("segment.ms", Operation.SET, "7"), ("retention.ms", Operation.DELETE, None)),
+    ) == [(0, None)]
+    assert configs_of(plane) == {"segment.ms": "7"}
+
+
+async def test_lists_grow_and_shrink(plane: ControlPlane) -> None:
+    async def one(operation: Operation, value: str) -> str | None:
+        results = await change(plane, 1, changed(TOPIC, "t", ("cleanup.policy", operation, value)))
+        assert results == [(0, None)]
+        return configs_of(plane)["cleanup.policy"]
+
+    assert await one(Operation.APPEND, "compact") == "delete,compact"
+    assert await one(Operation.APPEND, "compact") == "delete,compact"
+    assert await one(Operation.SUBTRACT, "delete") == "compact"
+    assert await one(Operation.SUBTRACT, "delete") == "compact"
+
+
+async def test_changes_that_are_refused(plane: ControlPlane) -> None:
+    for resource, code, words in (
+        (changed(TOPIC, "t", ("a", Operation.SET, "b")), ErrorCode.INVALID_CONFIG, "Unknown topic config"),
+        (
+            changed(TOPIC, "t", ("retention.ms", Operation.APPEND, "1")),
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            changed(TOPIC, "t", ("cleanup.policy", Operation.SUBTRACT, "delete")),
+            ErrorCode.INVALID_CONFIG,
+            "cleanup.policy",
+        ),
+        (changed(TOPIC, "t", ("retention.ms", 9, "1")), ErrorCode.INVALID_REQUEST, "operations type 9"),
+        (changed(TOPIC, "t", ("retention.ms", Operation.SET, None)), ErrorCode.INVALID_REQUEST, "Null"),
+        (changed(TOPIC, "u"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'u'"),
+        (changed(BROKER, "3", ("a", Operation.DELETE, None)), ErrorCode.INVALID_REQUEST, "dynamically"),
+    ):
+        ((got, message),) = await change(plane, 1, resource)
+        assert got == code
+        assert message is not None
+        assert words in message
+    assert configs_of(plane) == {"retention.ms": "5"}
+
+
+async def test_deleting_a_key_that_is_not_set(plane: ControlPlane) -> None:
+    assert await change(plane, 1, changed(TOPIC, "t", ("segment.ms", Operation.DELETE, None))) == [(0, None)]
+
+
+async def test_validating_a_change(plane: ControlPlane) -> None:
+    resource = changed(TOPIC, "t", ("segment.ms", Operation.SET, "7"))
+    assert await change(plane, 1, resource, validate_only=True) == [(0, None)]
+    assert configs_of(plane) == {"retention.ms": "5"}
