@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kafscale.handlers.routes import ROUTES
+from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.ops.metric_families import FAMILIES
 from kafscale.settings import SETTINGS
 
@@ -59,10 +60,29 @@ def supported_apis_table() -> str:
     )
 
 
+def topic_configs_table() -> str:
+    """Every topic config, by name."""
+    return _table(
+        ("Config", "Type", "Default", "Effect", "Meaning", "Legal"),
+        (
+            (
+                f"`{row.name}`",
+                row.kind.config_type.name.lower(),
+                "from the settings" if row.setting else f"`{row.default}`" if row.default else "empty",
+                "yes" if row.has_effect else "none",
+                row.documentation,
+                row.kind.legal,
+            )
+            for row in TOPIC_CONFIGS
+        ),
+    )
+
+
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"settings": settings_table},
     "docs/operations.md": {"metrics": metrics_table},
     "docs/supported-apis.md": {"apis": supported_apis_table},
+    "docs/topic-configs.md": {"topic-configs": topic_configs_table},
 }
 
 
