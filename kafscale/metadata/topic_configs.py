@@ -81,7 +81,6 @@ class TopicConfig:
     max_message_bytes: int
     compression_type: CompressionType
     message_timestamp_type: MessageTimestampType
-    message_timestamp_before_max_ms: int
     message_timestamp_after_max_ms: int
     retention_ms: int
     retention_bytes: int
@@ -218,15 +217,16 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         default="3600000",
         broker_name="log.message.timestamp.after.max.ms",
         has_effect=True,
-        documentation="How far a record's timestamp may be ahead of the broker's clock (CreateTime only).",
+        documentation="How far a record's timestamp may be ahead of the broker's clock; not checked with "
+        "`message.timestamp.type` LogAppendTime.",
     ),
     TopicConfigRow(
         name="message.timestamp.before.max.ms",
         kind=whole_number(_LONG, 0),
         default=str(LONG_MAX),
         broker_name="log.message.timestamp.before.max.ms",
-        has_effect=True,
-        documentation="How far a record's timestamp may be behind the broker's clock (CreateTime only).",
+        documentation="How far a record's timestamp may be behind the broker's clock; a batch's header does "
+        "not tell its earliest timestamp, and records are not decoded.",
     ),
     TopicConfigRow(
         name="message.timestamp.type",
@@ -387,7 +387,6 @@ def effective(configs: Mapping[str, str], settings: Settings) -> TopicConfig:
         max_message_bytes=number("max.message.bytes"),
         compression_type=cast(CompressionType, value("compression.type")),
         message_timestamp_type=cast(MessageTimestampType, value("message.timestamp.type")),
-        message_timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
         retention_ms=number("retention.ms"),
         retention_bytes=number("retention.bytes"),

@@ -163,7 +163,6 @@ def test_what_is_in_effect() -> None:
     assert config.compression_type is CompressionType.UNCOMPRESSED
     assert (config.max_message_bytes, config.segment_bytes) == (5000, 2**21)
     assert config.message_timestamp_type is MessageTimestampType.CREATE_TIME
-    assert config.message_timestamp_before_max_ms == 2**63 - 1
     assert config.message_timestamp_after_max_ms == 3_600_000
     assert (config.retention_ms, config.retention_bytes) == (604_800_000, -1)
     assert config.cleanup_policy == (CleanupPolicy.DELETE,)
@@ -173,7 +172,6 @@ def test_what_is_in_effect() -> None:
             "max.message.bytes": "7",
             "segment.bytes": "1048576",
             "message.timestamp.type": "LogAppendTime",
-            "message.timestamp.before.max.ms": "1",
             "message.timestamp.after.max.ms": "2",
             "retention.ms": "-1",
             "retention.bytes": "9",
@@ -184,7 +182,7 @@ def test_what_is_in_effect() -> None:
     assert config.compression_type is CompressionType.GZIP
     assert (config.max_message_bytes, config.segment_bytes) == (7, 1048576)
     assert config.message_timestamp_type is MessageTimestampType.LOG_APPEND_TIME
-    assert (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) == (1, 2)
+    assert config.message_timestamp_after_max_ms == 2
     assert (config.retention_ms, config.retention_bytes) == (-1, 9)
     assert config.cleanup_policy == (CleanupPolicy.COMPACT, CleanupPolicy.DELETE)
 
