@@ -15,7 +15,6 @@ from kafscale.protocol.wire import (
     UNDERRUN_ERRORS,
     MalformedRequestError,
     array_count,
-    check_consumed,
     check_count,
     compact_string,
     read_compact_string,
@@ -127,7 +126,8 @@ class _Cursor:
 def decode_fetch_request(body: memoryview, version: int) -> FetchRequest:
     """Decode a Fetch request's body (after the header). Everything in the result is a copy.
 
-    Raises `MalformedRequestError` on any byte that breaks the format.
+    Bytes after the last field are passed over, as Kafka does. Raises `MalformedRequestError` on any other byte
+    that breaks the format.
     """
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise ValueError(f"Fetch version {version} is not in {MIN_VERSION} to {MAX_VERSION}")
@@ -153,7 +153,6 @@ def _decode(cursor: _Cursor) -> FetchRequest:
     rack_id = cursor.read_text("rack id") if version >= _FIRST_VERSION_WITH_RACK else ""
     # The only tag of these versions is the cluster id (KIP-595), which replicas send to each other.
     cursor.skip_tags()
-    check_consumed(cursor.body, cursor.pos)
     return FetchRequest(
         replica_id,
         max_wait_ms,

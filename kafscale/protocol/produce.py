@@ -15,7 +15,6 @@ from kafscale.protocol.wire import (
     UNDERRUN_ERRORS,
     MalformedRequestError,
     array_count,
-    check_consumed,
     check_count,
     compact_string,
     nullable_compact_string,
@@ -76,7 +75,8 @@ class PartitionProduceResponse(NamedTuple):
 def decode_produce_request(body: memoryview, version: int) -> ProduceRequest:
     """Decode a Produce request's body (after the header).
 
-    Raises `MalformedRequestError` on any byte that breaks the format.
+    Bytes after the last field are passed over, as Kafka does. Raises `MalformedRequestError` on any other byte
+    that breaks the format.
     """
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise ValueError(f"Produce version {version} is not in {MIN_VERSION} to {MAX_VERSION}")
@@ -106,7 +106,6 @@ def _decode_plain(body: memoryview, version: int) -> ProduceRequest:
             records, pos = _slice_records(body, pos, length)
             partitions.append((index, records))
         topics.append((name, partitions))
-    check_consumed(body, pos)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
@@ -131,7 +130,7 @@ def _decode_flexible(body: memoryview) -> ProduceRequest:
             partitions.append((index, records))
         pos = skip_tagged_fields(body, pos)
         topics.append((name, partitions))
-    check_consumed(body, skip_tagged_fields(body, pos))
+    skip_tagged_fields(body, pos)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

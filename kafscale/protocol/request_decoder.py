@@ -66,8 +66,9 @@ def build_request_decoder(message_class: MessageClass, version: int) -> Callable
     read, _ = _struct_reader(schema, message_class, version, message_class.flexible_version_q(version))
 
     def decode(data: bytes) -> Any:
-        body = Body(data)
-        return read(body)
+        message = read(Body(data))
+        message._header = None  # without which kafka-python does not encode the message again
+        return message
 
     return decode
 

@@ -136,12 +136,6 @@ def skip_tagged_fields(data: Buffer, pos: int) -> int:
     return pos
 
 
-def check_consumed(data: Buffer, pos: int) -> None:
-    """Refuse bytes after the last field."""
-    if pos != len(data):
-        raise MalformedRequestError(f"request has {len(data)} bytes, its fields end at byte {pos}")
-
-
 def string(value: str) -> bytes:
     """Encode a string with an int16 length."""
     encoded = value.encode()

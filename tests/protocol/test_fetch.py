@@ -268,7 +268,6 @@ V13_TOPIC = TOPIC_ID.bytes
         (4, START + b"\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00", "null topic name"),
         (4, START + b"\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff", "null partitions"),
         (4, START + b"\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x02" + bytes(31), "half a partition"),
-        (4, START + b"\x00\x00\x00\x00\x00", "trailing byte"),
         (7, START + SESSION + b"\x00\x00\x00\x00\xff\xff\xff\xff", "null forgotten topics"),
         (7, V7_FORGOTTEN + b"\x20\x00\x00\x00" + bytes(60), "2^29 forgotten partitions"),
         (11, START + SESSION + bytes(8) + b"\xff\xff", "null rack"),
@@ -276,7 +275,6 @@ V13_TOPIC = TOPIC_ID.bytes
         (12, START + SESSION + b"\xff\xff\xff\xff\x07\x01\x01\x00" + bytes(60), "2^31 - 2 topics"),
         (12, V12_PARTITION + b"\x01\x00\x63\x00\x01\x01\x00", "tag past the end"),
         (13, START + SESSION + b"\x02" + bytes(15), "half a topic id"),
-        (13, START + SESSION + b"\x02" + V13_TOPIC + b"\x01\x00\x01\x01\x00\x00", "trailing byte"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )  # fmt: skip
