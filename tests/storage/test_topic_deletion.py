@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,7 +18,9 @@ from kafscale.storage.object_keys import (
     index_key,
     merged_segment_key,
     segment_key,
+    topic_prefix,
 )
+from kafscale.storage.object_store import ObjectInfo
 from kafscale.storage.topic_deletion import OBJECTS_PER_DELETE
 from tests.support.control_plane import (
     NAMESPACE,
@@ -28,6 +31,7 @@ from tests.support.control_plane import (
     memory_stores,
     put_segment,
 )
+from tests.support.faults import Fault, Fuse, FusedMetadataStore, FusedObjectStore, Interruption
 
 
 async def make_topic(plane: ControlPlane, name: str, partitions: int = 3) -> TopicRecord:
@@ -206,3 +210,60 @@ async def test_a_deletion_that_another_broker_took_over_stops(monkeypatch: pytes
                 await deletion
             assert len(await plane.objects_under("")) == 4
             assert await plane.keys_under(keys.PARTITIONS) != []
+
+
+async def test_objects_of_the_next_topic_of_the_name_are_not_deleted() -> None:
+    """The removal was taken over and finished while it was held up before it deleted."""
+    async with control_plane() as plane:
+        await make_topic(plane, "t")
+        listing, proceed = asyncio.Event(), asyncio.Event()
+
+        class HeldUp(FusedObjectStore):
+            async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+                async for item in super().list(prefix):
+                    yield item
+                if prefix == topic_prefix(NAMESPACE, "t"):
+                    listing.set()
+                    await proceed.wait()
+
+        plane.deletion._objects = HeldUp(plane.objects, Fuse(0, Fault.UNAVAILABLE))
+        await mark(plane, "t", 0)
+        await listing.wait()
+        async with control_plane(plane.store, plane.objects, settings=Settings(broker_id=7)) as other:
+            await plane.view.wait_until(lambda: plane.view.broker(7) is not None)
+            await mark(plane, "t", 7)
+            await other.view.wait_until(lambda: other.view.topic("t", include_deleting=True) is None)
+            await make_topic(other, "t")
+            before = await plane.objects_under("")
+            proceed.set()
+            await asyncio.gather(*plane.deletion._tasks.values())
+            assert await plane.objects_under("") == before
+            assert len(before) == 4
+
+
+async def test_the_retired_epoch_is_the_highest_of_any_partition_and_never_falls() -> None:
+    async with control_plane(*memory_stores(max_operations=3)) as plane:
+        await make_topic(plane, "t")
+        for index, times in ((0, 2), (1, 7), (2, 4)):
+            for _ in range(times):
+                await plane.logs._leadership.claim([("t", index)])
+        await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
+        assert await retired_epoch(plane, "t") == 7
+        await make_topic(plane, "t", partitions=3)
+        await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
+        assert await retired_epoch(plane, "t") == 8
+
+
+async def test_a_partition_that_is_claimed_meanwhile_takes_its_epoch_along() -> None:
+    """A broker that does not know of the deletion yet gains the partition between read and removal."""
+    async with control_plane() as plane:
+        await make_topic(plane, "t", partitions=3)
+        third_call_reads_the_retired_epoch = 3
+        claim = Interruption(
+            third_call_reads_the_retired_epoch, lambda: plane.logs._leadership.claim([("t", 1)])
+        )
+        plane.deletion._store = FusedMetadataStore(plane.store, claim)
+        await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
+        assert claim.blown.is_set()
+        assert await retired_epoch(plane, "t") == 1
+        assert await plane.keys_under(keys.LEADERS) == []

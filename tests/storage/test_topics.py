@@ -15,11 +15,11 @@ from kafscale.metadata.partition_record import (
     encode_partition_record,
 )
 from kafscale.metadata.store import ABSENT, Compare, Put
-from kafscale.metadata.topic_record import encode_retired_epoch
+from kafscale.metadata.topic_record import decode_retired_epoch, encode_retired_epoch
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, control_plane, memory_stores
-from tests.support.faults import Away, FusedMetadataStore
+from tests.support.faults import Away, FusedMetadataStore, Interruption
 
 
 @pytest.fixture
@@ -248,3 +248,46 @@ async def test_a_store_that_is_away_ends_in_a_timeout(monkeypatch: pytest.Monkey
     async with control_plane(faulty_store=lambda store: FusedMetadataStore(store, Away())) as plane:
         with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
             await plane.topics.create(NewTopic(name="t"), timeout_ms=0)
+
+
+CREATION_READS = 3
+"""The topic record, the retired epoch, the leftovers: then comes the first transaction."""
+
+
+async def test_a_topic_that_comes_and_goes_during_a_creation(plane: ControlPlane) -> None:
+    """The creation read the retired epoch before: its partitions must not start under an older one."""
+
+    async def come_and_go() -> None:
+        async with control_plane(plane.store, plane.objects, settings=Settings(broker_id=7)) as other:
+            await other.topics.create(NewTopic(name="t", partition_count=1), timeout_ms=TIMEOUT_MS)
+            await other.topics.delete("t", timeout_ms=TIMEOUT_MS)
+
+    interruption = Interruption(CREATION_READS + 1, come_and_go)
+    plane.topics._store = FusedMetadataStore(plane.store, interruption)
+    await plane.topics.create(NewTopic(name="t", partition_count=1), timeout_ms=TIMEOUT_MS)
+    assert interruption.blown.is_set()
+    held = await plane.store.get(keys.retired("t"))
+    assert held is not None
+    assert await epochs(plane, "t") > [decode_retired_epoch(held.key, held.value)]
+
+
+async def test_a_creation_that_loses_the_race_leaves_the_winners_partitions_alone() -> None:
+    """The loser is in the middle of its partition records when the winner's topic is there and is written to."""
+    async with control_plane(*memory_stores(max_operations=4)) as plane:
+
+        async def win() -> None:
+            async with control_plane(plane.store, plane.objects, settings=Settings(broker_id=7)) as other:
+                await other.topics.create(NewTopic(name="t", partition_count=2), timeout_ms=TIMEOUT_MS)
+
+        interruption = Interruption(CREATION_READS + 2, win)
+        plane.topics._store = FusedMetadataStore(plane.store, interruption)
+        with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
+            await plane.topics.create(NewTopic(name="t", partition_count=6), timeout_ms=TIMEOUT_MS)
+        assert interruption.blown.is_set()
+        topic = plane.view.topic("t")
+        assert topic is not None
+        assert topic.partition_count == 2
+        # Two partitions of the loser's first transaction, which the winner wrote anew, and nothing after it.
+        assert await plane.keys_under(keys.partitions("t")) == [
+            keys.partition("t", index) for index in (0, 1)
+        ]

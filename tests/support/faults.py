@@ -140,3 +140,19 @@ class FusedObjectStore:
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+class Interruption(Fuse):
+    """Something else happens right before the call numbered `at`; the call itself works."""
+
+    def __init__(self, at: int, action: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(at, Fault.UNAVAILABLE)
+        self._action = action
+        self._number = 0
+
+    async def call(self, action: Callable[[], Awaitable[T]]) -> T:
+        self._number += 1
+        if self._number == self._at:
+            self.blown.set()
+            await self._action()
+        return await action()
