@@ -177,10 +177,11 @@ def test_null_and_empty_arrays_differ() -> None:
 
 def test_unknown_tagged_fields_are_stepped_over() -> None:
     topic = b"\x02t\x02\x07\x03abc\x09\x00"  # tag 7 of 3 bytes, tag 9 of none
-    body = b"\x02" + topic + b"\x01\x00\x00" + b"\x01\x00\x01z"
+    body = b"\x02" + topic + b"\x00\x01\x00" + b"\x01\x00\x01z"
     request = decode_request(ApiKey.METADATA, 9, memoryview(body))
     assert [topic.name for topic in request.topics] == ["t"]
-    assert request.allow_auto_topic_creation is True
+    assert request.allow_auto_topic_creation is False
+    assert request.include_cluster_authorized_operations is True
 
 
 def test_a_zero_topic_id_reads_as_none() -> None:
