@@ -52,7 +52,7 @@ class AuditedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedSegment:
-    """One `.kfs` file that passed every check, with its index if it has one."""
+    """One `.kfs` file that passed every check."""
 
     path: Path
     topic: str
@@ -61,7 +61,14 @@ class AuditedSegment:
     last_offset: int
     created_ms: int
     batches: tuple[AuditedBatch, ...]
-    has_index: bool
+
+    @property
+    def index_path(self) -> Path:
+        return self.path.with_suffix(".index")
+
+    @property
+    def has_index(self) -> bool:
+        return self.index_path.exists()
 
     @property
     def leader_epoch(self) -> int:
@@ -102,6 +109,8 @@ def audit(folder: Path) -> Audit:
     result = Audit()
     for segments in by_partition.values():
         kept, leftovers = without_leftovers(segments)
+        for segment in kept:  # a leftover's index may be that of another leftover under the same key
+            audit_index(segment)
         result.segments += kept
         result.leftovers += leftovers
     return result
@@ -132,7 +141,7 @@ def without_leftovers(
 
 
 def audit_segment(path: Path) -> AuditedSegment:
-    """Read one `.kfs` and the `.index` beside it. Raises `AuditError`."""
+    """Read one `.kfs`. Raises `AuditError`."""
     data = path.read_bytes()
     name = SEGMENT_NAME.fullmatch(path.name)
     _require(name is not None, path, "its name is not that of a segment")
@@ -158,9 +167,6 @@ def audit_segment(path: Path) -> AuditedSegment:
     records = sum(len(batch.records) for batch in batches)
     _require(records == count, path, f"{records} records where the header says {count}")
     _check_flags(path, flags, batches)
-    index = path.with_suffix(".index")
-    if index.exists():
-        _check_index(index, batches)
     return AuditedSegment(
         path=path,
         topic=path.parent.parent.name,
@@ -169,7 +175,6 @@ def audit_segment(path: Path) -> AuditedSegment:
         last_offset=last_offset,
         created_ms=created_ms,
         batches=batches,
-        has_index=index.exists(),
     )
 
 
@@ -227,8 +232,14 @@ def _check_flags(path: Path, flags: int, batches: tuple[AuditedBatch, ...]) -> N
         _require(BATCH_CODEC_OF_SEGMENT_CODEC[flags] in codecs, path, f"flags {flags}, batches {codecs}")
 
 
-def _check_index(path: Path, batches: tuple[AuditedBatch, ...]) -> None:
-    """The entries are exactly those that the format asks for: the first batch, then one per interval."""
+def audit_index(segment: AuditedSegment) -> None:
+    """Read the segment's `.index`, if it has one. Raises `AuditError`.
+
+    Its entries are exactly those that the format asks for: the first batch, then one per interval.
+    """
+    if not segment.has_index:
+        return
+    path = segment.index_path
     data = path.read_bytes()
     _require(len(data) >= INDEX_HEADER.size, path, f"{len(data)} bytes")
     magic, version, count, interval, reserved = INDEX_HEADER.unpack_from(data)
@@ -240,7 +251,7 @@ def _check_index(path: Path, batches: tuple[AuditedBatch, ...]) -> None:
     entries = list(INDEX_ENTRY.iter_unpack(data[INDEX_HEADER.size :]))
     expected = []
     messages_since = interval
-    for batch in batches:
+    for batch in segment.batches:
         if messages_since >= interval:
             expected.append((batch.base_offset, batch.position))
             messages_since = 0

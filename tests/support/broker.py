@@ -80,6 +80,11 @@ class KafscaleBroker(ServerProcess):
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def peak_memory_bytes(self) -> int:
+        """The most resident memory that the process ever had (Linux)."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024
+
 
 @contextlib.contextmanager
 def running_broker(folder: Path, name: str = "kafscale", **settings: object) -> Iterator[KafscaleBroker]:

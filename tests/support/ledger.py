@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Place = tuple[str, int]  # topic, partition
+Record = tuple[int, bytes | None]  # offset, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,28 +55,35 @@ class Ledger:
         with self._lock:
             return list(self._acknowledged)
 
-    def check(self, read: Mapping[Place, Sequence[tuple[int, bytes | None]]]) -> None:
-        """Compare with (offset, value) of every partition, in the order read. Raises AssertionError."""
+    def check(self, read: Mapping[Place, Sequence[Record]]) -> None:
+        """Compare with every partition's records in the order read. Raises AssertionError."""
         assert not self._failures, self._failures[:5]
         for place, records in read.items():
             offsets = [offset for offset, _ in records]
             assert offsets == sorted(set(offsets)), f"{place}: offsets are not strictly increasing"
-            _check_order(place, [value for _, value in records if value is not None])
-        stored = {place: dict(records) for place, records in read.items()}
+            _check_order(place, records)
+        self.check_promises(read)
+
+    def check_promises(self, stored: Mapping[Place, Sequence[Record]]) -> None:
+        """Every acknowledged value is at its offset. Raises AssertionError."""
+        by_offset = {place: dict(records) for place, records in stored.items()}
         lost = [
             one
             for one in self.acknowledged()
-            if stored.get((one.topic, one.partition), {}).get(one.offset) != one.value
+            if by_offset.get((one.topic, one.partition), {}).get(one.offset) != one.value
         ]
         assert not lost, f"{len(lost)} acknowledged records are not where they were promised: {lost[:5]}"
 
 
-def _check_order(place: Place, values: list[bytes]) -> None:
+def _check_order(place: Place, records: Sequence[Record]) -> None:
     """Every producer's numbers grow: no value twice, none before an earlier one."""
-    last: dict[str, int] = {}
-    for value in values:
+    last: dict[str, tuple[int, int]] = {}
+    for offset, value in records:
+        assert value is not None
         producer, number = origin_of(value)
-        assert number > last.get(producer, -1), (
-            f"{place}: {producer}'s number {number} comes after its number {last[producer]}"
+        previous, at = last.get(producer, (-1, -1))
+        assert number > previous, (
+            f"{place}: {producer}'s number {number} at offset {offset} comes after its number {previous} "
+            f"at offset {at}"
         )
-        last[producer] = number
+        last[producer] = (number, offset)

@@ -1,0 +1,271 @@
+"""A whole broker in the test's own process and loop, over stores in memory, and a client for its socket."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
+from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.producer import ProduceResponse
+
+from kafscale.app import BrokerProcess
+from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
+from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.topic_record import decode_broker_record
+from kafscale.ops.health import Health
+from kafscale.ops.metrics import Metrics
+from kafscale.setting_kinds import Address
+from kafscale.settings import CompressionCodec, Settings
+from kafscale.storage.memory_budget import MemoryBudget
+from kafscale.storage.partition import Partition
+from kafscale.storage.slab import SlabPool
+from tests.support import wire
+from tests.support.controlled_store import ControlledStore
+
+TIMEOUT_SEC = 15.0
+CREATE_TOPICS_VERSION = 7
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """Let the loop run until the condition holds."""
+    deadline = asyncio.get_running_loop().time() + TIMEOUT_SEC
+    while not condition():
+        if asyncio.get_running_loop().time() > deadline:
+            raise AssertionError(f"{what}: not within {TIMEOUT_SEC} s")
+        await asyncio.sleep(0.001)
+
+
+class ConnectionEndedError(Exception):
+    """The broker ended the connection where a reply was read."""
+
+
+class Client:
+    """A raw connection. Replies are read in the order in which they come."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._correlation_id = 0
+
+    async def send_bytes(self, data: bytes) -> None:
+        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self._socket, data), TIMEOUT_SEC)
+
+    def send_some(self, data: bytes) -> int:
+        """Send what the socket takes now; returns how much that was."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    def frame(self, request: Any, version: int) -> bytes:
+        """A request's bytes, under the next correlation id."""
+        self._correlation_id += 1
+        request.API_VERSION = version
+        request.with_header(correlation_id=self._correlation_id, client_id="tests")
+        return bytes(request.encode(framed=True, header=True))
+
+    async def send(self, request: Any, version: int) -> int:
+        """Send a request and do not wait; returns its correlation id."""
+        await self.send_bytes(self.frame(request, version))
+        return self._correlation_id
+
+    async def receive_exactly(self, count: int) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            read = asyncio.get_running_loop().sock_recv(self._socket, min(count - len(received), 1 << 20))
+            try:
+                chunk = await asyncio.wait_for(read, TIMEOUT_SEC)
+            except ConnectionError as problem:
+                raise ConnectionEndedError(str(problem)) from problem
+            if not chunk:
+                raise ConnectionEndedError(f"closed after {len(received)} of {count} bytes")
+            received += chunk
+        return bytes(received)
+
+    async def receive_frame(self) -> bytes:
+        """The next frame without its length."""
+        (length,) = struct.unpack(">i", await self.receive_exactly(4))
+        return await self.receive_exactly(length)
+
+    async def receive(self, response: Any, version: int) -> Any:
+        return response.decode(await self.receive_frame(), version=version, header=True)
+
+    async def call(self, request: Any, response: Any, version: int) -> Any:
+        """Send, wait, decode."""
+        sent = await self.send(request, version)
+        reply = await self.receive(response, version)
+        assert reply.header.correlation_id == sent
+        return reply
+
+    async def closed_by_peer(self) -> bool:
+        """Whether the next thing that comes is the connection's end."""
+        try:
+            await self.receive_exactly(1)
+        except ConnectionEndedError:
+            return True
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    # --- produce and fetch
+
+    async def send_produce(
+        self,
+        topic: str,
+        partitions: Mapping[int, bytes],
+        *,
+        version: int = wire.PRODUCE_VERSION,
+        **extra: int,
+    ) -> int:
+        return await self.send(wire.produce_request(topic, dict(partitions), **extra), version)
+
+    async def receive_produce(self, *, version: int = wire.PRODUCE_VERSION) -> tuple[int, dict[int, Any]]:
+        """The next reply's correlation id, and its parts by partition."""
+        reply = await self.receive(ProduceResponse, version)
+        return reply.header.correlation_id, {
+            part.index: part for topic in reply.responses for part in topic.partition_responses
+        }
+
+    async def produce(self, topic: str, partition: int, records: bytes, **extra: int) -> Any:
+        """Produce to one partition; gives its part of the reply."""
+        await self.send_produce(topic, {partition: records}, **extra)
+        version = extra.get("version", wire.PRODUCE_VERSION)
+        return (await self.receive_produce(version=version))[1][partition]
+
+    async def send_fetch(self, topic: str, offsets: Mapping[int, int], **limits: int) -> int:
+        return await self.send(wire.fetch_request(topic, dict(offsets), **limits), wire.FETCH_VERSION)
+
+    async def receive_fetch(self) -> dict[int, Any]:
+        """The next reply's parts by partition."""
+        reply = await self.receive(FetchResponse, wire.FETCH_VERSION)
+        return {part.partition_index: part for topic in reply.responses for part in topic.partitions}
+
+    async def fetch(self, topic: str, offsets: Mapping[int, int], **limits: int) -> dict[int, Any]:
+        await self.send_fetch(topic, offsets, **limits)
+        return await self.receive_fetch()
+
+
+@dataclass(kw_only=True)
+class InProcessBroker:
+    """What a test works with."""
+
+    process: BrokerProcess
+    metrics: Metrics
+    metadata: MetadataStore
+    objects: ControlledStore
+    port: int
+    stop_signal: asyncio.Event
+    running: asyncio.Task[int]
+
+    # The parts that tests look into: what no client can see from outside.
+
+    @property
+    def budget(self) -> MemoryBudget:
+        return self.process._budget
+
+    @property
+    def pool(self) -> SlabPool:
+        return self.process._pool
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        found = self.process._logs.partition(topic, index)
+        assert found is not None
+        return found
+
+    def forget_cached(self, topic: str, index: int = 0) -> None:
+        """Make the next fetch of the partition a cold one."""
+        self.process._reader.forget(self.partition(topic, index))
+
+    @property
+    def connection_count(self) -> int:
+        return self.metrics.connections.current
+
+    async def stop(self) -> int:
+        """Stop as a signal does; returns the exit status."""
+        self.stop_signal.set()
+        return await self.running
+
+    @contextlib.asynccontextmanager
+    async def connect(self, *, receive_buffer_bytes: int | None = None) -> AsyncIterator[Client]:
+        connected = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        connected.setblocking(False)
+        if receive_buffer_bytes is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        try:
+            await asyncio.get_running_loop().sock_connect(connected, ("127.0.0.1", self.port))
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            yield Client(connected)
+        finally:
+            connected.close()
+
+    async def create_topic(
+        self, name: str = "topic", partitions: int = 1, configs: Mapping[str, object] | None = None
+    ) -> str:
+        """Create a topic and wait until this broker leads it."""
+        topic = CreateTopicsRequest.CreatableTopic
+        request = CreateTopicsRequest(
+            topics=[
+                topic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=-1,
+                    assignments=[],
+                    configs=[
+                        topic.CreatableTopicConfig(name=key, value=str(value))
+                        for key, value in (configs or {}).items()
+                    ],
+                )
+            ],
+            timeout_ms=10_000,
+            validate_only=False,
+        )
+        async with self.connect() as client:
+            reply = (await client.call(request, CreateTopicsResponse, CREATE_TOPICS_VERSION)).topics[0]
+            assert reply.error_code == 0, reply
+        logs = self.process._logs
+        await until(
+            lambda: all(logs.partition(name, index) is not None for index in range(partitions)),
+            f"{name} is led",
+        )
+        return name
+
+
+@contextlib.asynccontextmanager
+async def in_process_broker(
+    *, metadata: MetadataStore | None = None, objects: ControlledStore | None = None, **settings: Any
+) -> AsyncIterator[InProcessBroker]:
+    """A running broker. By default it flushes at once and keeps batches as they come."""
+    values: dict[str, Any] = {
+        "broker_addr": Address("127.0.0.1", 0),
+        "flush_interval_ms": 0,
+        "compression_codec": CompressionCodec.PRODUCER,
+        **settings,
+    }
+    metadata = metadata or MemoryMetadataStore()
+    objects = objects or ControlledStore()
+    metrics, health, stop = Metrics(), Health(), asyncio.Event()
+    process = BrokerProcess(Settings(**values), metrics, health, metadata, objects)
+    running = asyncio.create_task(process.run(stop))
+    try:
+        await until(lambda: running.done() or not health.readiness_problems(), "the broker is ready")
+        if running.done():
+            running.result()
+        registered = await metadata.get(keys.broker(0))
+        assert registered is not None
+        yield InProcessBroker(
+            process=process,
+            metrics=metrics,
+            metadata=metadata,
+            objects=objects,
+            port=decode_broker_record(registered.key, registered.value).port,
+            stop_signal=stop,
+            running=running,
+        )
+    finally:
+        stop.set()
+        await running
