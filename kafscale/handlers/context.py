@@ -60,3 +60,6 @@ class Reply(Protocol):
 
     def drop(self) -> None:
         """There is no reply to this request (acks=0)."""
+
+    def end_connection(self) -> None:
+        """There is no reply, and the client must not go on as if all were well."""

@@ -36,6 +36,9 @@ _FIRST_VERSION_WITH_IDS_ASKED: Final = 12
 _NO_ID: Final = uuid.UUID(int=0)
 _NO_LEADER: Final = -1
 _NO_LEADER_EPOCH: Final = -1
+# Plain numbers, because there may be 10,000 partitions to pack.
+_NO_ERROR: Final = int(ErrorCode.NONE)
+_LEADER_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> bytes:
@@ -115,17 +118,16 @@ def _failed(code: ErrorCode, name: str) -> MetadataTopic:
 
 def _describe(view: ClusterView, record: TopicRecord, operations: int) -> MetadataTopic:
     leaders = view.leaders(record.name)
+    replicas = {live.broker_id: (live.broker_id,) for live in view.brokers()}
     partitions = []
     for index in range(record.partition_count):
         leader = leaders.get(index)
-        if leader is None or view.broker(leader.broker_id) is None:
-            partition = MetadataPartition(
-                ErrorCode.LEADER_NOT_AVAILABLE, index, _NO_LEADER, _NO_LEADER_EPOCH, (), ()
-            )
+        held_by = None if leader is None else replicas.get(leader.broker_id)
+        if leader is None or held_by is None:
+            partition = MetadataPartition(_LEADER_NOT_AVAILABLE, index, _NO_LEADER, _NO_LEADER_EPOCH, (), ())
         else:
-            replicas = (leader.broker_id,)
             partition = MetadataPartition(
-                ErrorCode.NONE, index, leader.broker_id, leader.leader_epoch, replicas, replicas
+                _NO_ERROR, index, leader.broker_id, leader.leader_epoch, held_by, held_by
             )
         partitions.append(partition)
     return MetadataTopic(

@@ -8,8 +8,12 @@ gate opens. The gate is closed
 
 - while anything but Produce awaits its reply, and for anything but Produce while Produce does: as Kafka, which
   looks at one request of a connection at a time, except that produce requests run together;
-- for Produce while the memory budget is exhausted;
-- while the client does not take the replies it was sent.
+- for Produce while the memory budget is exhausted, until the budget has served those who asked earlier;
+- while the client does not take the replies it was sent, or too much awaits its turn behind a late one;
+- after a number of requests in a row, until the loop has served others.
+
+A frame is charged to the budget only while the gate is open to it: a client that takes no replies, or that has
+sent something else before, must not keep memory from the others.
 """
 
 import asyncio
@@ -30,7 +34,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LENGTH_BYTES = 4
+# Produce requests of a client that may await their replies, and bytes of replies that await an earlier one.
 MAX_UNANSWERED = 1000
+MAX_READY_BYTES = 1024 * 1024
+# Requests of a client that are looked at before others have their turn.
+MAX_REQUESTS_IN_A_ROW = 100
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -43,10 +51,12 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: FrameInProgress | None = None
         self._kept = b""
         self._replies = ReplyQueue()
-        self._appending: asyncio.Task[None] | None = None
+        self._appending = False
         self._writing_paused = False
         self._reading_paused = False
-        self._waiting_for_memory = False
+        self._wanted_bytes = 0
+        self._granted_bytes = 0
+        self._unsent_bytes = 0
         self._ended = False
         self._stopping = False
         self._unsent: list[ReplySlot] = []
@@ -72,15 +82,19 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = True
         self._listener.remove(self)
         self._drop_frame()
-        if self._waiting_for_memory:
-            self._listener.budget.forget(self._memory_free)
+        self._give_up_memory()
         self._replies.abandon()
         self._release_sent()
         self._kept = b""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
-        return self._listener.receive_buffer if self._frame is None else self._frame.room()
+        if self._frame is not None:
+            return self._frame.room()
+        listener = self._listener
+        if self._is_busy or not self._replies.only_produce or not listener.budget.has_room:
+            return listener.small_receive_buffer
+        return listener.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
@@ -88,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._frame is not None:
             self._frame.filled(nbytes)
             if self._frame.is_whole:
-                self._take_whole_frame()
+                self._take_whole_frame(self._frame)
         else:
             received = self._listener.receive_buffer[:nbytes]
             if self._kept:
@@ -108,14 +122,14 @@ class Connection(asyncio.BufferedProtocol):
         """Everything that was written has left."""
         self._writing_paused = False
         self._release_sent()
-        self.replies_ready()
+        self._send_ready()
         self._go_on()
 
     # --- frames
 
     def _consume(self, data: memoryview) -> None:
-        """Dispatch every whole frame of `data` and keep the rest."""
-        position, end = 0, len(data)
+        """Dispatch the whole frames of `data`, as far as the gate is open, and keep the rest."""
+        position, end, requests = 0, len(data), 0
         while end - position >= LENGTH_BYTES:
             try:
                 length = frame_length(data, position, self._listener.frame_max_bytes)
@@ -127,10 +141,15 @@ class Connection(asyncio.BufferedProtocol):
                 if not self._begin_frame(length, data[start:end]):
                     self._keep(data[position:end])
                 return
-            if not self._gate_open(data, start):
+            if requests == MAX_REQUESTS_IN_A_ROW:
+                self._keep(data[position:end])
+                self._loop.call_soon(self._go_on)
+                return
+            if not self._gate_open(data[start : start + length]):
                 self._keep(data[position:end])
                 return
             position = start + length
+            requests += 1
             self._dispatch(data[start:position], None)
             if self._ended:
                 return
@@ -138,35 +157,46 @@ class Connection(asyncio.BufferedProtocol):
             self._kept = bytes(data[position:end])
 
     def _begin_frame(self, length: int, first: memoryview) -> bool:
-        """Give the frame memory of its own; False when there is none now (`_memory_free` will be called)."""
-        frame = self._listener.begin_frame(length, first, self._frame_overdue)
-        if frame is None:
-            self._wait_for_memory()
+        """Give the frame memory of its own; False when it may not have it now: `_go_on` will be called."""
+        memory = self._listener.frame_memory
+        if memory.is_charged(length) and (self._is_busy or not self._replies.only_produce):
             return False
+        frame = memory.begin(length, first, self._frame_overdue, self._granted_bytes)
+        if frame is None:
+            self._wait_for_memory(length)
+            return False
+        self._granted_bytes = 0
         self._frame = frame
         return True
 
-    def _take_whole_frame(self) -> None:
-        frame = self._frame
-        assert frame is not None
-        if not self._gate_open(frame.body(), 0, admitted=frame.is_charged):
+    def _take_whole_frame(self, frame: FrameInProgress) -> None:
+        if self._gate_open(frame.body(), charged=frame.is_charged):
+            self._frame = None
+            self._dispatch(frame.body(), frame)
+            if self._reading_paused:
+                self._resume_reading()
+        else:
             self._pause_reading()
-            return
-        self._frame = None
-        self._dispatch(frame.body(), frame)
 
-    def _gate_open(self, data: memoryview, start: int, *, admitted: bool = False) -> bool:
-        """Whether the request that starts at `start` may be looked at now.
+    @property
+    def _is_busy(self) -> bool:
+        """Whether nothing may be looked at now, whatever it is."""
+        return (
+            self._writing_paused
+            or self._appending
+            or len(self._replies) >= MAX_UNANSWERED
+            or self._replies.ready_bytes >= MAX_READY_BYTES
+        )
 
-        A frame that the budget was charged for is `admitted`: what it holds can only be freed by going on.
-        """
-        if self._writing_paused or self._appending is not None or len(self._replies) >= MAX_UNANSWERED:
+    def _gate_open(self, request: memoryview, *, charged: bool = False) -> bool:
+        """Whether the request may be looked at now. What the budget was `charged` for goes on to be freed."""
+        if self._is_busy:
             return False
-        is_produce = data[start] == 0 and data[start + 1] == ApiKey.PRODUCE
+        is_produce = request[0] == 0 and request[1] == ApiKey.PRODUCE
         if len(self._replies) and not (is_produce and self._replies.only_produce):
             return False
-        if is_produce and not admitted and self._listener.budget.is_exhausted:
-            self._wait_for_memory()
+        if is_produce and not (charged or self._granted_bytes or self._listener.budget.has_room):
+            self._wait_for_memory(len(request))
             return False
         return True
 
@@ -179,39 +209,40 @@ class Connection(asyncio.BufferedProtocol):
             self._reading_paused = True
             self._transport.pause_reading()
 
-    def _wait_for_memory(self) -> None:
-        if not self._waiting_for_memory:
-            self._waiting_for_memory = True
-            self._listener.budget.when_free(self._memory_free)
+    def _wait_for_memory(self, size_bytes: int) -> None:
+        self._wanted_bytes = size_bytes
+        self._listener.budget.when_free(size_bytes, self._memory_granted)
 
-    def _memory_free(self) -> None:
-        self._waiting_for_memory = False
+    def _memory_granted(self) -> None:
+        self._granted_bytes, self._wanted_bytes = self._wanted_bytes, 0
         self._loop.call_soon(self._go_on)
+
+    def _give_up_memory(self) -> None:
+        """Leave the line for memory, or give back what was got there."""
+        if self._wanted_bytes:
+            self._wanted_bytes = 0
+            self._listener.budget.forget(self._memory_granted)
+        if self._granted_bytes:
+            granted_bytes, self._granted_bytes = self._granted_bytes, 0
+            self._listener.budget.release(granted_bytes)
 
     def _go_on(self) -> None:
         """The gate may have opened: look at what was kept aside, then read on."""
-        if not self._reading_paused or self._stopping or self._ended:
+        if not self._reading_paused or self._wanted_bytes or self._stopping or self._ended:
             return
         if self._frame is not None and self._frame.is_whole:
-            self._take_whole_frame_again()
+            self._take_whole_frame(self._frame)
         elif self._kept:
             kept, self._kept = memoryview(self._kept), b""
             self._reading_paused = False
             self._consume(kept)
-            if self._reading_paused:
-                return
-            self._transport_resume()
+            if not self._reading_paused:
+                self._resume_reading()
         else:
-            self._reading_paused = False
-            self._transport_resume()
+            self._resume_reading()
 
-    def _take_whole_frame_again(self) -> None:
-        self._take_whole_frame()
-        if self._frame is None:
-            self._reading_paused = False
-            self._transport_resume()
-
-    def _transport_resume(self) -> None:
+    def _resume_reading(self) -> None:
+        self._reading_paused = False
         if self._transport is not None:
             self._transport.resume_reading()
 
@@ -236,9 +267,10 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             appending = None
         if appending is not None:
-            self._appending = self._loop.create_task(self._finish(appending, frame), name="request")
-        elif frame is not None:
-            frame.give_back()
+            self._appending = True
+            self._listener.run_request(self._finish(appending, frame))
+        else:
+            self._done_with(frame)
 
     async def _finish(self, appending: Awaitable[None], frame: FrameInProgress | None) -> None:
         try:
@@ -249,10 +281,16 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("a request failed", extra={"client": self.peer_host})
             self.abort()
         finally:
-            self._appending = None
-            if frame is not None:
-                frame.give_back()
+            self._appending = False
+            self._done_with(frame)
         self._go_on()
+
+    def _done_with(self, frame: FrameInProgress | None) -> None:
+        """The request has been looked at: its bytes are not needed any more."""
+        if frame is not None:
+            frame.give_back()
+        if self._granted_bytes:
+            self._give_up_memory()
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the next reply."""
@@ -266,7 +304,12 @@ class Connection(asyncio.BufferedProtocol):
         """A monotonic clock; finer than the loop's, which stands still while a callback runs."""
         return time.perf_counter()
 
-    def replies_ready(self) -> None:
+    def reply_ready(self, slot: ReplySlot) -> None:
+        """The reply can leave when those before it have."""
+        self._replies.ready(slot)
+        self._send_ready()
+
+    def _send_ready(self) -> None:
         """Write the replies that may leave now, in order."""
         if self._writing_paused or self._ended or self._transport is None:
             return
@@ -281,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(buffers)
         if not self._writing_paused:
             self._release_sent()
-        if self._reading_paused and self._appending is None:
+        if self._reading_paused and not self._appending:
             self._loop.call_soon(self._go_on)
 
     def _release_sent(self) -> None:
@@ -292,10 +335,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- the end
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request of this client is under way."""
-        return not self._replies and self._appending is None
+    def is_idle_since(self, before_sec: float) -> bool:
+        """Whether nothing has moved since then. Who takes its replies slowly is not idle, who takes none is."""
+        if self._writing_paused and self._transport is not None:
+            unsent_bytes = self._transport.get_write_buffer_size()
+            if unsent_bytes != self._unsent_bytes:
+                self._unsent_bytes = unsent_bytes
+                self.last_active_sec = self._loop.time()
+        elif self._replies or self._appending:
+            return False
+        return self.last_active_sec < before_sec
 
     def refuse(self, reason: FrameRefusal, problem: str) -> None:
         """Close the connection because of what its client sent."""
@@ -307,6 +356,7 @@ class Connection(asyncio.BufferedProtocol):
         """The broker is stopping: answer what waits, look at nothing more."""
         self._stopping = True
         self._kept = b""
+        self._give_up_memory()
         self._pause_reading()
 
     def close(self) -> None:

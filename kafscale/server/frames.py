@@ -114,11 +114,23 @@ class FrameMemory:
         self._pool = pool
         self._budget = budget
 
-    def begin(self, length: int, first: memoryview, overdue: Callable[[], None]) -> FrameInProgress | None:
-        """Memory for a frame of which `first` has come; None when the budget has none now."""
-        charged_bytes = length if length > UNCHARGED_FRAME_BYTES else 0
-        if charged_bytes and not self._budget.try_charge(charged_bytes):
-            return None
+    @staticmethod
+    def is_charged(length: int) -> bool:
+        """Whether a frame of this length needs the budget's consent."""
+        return length > UNCHARGED_FRAME_BYTES
+
+    def begin(
+        self, length: int, first: memoryview, overdue: Callable[[], None], granted_bytes: int
+    ) -> FrameInProgress | None:
+        """Memory for a frame of which `first` has come; None when the budget has none now.
+
+        `granted_bytes`: what the budget was charged for the frame already; the frame takes that over.
+        """
+        charged_bytes = granted_bytes
+        if self.is_charged(length) and not granted_bytes:
+            if not self._budget.try_charge(length):
+                return None
+            charged_bytes = length
         deadline = asyncio.get_running_loop().call_later(
             self.FIRST_SEC + length / self.BYTES_PER_SEC, overdue
         )

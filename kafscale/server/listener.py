@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Coroutine
+from typing import Any
 
 from kafscale.errors import StartupError
 from kafscale.ops.metrics import Metrics
 from kafscale.server.connection import Connection
 from kafscale.server.dispatcher import Dispatcher
-from kafscale.server.frames import FrameInProgress, FrameMemory
+from kafscale.server.frames import FrameMemory
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.slab import SlabPool
 
@@ -16,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 # Large enough that a busy producer's frames come with few system calls, and used by all connections in turn.
 RECEIVE_BUFFER_BYTES = 256 * 1024
+SMALL_RECEIVE_BUFFER_BYTES = 4 * 1024
 BACKLOG = 1024
 
 _IDLE_CHECKS_PER_TIMEOUT = 10
@@ -40,10 +42,13 @@ class Listener:
         self.metrics = metrics
         self.frame_max_bytes = frame_max_bytes
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._frame_memory = FrameMemory(pool, budget)
+        # For clients whose next request has to wait anyway: what they send now must be kept.
+        self.small_receive_buffer = self.receive_buffer[:SMALL_RECEIVE_BUFFER_BYTES]
+        self.frame_memory = FrameMemory(pool, budget)
         self._max_connections = max_connections
         self._max_idle_sec = max_idle_ms / 1000
         self._connections: set[Connection] = set()
+        self._requests: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._no_connections = asyncio.Event()
@@ -101,11 +106,11 @@ class Listener:
             if not self._connections:
                 self._no_connections.set()
 
-    def begin_frame(
-        self, length: int, first: memoryview, overdue: Callable[[], None]
-    ) -> FrameInProgress | None:
-        """Memory for a frame that comes in pieces; None when there is none now."""
-        return self._frame_memory.begin(length, first, overdue)
+    def run_request(self, request: Coroutine[Any, Any, None]) -> None:
+        """Run what a request could not do at once."""
+        task = asyncio.create_task(request, name="request")
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
 
     def log_refusal(self, client: str, problem: str) -> None:
         """Log why a client was turned away, a few times a second at most."""
@@ -122,8 +127,9 @@ class Listener:
         loop = asyncio.get_running_loop()
         before_sec = loop.time() - self._max_idle_sec
         for connection in list(self._connections):
-            if connection.last_active_sec < before_sec and connection.is_idle:
-                connection.close()
+            if connection.is_idle_since(before_sec):
+                # Not `close`: that waits until the client has taken what it was sent.
+                connection.abort()
         self._idle_timer = loop.call_later(self._max_idle_sec / _IDLE_CHECKS_PER_TIMEOUT, self._check_idle)
 
     # --- the end
@@ -137,8 +143,13 @@ class Listener:
         for connection in list(self._connections):
             connection.stop_reading()
 
+    async def finish_requests(self, timeout_sec: float) -> None:
+        """Wait for the requests that were begun, those that only wait for records to be published excepted."""
+        if self._requests:
+            await asyncio.wait(self._requests, timeout=timeout_sec)
+
     async def close(self) -> None:
-        """Close every connection, once what was written to it has left."""
+        """Close every connection, once what was written to it has left, and end what requests still do."""
         for connection in list(self._connections):
             connection.close()
         try:
@@ -147,3 +158,6 @@ class Listener:
             for connection in list(self._connections):
                 connection.abort()
             await self._no_connections.wait()
+        for task in self._requests:
+            task.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)

@@ -12,17 +12,29 @@ from kafscale.protocol.types import Buffer
 class ReplySink(Protocol):
     """The connection, as its replies see it."""
 
-    def replies_ready(self) -> None:
-        """The oldest reply can leave."""
+    def reply_ready(self, slot: "ReplySlot") -> None:
+        """The reply can leave when those before it have."""
 
     def now_sec(self) -> float:
         """A monotonic clock."""
+
+    def abort(self) -> None:
+        """End the connection."""
 
 
 class ReplySlot:
     """The place of one reply; a `Reply` for the handlers."""
 
-    __slots__ = ("_metrics", "_sink", "_started_sec", "abandoned", "buffers", "held", "is_produce")
+    __slots__ = (
+        "_metrics",
+        "_sink",
+        "_started_sec",
+        "abandoned",
+        "buffers",
+        "held",
+        "is_produce",
+        "size_bytes",
+    )
 
     def __init__(self, sink: ReplySink, metrics: ApiMetrics, is_produce: bool) -> None:
         self._sink = sink
@@ -32,28 +44,38 @@ class ReplySlot:
         self.abandoned: Callable[[], None] | None = None
         self.buffers: Sequence[Buffer] | None = None
         self.held: Held | None = None
+        self.size_bytes = 0
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
         """Send a whole frame, once. `held` is released when the last byte has left; `error_code` is counted."""
         self.buffers = buffers
+        self.size_bytes = sum(map(len, buffers))
         self.held = held
         self.abandoned = None
         self._metrics.observe(self._sink.now_sec() - self._started_sec, error_code)
-        self._sink.replies_ready()
+        self._sink.reply_ready(self)
 
     def drop(self) -> None:
         """There is no reply to this request (acks=0)."""
         self.send(())
 
+    def end_connection(self) -> None:
+        """There is no reply, and the client must not go on as if all were well."""
+        self._sink.abort()
+
 
 class ReplyQueue:
-    """Slots in the order of the requests. Pure: the connection does the writing."""
+    """Slots in the order of the requests. Pure: the connection does the writing.
 
-    __slots__ = ("_others", "_slots")
+    `ready_bytes`: what is ready and waits for an earlier reply.
+    """
+
+    __slots__ = ("_others", "_slots", "ready_bytes")
 
     def __init__(self) -> None:
         self._slots: deque[ReplySlot] = deque()
         self._others = 0
+        self.ready_bytes = 0
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -69,6 +91,10 @@ class ReplyQueue:
         if not slot.is_produce:
             self._others += 1
 
+    def ready(self, slot: ReplySlot) -> None:
+        """A slot of this queue has its reply."""
+        self.ready_bytes += slot.size_bytes
+
     def take_ready(self) -> list[ReplySlot]:
         """The replies that may leave now, oldest first."""
         ready = []
@@ -76,6 +102,7 @@ class ReplyQueue:
             slot = self._slots.popleft()
             if not slot.is_produce:
                 self._others -= 1
+            self.ready_bytes -= slot.size_bytes
             ready.append(slot)
         return ready
 
@@ -87,4 +114,4 @@ class ReplyQueue:
             elif slot.held is not None:
                 slot.held.release()
         self._slots.clear()
-        self._others = 0
+        self._others = self.ready_bytes = 0

@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushPolicy:
-    """When a buffer is due: at its topic's segment size or at this age; 0 means as soon as nothing is in flight."""
+    """When a buffer is due: at its topic's segment size or at this age; 0 means as soon as nothing is in flight.
+
+    While the memory budget has no room every buffer is due.
+    """
 
     interval_ms: int
     concurrency: int
@@ -59,13 +62,20 @@ class Flusher:
             self._start(partition)
         elif not partition.flush_scheduled:
             self._schedule(partition, buffer.first_append_ms + self._policy.interval_ms)
+        if not self._budget.has_room:
+            self._flush_scheduled()
 
     def _is_due(self, partition: Partition, buffer: SegmentBuffer) -> bool:
         return (
             self._draining
+            or not self._budget.has_room
             or buffer.size_bytes >= partition.rules.segment_bytes
-            or self._now_ms() - buffer.first_append_ms >= self._policy.interval_ms
+            or self._has_come(buffer.first_append_ms + self._policy.interval_ms)
         )
+
+    def _has_come(self, due_ms: int) -> bool:
+        """Whether the time is over; also when the clock was set back, so that nothing waits until it is again."""
+        return not 0 < due_ms - self._now_ms() <= self._policy.interval_ms
 
     def _schedule(self, partition: Partition, due_ms: int) -> None:
         partition.flush_scheduled = True
@@ -77,13 +87,12 @@ class Flusher:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay_ms = max(0, self._due[0][0] - self._now_ms())
+        delay_ms = min(max(0, self._due[0][0] - self._now_ms()), self._policy.interval_ms)
         self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        now_ms = self._now_ms()
-        while self._due and self._due[0][0] <= now_ms:
+        while self._due and self._has_come(self._due[0][0]):
             partition = heapq.heappop(self._due)[2]
             partition.flush_scheduled = False
             self.appended(partition)
@@ -106,35 +115,45 @@ class Flusher:
                 extra={"partition": str(partition.id), "why": str(fenced)},
             )
             self.abandon(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
+        except Exception:
+            # Nothing of what waits will be published. The next produce opens the log anew.
+            logger.exception("could not flush a partition", extra={"partition": str(partition.id)})
+            self._close_log(partition, ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be stored")
         finally:
             partition.flush_task = None
         self.appended(partition)
 
     async def _flush(self, partition: Partition) -> None:
         log = partition.log
-        if log is None or log.waiting is None:
+        buffer = log.waiting if log is not None else None
+        if log is None or buffer is None:
             return
+        log_end_offset = log.record.log_end_offset
         started = time.perf_counter()
         outcome = FlushOutcome.FAILED
         size_bytes = 0
         try:
-            buffer = await self._publisher.flush(partition, log)
+            await self._publisher.flush(partition, log)
             outcome, size_bytes = FlushOutcome.PUBLISHED, buffer.size_bytes
         except FencedError:
             outcome = FlushOutcome.FENCED
             raise
         finally:
             self._metrics.flushes.observe(size_bytes, time.perf_counter() - started, outcome)
-        self._budget.release(buffer.charged_bytes)
+            if log.record.log_end_offset > log_end_offset:
+                self._budget.release(buffer.charged_bytes)
 
     def abandon(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
         """Refuse what waits in the partition and stop leading it."""
-        log, partition.log = partition.log, None
         partition.is_led = False
+        self._close_log(partition, error_code, message)
+        partition.notify_closed()
+
+    def _close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
+        log, partition.log = partition.log, None
         if log is not None:
             for buffer in log.fail(error_code, message):
                 self._budget.release(buffer.charged_bytes)
-        partition.notify_closed()
 
     async def settle(self, partition: Partition, timeout_sec: float) -> None:
         """Wait for the flush that is under way; end it when it takes longer than `timeout_sec`."""
@@ -147,10 +166,14 @@ class Flusher:
     def drain(self) -> None:
         """From now on every buffer is due at once: the broker is stopping."""
         self._draining = True
+        self._flush_scheduled()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _flush_scheduled(self) -> None:
+        """Flush what waits for its time."""
         while self._due:
             partition = heapq.heappop(self._due)[2]
             partition.flush_scheduled = False
             self.appended(partition)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -73,6 +73,7 @@ class LogManager:
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._openings: dict[Partition, asyncio.Task[PartitionLog]] = {}
         self._claims: set[asyncio.Task[None]] = set()
+        self._being_claimed: set[tuple[str, int]] = set()
         self._numbers = itertools.count()
 
     async def start(self) -> None:
@@ -133,8 +134,13 @@ class LogManager:
     # --- topics come, change and go
 
     async def _claim(self, wanted: Iterable[tuple[str, int]], topic: str | None = None) -> None:
-        for claimed in await self._leadership.claim(wanted, topic):
-            self._add(claimed)
+        partitions = set(wanted)
+        self._being_claimed |= partitions
+        try:
+            for claimed in await self._leadership.claim(partitions, topic):
+                self._add(claimed)
+        finally:
+            self._being_claimed -= partitions
 
     def _add(self, claimed: Claimed) -> None:
         record = self._view.topic(claimed.topic)
@@ -160,7 +166,12 @@ class LogManager:
             rules = append_rules(config)
             for partition in held.values():
                 partition.config, partition.rules = config, rules
-        wanted = [(after.name, index) for index in range(after.partition_count) if index not in held]
+        wanted = [
+            (after.name, index)
+            for index in range(after.partition_count)
+            # A second claim would only fence the first one's partition.
+            if index not in held and (after.name, index) not in self._being_claimed
+        ]
         if wanted:
             task = asyncio.create_task(self._claim(wanted, after.name), name=f"claim {after.name}")
             self._claims.add(task)
@@ -186,6 +197,11 @@ class LogManager:
         self.flusher.drain()
         while flushes := [p.flush_task for p in self.partitions() if p.flush_task is not None]:
             await asyncio.wait(flushes)
+
+    def end_waiting(self) -> None:
+        """Tell everybody who waits for more records that none will come."""
+        for partition in self.partitions():
+            partition.notify_closed()
 
     async def close(self) -> None:
         """End everything that is under way, whether done or not."""

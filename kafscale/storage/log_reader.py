@@ -22,7 +22,7 @@ from kafscale.storage.slab import SlabPool
 logger = logging.getLogger(__name__)
 
 # A slab less used than this is copied out of, so that the cache does not keep the unused rest.
-_KEPT_SLAB_FILL = 0.75
+_KEPT_SLAB_FILL = 0.5
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ class SegmentBuffer:
     def room(self, size_bytes: int, pool: SlabPool) -> memoryview:
         """Contiguous memory of `size_bytes` at the buffer's end, to be filled and then taken by `add`."""
         if not self._slabs or self._slabs[-1].room_bytes < size_bytes:
-            self._slabs.append(pool.acquire(max(size_bytes, min(self.size_bytes, 4 * 1024 * 1024))))
+            self._slabs.append(pool.acquire(size_bytes, wanted_bytes=self.size_bytes))
         slab = self._slabs[-1]
         return slab.view[slab.used_bytes : slab.used_bytes + size_bytes]
 

@@ -1,9 +1,12 @@
 """Reused memory for what is received and what is to be uploaded: fresh pages cost more than copying does."""
 
-from mmap import mmap
+import mmap
+import sys
+from itertools import pairwise
 
 SLAB_CAPACITIES_BYTES = (16 * 1024, 128 * 1024, 1024 * 1024, 4 * 1024 * 1024)
 _PAGE_BYTES = 4096
+_HUGE_PAGE_BYTES = 2 * 1024 * 1024
 
 
 class Slab:
@@ -15,7 +18,7 @@ class Slab:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         small = capacity_bytes <= SLAB_CAPACITIES_BYTES[0]
-        self.view = memoryview(bytearray(capacity_bytes) if small else mmap(-1, capacity_bytes))
+        self.view = memoryview(bytearray(capacity_bytes) if small else _pages(capacity_bytes))
 
     @property
     def room_bytes(self) -> int:
@@ -27,6 +30,13 @@ class Slab:
         return self.view[: self.used_bytes]
 
 
+def _pages(capacity_bytes: int) -> mmap.mmap:
+    pages = mmap.mmap(-1, capacity_bytes)
+    if capacity_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
+
+
 class SlabPool:
     """Slabs by capacity, kept for reuse up to a limit. Not thread-safe: the event loop owns it."""
 
@@ -35,10 +45,13 @@ class SlabPool:
         self._spare: dict[int, list[Slab]] = {capacity: [] for capacity in SLAB_CAPACITIES_BYTES}
         self.spare_bytes = 0
 
-    def acquire(self, size_bytes: int) -> Slab:
-        """An empty slab of at least `size_bytes`; its old content is still there beyond `used_bytes`."""
-        for capacity in SLAB_CAPACITIES_BYTES:
-            if size_bytes <= capacity:
+    def acquire(self, size_bytes: int, wanted_bytes: int = 0) -> Slab:
+        """An empty slab of at least `size_bytes`, and of the largest capacity not above `wanted_bytes`.
+
+        Its old content is still there beyond `used_bytes`.
+        """
+        for capacity, larger in pairwise((*SLAB_CAPACITIES_BYTES, sys.maxsize)):
+            if size_bytes <= capacity and wanted_bytes < larger:
                 spare = self._spare[capacity]
                 if spare:
                     self.spare_bytes -= capacity
