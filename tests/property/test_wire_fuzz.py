@@ -181,7 +181,7 @@ def test_work_and_memory_are_in_proportion_to_the_body(
 
 
 def test_many_sections_of_tagged_fields_cost_no_more_than_their_bytes() -> None:
-    """A decoder that copies the rest of the body for each section takes minutes over a frame of this kind."""
+    """A decoder that copies the rest of the body for each section takes minutes over a larger frame of this kind."""
     topic = b"\x02t\x01\x09\x01z"
     count = 20_000
     body = b"\xa1\x9c\x01" + topic * count + b"\x01\x00\x00\x00"

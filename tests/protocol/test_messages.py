@@ -15,6 +15,7 @@ from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest
 from kio.index import load_request_schema, load_response_schema
 
+from kafscale.handlers.routes import ROUTES
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
@@ -72,6 +73,13 @@ def test_the_oracle_covers_what_is_served_but_for_what_is_tested_byte_by_byte() 
         (ApiKey.DELETE_TOPICS, 0),
     }
     assert served - set(COLD_VERSIONS) == byte_by_byte
+    routed = {
+        (route.api, version)
+        for route in ROUTES
+        if route.message_handler is not None
+        for version in range(route.min_version, route.max_version + 1)
+    }
+    assert routed <= served
 
 
 @pytest.mark.parametrize(("api_key", "version"), COLD_VERSIONS, ids=NAMES)
