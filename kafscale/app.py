@@ -60,6 +60,8 @@ LEASE_TTL_SEC = 10
 # The stores' threads wake from every system call into a contest with the event loop, which a busy loop wins for
 # the whole interval, again and again: at Python's 5 ms one durable write can take seconds (decision 0005).
 THREAD_SWITCH_INTERVAL_SEC = 0.0001
+# How long a stop waits for requests that are neither produce nor fetch, creating a topic for one.
+FINISH_REQUESTS_SEC = 1.0
 
 
 def run(settings: Settings) -> int:
@@ -255,12 +257,14 @@ class BrokerProcess:
         """Flush what is buffered, answer what waits, let go; False when not everything could be flushed."""
         self._health.set_not_ready()
         self._listener.stop_accepting()
+        await self._listener.finish_requests(FINISH_REQUESTS_SEC)
         drained = True
         try:
             await asyncio.wait_for(self._logs.drain(), self._settings.shutdown_timeout_ms / 1000)
         except TimeoutError:
             drained = False
             logger.error("stopping without having flushed everything; it was not acknowledged to anybody")
+        self._logs.end_waiting()
         await self._listener.close()
         self._purgatory.close()
         await self._topic_deletion.close()

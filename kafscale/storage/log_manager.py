@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import uuid
 from collections.abc import Iterable, Iterator
 
 from kafscale.metadata.leadership import Claimed, Leadership
@@ -73,14 +74,17 @@ class LogManager:
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._openings: dict[Partition, asyncio.Task[PartitionLog]] = {}
         self._claims: set[asyncio.Task[None]] = set()
-        self._being_claimed: set[tuple[str, int]] = set()
+        self._being_claimed: set[tuple[uuid.UUID, int]] = set()
         self._numbers = itertools.count()
 
     async def start(self) -> None:
         """Lead every partition of every topic, and follow the topics' changes from now on."""
         topics = list(self._view.topics())
-        await self._claim((topic.name, index) for topic in topics for index in range(topic.partition_count))
+        ids = {(topic.topic_id, index) for topic in topics for index in range(topic.partition_count)}
+        self._being_claimed |= ids
         self._view.subscribe(self._topic_changed)
+        await self._claim((topic.name, index) for topic in topics for index in range(topic.partition_count))
+        self._being_claimed -= ids
 
     # --- looking up
 
@@ -134,13 +138,8 @@ class LogManager:
     # --- topics come, change and go
 
     async def _claim(self, wanted: Iterable[tuple[str, int]], topic: str | None = None) -> None:
-        partitions = set(wanted)
-        self._being_claimed |= partitions
-        try:
-            for claimed in await self._leadership.claim(partitions, topic):
-                self._add(claimed)
-        finally:
-            self._being_claimed -= partitions
+        for claimed in await self._leadership.claim(wanted, topic):
+            self._add(claimed)
 
     def _add(self, claimed: Claimed) -> None:
         record = self._view.topic(claimed.topic)
@@ -166,15 +165,18 @@ class LogManager:
             rules = append_rules(config)
             for partition in held.values():
                 partition.config, partition.rules = config, rules
-        wanted = [
-            (after.name, index)
+        wanted = {
+            (after.topic_id, index)
             for index in range(after.partition_count)
-            # A second claim would only fence the first one's partition.
-            if index not in held and (after.name, index) not in self._being_claimed
-        ]
+            # A second claim would only fence the partition that the first one gains.
+            if index not in held and (after.topic_id, index) not in self._being_claimed
+        }
         if wanted:
-            task = asyncio.create_task(self._claim(wanted, after.name), name=f"claim {after.name}")
+            self._being_claimed |= wanted
+            claim = self._claim(((after.name, index) for _, index in wanted), after.name)
+            task = asyncio.create_task(claim, name=f"claim {after.name}")
             self._claims.add(task)
+            task.add_done_callback(lambda _: self._being_claimed.difference_update(wanted))
             task.add_done_callback(self._claims.discard)
 
     async def close_topic(self, name: str) -> None:
