@@ -147,7 +147,7 @@ class BrokerProcess:
             now_ms,
             metrics,
         )
-        self._purgatory = ProducePurgatory(now_ms)
+        self._purgatory = ProducePurgatory(now_ms, self._budget)
         self._listener = Listener(
             self._pool,
             self._budget,

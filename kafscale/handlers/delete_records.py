@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DeleteRecordsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.partition_lookup import served_partition
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
@@ -22,28 +24,25 @@ _NO_LOW_WATERMARK = -1
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """Move each partition's log start offset, all at once, and answer with what it is then."""
-    timeout_sec = max(0, message.timeout_ms) / 1000
+    deadline_sec = asyncio.get_running_loop().time() + max(0, message.timeout_ms) / 1000
     topics = [
         _Topic(
             name=topic.name,
-            partitions=list(
-                await asyncio.gather(
-                    *(_delete(broker, topic.name, wanted, timeout_sec) for wanted in topic.partitions)
-                )
-            ),
+            partitions=await for_each(topic.partitions, partial(_delete, broker, deadline_sec, topic.name)),
         )
         for topic in message.topics
     ]
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
-async def _delete(broker: "Broker", topic: str, wanted: Any, timeout_sec: float) -> Any:
+async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: Any) -> Any:
     index, low_watermark, error_code = wanted.partition_index, _NO_LOW_WATERMARK, ErrorCode.NONE
     try:
         partition = served_partition(broker, topic, index)
         # A write that is under way goes on: whether it moved the offset is only unknown to the client.
         deletion = asyncio.shield(broker.record_deletion.delete_before(partition, wanted.offset))
-        low_watermark = await asyncio.wait_for(deletion, timeout_sec)
+        async with asyncio.timeout_at(deadline_sec):
+            low_watermark = await deletion
     except KafkaError as refusal:
         error_code = refusal.code
     except TimeoutError:

@@ -13,13 +13,15 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.fetch import FetchPartition, FetchTopic, decode_fetch_request, encode_fetch_response
 
 _NO_SESSION = 0
+# Later ones go on with a session; this one asks for a new one, and -1 is for a client without.
+_FIRST_EPOCH = 0
 _NO_EPOCH = -1
 
 
 def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> None:
     """Answer at once if there is enough to send, else when there is or when the client's wait is over."""
     fetch = decode_fetch_request(body, request.api_version)
-    if fetch.session_id != _NO_SESSION and fetch.session_epoch > 0:
+    if fetch.session_epoch > _FIRST_EPOCH:
         _refuse_session(request, reply)
         return
     pending = PendingFetch(broker, request, fetch, [_topic(broker, topic) for topic in fetch.topics], reply)
@@ -49,15 +51,15 @@ def _partition(
     broker: Broker, topic: str | None, wanted: FetchPartition, unknown: ErrorCode
 ) -> PartitionFetch:
     if topic is None:
-        return PartitionFetch(wanted, None, unknown)
+        return PartitionFetch(wanted, None, unknown, unknown)
     partition = broker.logs.partition(topic, wanted.partition)
     if partition is None:
         record = broker.view.topic(topic)
         exists = record is not None and 0 <= wanted.partition < record.partition_count
-        return PartitionFetch(wanted, None, ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else unknown)
+        return PartitionFetch(wanted, None, unknown, ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else unknown)
     leader_epoch = partition.record.leader_epoch
     if wanted.current_leader_epoch != _NO_EPOCH and wanted.current_leader_epoch != leader_epoch:
         older = wanted.current_leader_epoch < leader_epoch
         code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
-        return PartitionFetch(wanted, partition, code)
-    return PartitionFetch(wanted, partition, ErrorCode.NONE)
+        return PartitionFetch(wanted, partition, unknown, code)
+    return PartitionFetch(wanted, partition, unknown)

@@ -5,13 +5,14 @@ changes nothing without transactions. v4: leader epochs (KIP-320). v6: flexible.
 largest timestamp (KIP-734).
 """
 
-import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import ListOffsetsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.partition_lookup import served_partition
 from kafscale.metadata.partition_record import epoch_of
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -42,9 +43,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     topics = [
         _Topic(
             name=topic.name,
-            partitions=list(
-                await asyncio.gather(*(_answer(broker, request, topic.name, one) for one in topic.partitions))
-            ),
+            partitions=await for_each(topic.partitions, partial(_answer, broker, request, topic.name)),
         )
         for topic in message.topics
     ]

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
 NO_EPOCH = -1
 
 
+def unknown_partition() -> KafkaError:
+    """The refusal of a partition that is not there.
+
+    It does not name it: a request may name one of 32 KiB a hundred thousand times.
+    """
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "this server does not host the partition")
+
+
 def served_partition(
     broker: "Broker", topic: str, index: int, current_leader_epoch: int = NO_EPOCH
 ) -> Partition:
@@ -23,9 +31,7 @@ def served_partition(
     if partition is None:
         record = broker.view.topic(topic)
         if record is None or not 0 <= index < record.partition_count:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"this server does not host partition {topic}-{index}"
-            )
+            raise unknown_partition()
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not serve {topic}-{index}")
     leader_epoch = partition.record.leader_epoch
     if current_leader_epoch not in (NO_EPOCH, leader_epoch):

@@ -28,11 +28,15 @@ _READ_COMMITTED = 1
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """One partition of the request; `partition` is None when this broker cannot serve it."""
+    """One partition of the request; `partition` is None when this broker cannot serve it.
+
+    `unknown` is the error for a partition that is not there, which depends on how the request named it.
+    """
 
     wanted: FetchPartition
     partition: Partition | None
-    error_code: ErrorCode
+    unknown: ErrorCode
+    error_code: ErrorCode = ErrorCode.NONE
 
     def check_offset(self) -> None:
         """Find out whether the offset is within the partition as it is now."""
@@ -167,17 +171,24 @@ class PendingFetch:
         self._stop_waiting()
         for fetch in self._partitions:
             self._check_still_served(fetch)
-        if self._all_in_memory():
-            self._send(())
-        else:
-            self._task = asyncio.create_task(self._load_and_send(), name="fetch from the store")
+        try:
+            if self._all_in_memory():
+                self._send(())
+            else:
+                self._task = asyncio.create_task(self._load_and_send(), name="fetch from the store")
+        except Exception:
+            # Not the matter of whoever tells that there is more to read: others are told by the same call.
+            logger.exception("could not answer a fetch", extra={"client": self._request.client_host})
+            self._reply.end_connection()
 
     def _check_still_served(self, fetch: PartitionFetch) -> None:
         partition = fetch.partition
         if partition is None or fetch.error_code:
             return
         if self._broker.logs.partition(partition.id.topic, partition.id.index) is not partition:
-            fetch.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            fetch.error_code = fetch.unknown
+        # The log start offset may have moved past what the client waited with.
+        fetch.check_offset()
 
     def _readable(self) -> list[tuple[PartitionFetch, Partition]]:
         return [
@@ -198,6 +209,13 @@ class PendingFetch:
         return True
 
     async def _load_and_send(self) -> None:
+        try:
+            await self._load_what_is_missing()
+        except Exception:
+            logger.exception("could not answer a fetch", extra={"client": self._request.client_host})
+            self._reply.end_connection()
+
+    async def _load_what_is_missing(self) -> None:
         planned: list[tuple[PartitionFetch, Partition, int]] = []
         planned_bytes = 0
         for fetch, partition in self._readable():
@@ -256,7 +274,7 @@ class PendingFetch:
         partition = fetch.partition
         if partition is None or fetch.error_code or partition.references is None:
             return Read()
-        if fetch.wanted.fetch_offset >= partition.high_watermark:
+        if fetch.wanted.fetch_offset >= partition.high_watermark or (remaining <= 0 and not at_least_one):
             return Read()
         read = self._broker.logs.reader.read(
             partition,

@@ -1,12 +1,18 @@
 """A produce request between its append and its reply."""
 
+import logging
+
 from kafscale.handlers.context import Reply
 from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.produce import PartitionProduceResponse, encode_produce_response
 
+logger = logging.getLogger(__name__)
+
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
+# What the objects for one partition of a waiting request take.
+_PARTITION_HELD_BYTES = 256
 
 
 class PartitionAppend:
@@ -48,6 +54,7 @@ class PendingProduce:
         "_topics",
         "_version",
         "deadline_ms",
+        "held_bytes",
     )
 
     def __init__(
@@ -61,12 +68,14 @@ class PendingProduce:
         # One more than there are partitions until `all_appended`: no reply goes out before.
         self._remaining = 1
         self.deadline_ms = deadline_ms
+        self.held_bytes = 0
 
     def topic(self, name: str, count: int) -> list[PartitionAppend]:
         """The place for a topic's partitions, of which there will be `count`."""
         partitions: list[PartitionAppend] = []
         self._topics.append((name, partitions))
         self._remaining += count
+        self.held_bytes += count * _PARTITION_HELD_BYTES
         return partitions
 
     def all_appended(self) -> None:
@@ -96,6 +105,14 @@ class PendingProduce:
                 )
 
     def _send(self) -> None:
+        try:
+            self._encode_and_send()
+        except Exception:
+            # Not the matter of whoever brings the outcome: other requests wait for it too.
+            logger.exception("could not answer a produce request")
+            self._reply.end_connection()
+
+    def _encode_and_send(self) -> None:
         error_code = 0
         topics = []
         for name, partitions in self._topics:

@@ -6,9 +6,11 @@ kind of acknowledgement. Several batches of one partition get consecutive offset
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -19,8 +21,11 @@ from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog
 from kafscale.storage.segment_buffer import AppendWaiter
 
-# A body above this is appended with pauses in which other connections are served.
+logger = logging.getLogger(__name__)
+
+# A body above this, or with more partitions, is appended with pauses in which other connections are served.
 LARGE_BODY_BYTES = 1024 * 1024
+LARGE_PARTITION_COUNT = 1000
 
 _FIRST_VERSION_WITH_BATCHES = 3
 _FIRST_VERSION_WITH_ZSTD = 7
@@ -49,8 +54,9 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
         and partition.is_led
         and broker.logs.open_now(partition) is None
     ]
-    if unopened:
-        return _open_and_handle(broker, request, bytes(body), reply, unopened)
+    many = sum(len(partitions) for _, partitions in produce.topics) > LARGE_PARTITION_COUNT
+    if unopened or many or request.api_version < _FIRST_VERSION_WITH_BATCHES:
+        return _copy_and_handle(broker, request, bytes(body), reply, unopened)
     appender = _Appender(broker, request, produce, reply)
     if len(body) > LARGE_BODY_BYTES:
         return appender.append_with_pauses()
@@ -58,15 +64,20 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
     return None
 
 
-async def _open_and_handle(
+async def _copy_and_handle(
     broker: Broker, request: RequestContext, body: bytes, reply: Reply, unopened: list[Partition]
 ) -> None:
-    # A log that cannot be opened is left closed; its partition is refused below.
-    await asyncio.gather(*(broker.logs.open(partition) for partition in unopened), return_exceptions=True)
-    appender = _Appender(
-        broker, request, decode_produce_request(memoryview(body), request.api_version), reply
+    opened = await asyncio.gather(
+        *(broker.logs.open(partition) for partition in unopened), return_exceptions=True
     )
-    await appender.append_with_pauses()
+    for partition, problem in zip(unopened, opened, strict=True):
+        if isinstance(problem, BaseException):
+            # Its log is left closed: the partition is refused below, and the next request tries again.
+            logger.warning(
+                "could not open a log", extra={"partition": str(partition.id), "problem": str(problem)}
+            )
+    produce = decode_produce_request(memoryview(body), request.api_version)
+    await _Appender(broker, request, produce, reply).append_with_pauses()
 
 
 class _Appender:
@@ -79,6 +90,7 @@ class _Appender:
         self._version = request.api_version
         self._produce = produce
         self._reply = reply
+        self._refused = False
         self._now_ms = broker.now_ms()
         self._pending = PendingProduce(
             request.api_version,
@@ -101,18 +113,41 @@ class _Appender:
         for name, partitions in self._produce.topics:
             appends = self._pending.topic(name, len(partitions))
             for index, records in partitions:
-                self._append(name, index, records, appends)
+                if self._version < _FIRST_VERSION_WITH_BATCHES:
+                    self._append(name, index, await self._converted(name, index, records), appends)
+                else:
+                    self._append(name, index, records, appends)
                 await asyncio.sleep(0)
         self._finish()
 
+    async def _converted(
+        self, name: str, index: int, records: memoryview | None
+    ) -> memoryview | KafkaError | None:
+        """Batches in place of a message set, or what is wrong with it. In a thread: it is opened and read."""
+        partition = self._broker.logs.partition(name, index)
+        if partition is None or not records or not _is_message_set(records):
+            return records
+        limit_bytes = _CONVERSION_GROWTH * partition.config.max_message_bytes
+        try:
+            return memoryview(await asyncio.to_thread(convert_message_set, records, limit_bytes))
+        except KafkaError as refusal:
+            return refusal
+
     def _finish(self) -> None:
-        if self._produce.acks == 0:
-            self._reply.drop()
-        else:
+        if self._produce.acks:
             self._pending.all_appended()
+        elif self._refused:
+            # As Kafka: the client learns of its mistake, a stale leader for one, by the end of its connection.
+            self._reply.end_connection()
+        else:
+            self._reply.drop()
 
     def _append(
-        self, name: str, index: int, records: memoryview | None, appends: list[PartitionAppend]
+        self,
+        name: str,
+        index: int,
+        records: memoryview | KafkaError | None,
+        appends: list[PartitionAppend],
     ) -> None:
         append = PartitionAppend(self._pending, index)
         appends.append(append)
@@ -122,6 +157,7 @@ class _Appender:
             batches = self._validated(records, partition)
         except KafkaError as refusal:
             append.refused(refusal.code, refusal.message)
+            self._refused = True
             return
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms
@@ -150,22 +186,19 @@ class _Appender:
         if partition is None:
             topic = self._broker.view.topic(name)
             if topic is None or not 0 <= index < topic.partition_count:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"this server does not host partition {name}-{index}",
-                )
-        elif partition.log is not None:
-            return partition, partition.log
+                raise unknown_partition()
         elif partition.is_led:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {name}-{index} could not be opened")
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {name}-{index}")
+            if partition.log is None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the partition's log could not be opened")
+            return partition, partition.log
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
 
-    def _validated(self, records: memoryview | None, partition: Partition) -> _Batches:
+    def _validated(self, records: memoryview | KafkaError | None, partition: Partition) -> _Batches:
+        if isinstance(records, KafkaError):
+            raise records
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch for the partition")
         max_message_bytes = partition.config.max_message_bytes
-        if self._version < _FIRST_VERSION_WITH_BATCHES and _is_message_set(records):
-            records = memoryview(convert_message_set(records, _CONVERSION_GROWTH * max_message_bytes))
         batches: _Batches = []
         position, end = 0, len(records)
         while position < end:

@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from kafscale.storage.memory_budget import MemoryBudget
+
 SWEEP_INTERVAL_SEC = 0.25
 
 
 class Expirable(Protocol):
-    """A request that waits until `deadline_ms` at most."""
+    """A request that waits until `deadline_ms` at most, and by that keeps `held_bytes` of memory in use."""
 
     deadline_ms: int
+    held_bytes: int
 
     def expire(self) -> None:
         """The deadline has passed."""
@@ -19,8 +22,9 @@ class Expirable(Protocol):
 class ProducePurgatory:
     """Requests in waiting, looked through a few times a second while there are any (Kafka's name for it)."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], int], budget: MemoryBudget) -> None:
         self._now_ms = now_ms
+        self._budget = budget
         self._waiting: dict[Expirable, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -30,12 +34,15 @@ class ProducePurgatory:
     def add(self, request: Expirable) -> None:
         """Watch the request's deadline."""
         self._waiting[request] = None
+        self._budget.charge(request.held_bytes)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_SEC, self._sweep)
 
     def remove(self, request: Expirable) -> None:
         """The request is answered; no error when it does not wait."""
-        self._waiting.pop(request, None)
+        if request in self._waiting:
+            del self._waiting[request]
+            self._budget.release(request.held_bytes)
 
     def _sweep(self) -> None:
         self._timer = None

@@ -49,6 +49,7 @@ class Flusher:
         self._sequence = 0
         self._timer: asyncio.TimerHandle | None = None
         self._draining = False
+        budget.on_shortage = self._flush_scheduled
 
     def appended(self, partition: Partition) -> None:
         """Something was appended: flush now, or see to it that a flush comes in time."""
@@ -62,8 +63,6 @@ class Flusher:
             self._start(partition)
         elif not partition.flush_scheduled:
             self._schedule(partition, buffer.first_append_ms + self._policy.interval_ms)
-        if not self._budget.has_room:
-            self._flush_scheduled()
 
     def _is_due(self, partition: Partition, buffer: SegmentBuffer) -> bool:
         return (

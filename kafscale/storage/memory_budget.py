@@ -16,6 +16,8 @@ class MemoryBudget:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._waiting: dict[Callable[[], None], int] = {}
+        # Called when somebody begins to wait: whoever can free memory earlier than he would should do it.
+        self.on_shortage: Callable[[], None] | None = None
 
     @property
     def has_room(self) -> bool:
@@ -44,6 +46,8 @@ class MemoryBudget:
         Only for a caller that was refused. A callback that waits already keeps its place.
         """
         self._waiting.setdefault(callback, size_bytes)
+        if self.on_shortage is not None:
+            self.on_shortage()
 
     def forget(self, callback: Callable[[], None]) -> None:
         """The callback is no longer wanted; no error when it does not wait."""

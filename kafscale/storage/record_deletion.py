@@ -37,6 +37,8 @@ class RecordDeletion:
 
         Raises `KafkaError` OFFSET_OUT_OF_RANGE and NOT_LEADER_OR_FOLLOWER.
         """
+        if not partition.is_led:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {partition.id}")
         log = await self._logs.open(partition)
         async with partition.record_lock:
             record = partition.record
