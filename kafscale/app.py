@@ -9,7 +9,9 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Coroutine
 from importlib.metadata import version
+from typing import Any
 
 import uvloop
 
@@ -179,7 +181,11 @@ class BrokerProcess:
         keeping = asyncio.create_task(self._leadership.keep_alive(), name="lease")
         stopping = asyncio.create_task(stop.wait(), name="stop signal")
         try:
-            await view.ready()
+            if not await _comes_first(view.ready(), feeding, keeping, stopping):
+                _log_failure(feeding, keeping)
+                self._listener.stop_accepting()
+                await self._leadership.close()
+                return EXIT_STOPPED if stopping.done() else EXIT_FAILED
             await self._start(view)
             logger.info(
                 "ready",
@@ -273,6 +279,18 @@ class BrokerProcess:
         await self._leadership.close()
         logger.info("stopped")
         return drained
+
+
+async def _comes_first(awaited: Coroutine[Any, Any, None], *others: asyncio.Task[Any]) -> bool:
+    """Whether `awaited` ends before any of the others; if not, it is cancelled."""
+    task = asyncio.create_task(awaited, name="start")
+    await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        await task
+        return True
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return False
 
 
 def _log_failure(feeding: asyncio.Task[None], keeping: asyncio.Task[None]) -> None:

@@ -276,13 +276,18 @@ class PendingFetch:
             return Read()
         if fetch.wanted.fetch_offset >= partition.high_watermark or (remaining <= 0 and not at_least_one):
             return Read()
-        read = self._broker.logs.reader.read(
-            partition,
-            fetch.wanted.fetch_offset,
-            min(fetch.wanted.partition_max_bytes, remaining),
-            at_least_one,
-            [segment for segment in loaded if segment.partition_number == partition.number],
-        )
+        try:
+            read = self._broker.logs.reader.read(
+                partition,
+                fetch.wanted.fetch_offset,
+                min(fetch.wanted.partition_max_bytes, remaining),
+                at_least_one,
+                [segment for segment in loaded if segment.partition_number == partition.number],
+            )
+        except CorruptDataError as problem:
+            logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
+            fetch.error_code = ErrorCode.CORRUPT_MESSAGE
+            return Read()
         counters = self._broker.metrics.topic(partition.id.topic)
         counters.bytes_out += read.size_bytes
         counters.records_out += read.record_count

@@ -4,8 +4,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
+from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.protocol.record_batch import BatchHeader, read_header
+from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from kafscale.storage.index import SparseIndex
 from kafscale.storage.slab import Slab, SlabPool
 
@@ -81,14 +82,17 @@ class CachedSegment:
             self._slabs.clear()
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch starts whose last offset is not below `offset`; `end` if there is none."""
+        """Where the first batch starts whose last offset is not below `offset`; `end` if there is none.
+
+        Raises `CorruptDataError`, as `limit` does, at a batch that cannot be: the walk would not end.
+        """
         position = self._index.position_for(offset)
         while position < self.end:
             view, start = self._piece(position)
             base_offset, length, last_delta = _BATCH_SPAN.unpack_from(view, position - start)
             if base_offset + last_delta >= offset:
                 return position
-            position += _PREFIX_BYTES + length
+            position += self._whole(length, position)
         return self.end
 
     def limit(self, start: int, max_bytes: int, at_least_one: bool) -> int:
@@ -138,7 +142,16 @@ class CachedSegment:
     def _batch_bytes(self, position: int) -> int:
         view, start = self._piece(position)
         _, length = _BATCH_PREFIX.unpack_from(view, position - start)
-        return _PREFIX_BYTES + int(length)
+        return self._whole(length, position)
+
+    def _whole(self, batch_length: int, position: int) -> int:
+        size_bytes = _PREFIX_BYTES + batch_length
+        if not HEADER_SIZE <= size_bytes <= self.end - position:
+            raise CorruptDataError(
+                f"segment {self.reference.base_offset}",
+                f"the batch at position {position} has length {batch_length}",
+            )
+        return size_bytes
 
     def _piece(self, position: int) -> tuple[memoryview, int]:
         number = bisect_right(self._piece_starts, position) - 1

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from kafscale.cache.lru import ByteLimitedLru
 from kafscale.cache.single_flight import SingleFlight
-from kafscale.errors import CorruptDataError, ObjectNotFoundError
+from kafscale.errors import CorruptDataError, ObjectNotFoundError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops.metrics import Metrics
+from kafscale.protocol.record_batch import MAGIC, read_header
 from kafscale.storage import object_keys
 from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.index import SparseIndex, parse_index, rebuild_index
@@ -56,6 +57,7 @@ class LogReader:
             cache_bytes, CachedSegment.release
         )
         self._loads: SingleFlight[tuple[int, int], CachedSegment] = SingleFlight()
+        self._index_writes: set[asyncio.Task[None]] = set()
 
     # --- from memory
 
@@ -120,11 +122,12 @@ class LogReader:
         at_hand = {segment.reference.base_offset: segment for segment in loaded}
         result = Read()
         for reference in partition.references.from_offset(offset):
-            segment = at_hand.get(reference.base_offset) or self.cache.get(
-                (partition.number, reference.base_offset)
-            )
+            segment = at_hand.get(reference.base_offset)
             if segment is None:
-                break
+                segment = self.cache.get((partition.number, reference.base_offset))
+                if segment is None:
+                    break
+                self._cache_metrics.hits += 1
             start = segment.position_of(max(offset, reference.base_offset))
             end = segment.limit(start, max_bytes - result.size_bytes, at_least_one and not result.size_bytes)
             if end == start:
@@ -135,7 +138,6 @@ class LogReader:
             result.record_count += segment.offset_at(end) - segment.offset_at(start)
             if end < segment.end or result.size_bytes >= max_bytes:
                 break
-        self._cache_metrics.hits += len(result.segments)
         return result
 
     # --- from the store
@@ -174,13 +176,28 @@ class LogReader:
         data, index_data = await asyncio.gather(
             self._objects.get_range(key, reference.start, reference.size_bytes), self._get_index(index_key)
         )
-        return await asyncio.to_thread(self._checked, partition, reference, key, data, index_key, index_data)
+        segment, new_index = await asyncio.to_thread(
+            self._checked, partition, reference, key, data, index_key, index_data
+        )
+        if new_index is not None:
+            self._metrics.index_rebuilds += 1
+            task = asyncio.create_task(self._put_index(index_key, new_index), name=f"rewrite {index_key}")
+            self._index_writes.add(task)
+            task.add_done_callback(self._index_writes.discard)
+        return segment
 
     async def _get_index(self, key: str) -> bytes | None:
         try:
             return await self._objects.get(key)
         except ObjectNotFoundError:
             return None
+
+    async def _put_index(self, key: str, index: bytes) -> None:
+        try:
+            await self._objects.put(key, [index])
+        except StoreError as problem:
+            # The next reader that finds it unusable tries again.
+            logger.warning("could not rewrite an index", extra={"key": key, "problem": str(problem)})
 
     def _checked(
         self,
@@ -190,7 +207,8 @@ class LogReader:
         data: bytes,
         index_key: str,
         index_data: bytes | None,
-    ) -> CachedSegment:
+    ) -> tuple[CachedSegment, bytes | None]:
+        """The segment, and its index's new bytes when the stored ones are unusable."""
         segment = parse_segment(key, data)
         if (segment.base_offset, segment.last_offset) != (reference.base_offset, reference.last_offset):
             raise CorruptDataError(
@@ -200,21 +218,35 @@ class LogReader:
             )
         if body_crc([segment.body]) != segment.footer.body_crc:
             raise CorruptDataError(key, "the CRC of the body does not match the footer's")
-        index = self._checked_index(segment, index_key, index_data)
-        return CachedSegment(reference, [segment.body], HEADER_SIZE, index, partition_number=partition.number)
-
-    def _checked_index(self, segment: Segment, key: str, data: bytes | None) -> SparseIndex:
+        new_index = None
         try:
-            if data is None:
-                raise CorruptDataError(key, "there is no such object")
-            index = parse_index(key, data, segment.base_offset)
-            index.check(last_offset=segment.last_offset, body_end=segment.body_end)
+            index = _checked_index(segment, index_key, index_data)
         except CorruptDataError as problem:
-            logger.warning("an index is unusable, reading without it", extra={"problem": str(problem)})
-            self._metrics.index_rebuilds += 1
-            return parse_index(key, rebuild_index(segment), segment.base_offset)
-        return index
+            logger.warning("an index is unusable, making it anew", extra={"problem": str(problem)})
+            new_index = rebuild_index(segment)
+            index = parse_index(index_key, new_index, segment.base_offset)
+        cached = CachedSegment(
+            reference, [segment.body], HEADER_SIZE, index, partition_number=partition.number
+        )
+        return cached, new_index
 
     async def close(self) -> None:
         """End the loads that are under way."""
         await self._loads.close()
+        tasks = list(self._index_writes)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _checked_index(segment: Segment, key: str, data: bytes | None) -> SparseIndex:
+    """The index, every entry of which points at the batch that it names. Raises `CorruptDataError`."""
+    if data is None:
+        raise CorruptDataError(key, "there is no such object")
+    index = parse_index(key, data, segment.base_offset)
+    index.check(last_offset=segment.last_offset, body_end=segment.body_end)
+    for offset, position in zip(index.offsets, index.positions, strict=True):
+        batch = read_header(segment.data, position)
+        if (batch.base_offset, batch.magic) != (offset, MAGIC):
+            raise CorruptDataError(key, f"there is no batch with offset {offset} at position {position}")
+    return index
