@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -19,6 +19,7 @@ class SingleFlight(Generic[Key, Value]):
         task = self._under_way.get(key)
         if task is None:
             task = asyncio.create_task(self._call(key, call), name=f"single flight {key}")
+            task.add_done_callback(_look_at_outcome)
             self._under_way[key] = task
         return await asyncio.shield(task)
 
@@ -34,3 +35,9 @@ class SingleFlight(Generic[Key, Value]):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _look_at_outcome(task: "asyncio.Task[Any]") -> None:
+    # Every caller may have been cancelled: then an error is nobody's, and none that asyncio should report.
+    if not task.cancelled():
+        task.exception()

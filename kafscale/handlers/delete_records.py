@@ -36,18 +36,25 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 
 async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: Any) -> Any:
-    index, low_watermark, error_code = wanted.partition_index, _NO_LOW_WATERMARK, ErrorCode.NONE
+    # A write that is under way goes on: whether it moved the offset is only unknown to the client.
+    deletion = asyncio.create_task(_delete_before(broker, topic, wanted), name=f"delete records of {topic}")
     try:
-        partition = served_partition(broker, topic, index)
-        # A write that is under way goes on: whether it moved the offset is only unknown to the client.
-        deletion = asyncio.shield(broker.record_deletion.delete_before(partition, wanted.offset))
         async with asyncio.timeout_at(deadline_sec):
-            low_watermark = await deletion
-    except KafkaError as refusal:
-        error_code = refusal.code
+            low_watermark, error_code = await asyncio.shield(deletion)
     except TimeoutError:
-        error_code = ErrorCode.REQUEST_TIMED_OUT
+        low_watermark, error_code = _NO_LOW_WATERMARK, ErrorCode.REQUEST_TIMED_OUT
+    return _Partition(
+        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error_code
+    )
+
+
+async def _delete_before(broker: "Broker", topic: str, wanted: Any) -> tuple[int, ErrorCode]:
+    """The log start offset as it is then, and how it went."""
+    try:
+        partition = served_partition(broker, topic, wanted.partition_index)
+        return await broker.record_deletion.delete_before(partition, wanted.offset), ErrorCode.NONE
+    except KafkaError as refusal:
+        return _NO_LOW_WATERMARK, refusal.code
     except (StoreError, CorruptDataError) as problem:
         logger.warning("could not delete records", extra={"topic": topic, "problem": str(problem)})
-        error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    return _Partition(partition_index=index, low_watermark=low_watermark, error_code=error_code)
+        return _NO_LOW_WATERMARK, ErrorCode.KAFKA_STORAGE_ERROR

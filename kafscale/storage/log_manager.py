@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator
 
+from kafscale.cache.single_flight import SingleFlight
 from kafscale.metadata.leadership import Claimed, Leadership
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.topic_configs import CompressionType, MessageTimestampType, TopicConfig, effective
@@ -72,7 +73,7 @@ class LogManager:
         self._settings = settings
         self._metrics = metrics
         self._partitions: dict[str, dict[int, Partition]] = {}
-        self._openings: dict[Partition, asyncio.Task[PartitionLog]] = {}
+        self._openings: SingleFlight[Partition, PartitionLog] = SingleFlight()
         self._claims: set[asyncio.Task[None]] = set()
         self._being_claimed: set[tuple[uuid.UUID, int]] = set()
         self._numbers = itertools.count()
@@ -125,12 +126,7 @@ class LogManager:
         log = self.open_now(partition)
         if log is not None:
             return log
-        task = self._openings.get(partition)
-        if task is None:
-            task = asyncio.create_task(self._open(partition), name=f"open {partition.id}")
-            self._openings[partition] = task
-            task.add_done_callback(lambda _: self._openings.pop(partition))
-        return await asyncio.shield(task)
+        return await self._openings.run(partition, lambda: self._open(partition))
 
     async def _open(self, partition: Partition) -> PartitionLog:
         return partition.open(await self._checkpointer.load(partition))
@@ -207,10 +203,11 @@ class LogManager:
 
     async def close(self) -> None:
         """End everything that is under way, whether done or not."""
-        tasks = [*self._claims, *self._openings.values()]
+        tasks = list(self._claims)
         tasks += [p.flush_task for p in self.partitions() if p.flush_task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._openings.close()
         await self._checkpointer.close()
         await self.reader.close()

@@ -1,0 +1,57 @@
+"""Reused memory."""
+
+import pytest
+
+from kafscale.storage.slab import SLAB_CAPACITIES_BYTES, Slab, SlabPool
+
+
+@pytest.mark.parametrize("capacity", SLAB_CAPACITIES_BYTES)
+def test_the_smallest_slab_that_is_large_enough_is_given(capacity: int) -> None:
+    pool = SlabPool(0)
+    assert pool.acquire(capacity).capacity_bytes == capacity
+    assert pool.acquire(capacity - 1).capacity_bytes == capacity
+
+
+def test_larger_than_all_capacities_is_made_to_measure_in_pages() -> None:
+    pool = SlabPool(1 << 30)
+    slab = pool.acquire(SLAB_CAPACITIES_BYTES[-1] + 1)
+    assert slab.capacity_bytes == SLAB_CAPACITIES_BYTES[-1] + 4096
+    assert len(slab.view) == slab.capacity_bytes
+    pool.release(slab)
+    assert pool.spare_bytes == 0
+
+
+def test_a_wish_for_more_gives_the_largest_capacity_within_it() -> None:
+    pool = SlabPool(0)
+    small, _, large, largest = SLAB_CAPACITIES_BYTES
+    assert pool.acquire(10, wanted_bytes=small).capacity_bytes == small
+    assert pool.acquire(10, wanted_bytes=large + 5).capacity_bytes == large
+    assert pool.acquire(10, wanted_bytes=10 * largest).capacity_bytes == largest
+    assert pool.acquire(large, wanted_bytes=10).capacity_bytes == large
+
+
+def test_a_released_slab_is_given_again_and_is_empty() -> None:
+    pool = SlabPool(1 << 20)
+    slab = pool.acquire(100)
+    slab.used_bytes = 100
+    pool.release(slab)
+    assert pool.spare_bytes == slab.capacity_bytes
+    again = pool.acquire(100)
+    assert again is slab
+    assert (again.used_bytes, again.room_bytes, pool.spare_bytes) == (0, slab.capacity_bytes, 0)
+
+
+def test_spare_slabs_are_kept_up_to_the_limit() -> None:
+    capacity = SLAB_CAPACITIES_BYTES[0]
+    pool = SlabPool(2 * capacity)
+    slabs = [pool.acquire(1) for _ in range(3)]
+    for slab in slabs:
+        pool.release(slab)
+    assert pool.spare_bytes == 2 * capacity
+
+
+def test_the_content_is_what_was_filled() -> None:
+    slab = Slab(SLAB_CAPACITIES_BYTES[0])
+    slab.view[:3] = b"abc"
+    slab.used_bytes = 3
+    assert bytes(slab.content()) == b"abc"
