@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 LENGTH_BYTES = 4
 # Produce requests of a client that may await their replies, and bytes of replies that await an earlier one.
-MAX_UNANSWERED = 1000
+MAX_UNANSWERED = 10_000
 MAX_READY_BYTES = 1024 * 1024
 # Requests of a client that are looked at before others have their turn.
 MAX_REQUESTS_IN_A_ROW = 100

@@ -32,8 +32,8 @@ SEGMENT_BUFFER_LIMIT_BYTES = 64 * 1024 * 1024
 CHECKPOINT_SEGMENTS = 128
 CHECKPOINT_PRODUCERS = 256
 
-# What a batch costs beside its bytes: the tuples that remember it.
-BATCH_OVERHEAD_BYTES = 256
+# What a batch costs beside its bytes: the objects that remember it, its request and its reply.
+BATCH_OVERHEAD_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 SLAB_CAPACITIES_BYTES = (16 * 1024, 128 * 1024, 1024 * 1024, 4 * 1024 * 1024)
 _PAGE_BYTES = 4096
-_HUGE_PAGE_BYTES = 2 * 1024 * 1024
 
 
 class Slab:
@@ -31,10 +30,8 @@ class Slab:
 
 
 def _pages(capacity_bytes: int) -> mmap.mmap:
-    pages = mmap.mmap(-1, capacity_bytes)
-    if capacity_bytes >= _HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return pages
+    # Shared pages, the default, belong to a file in memory, and the first touch of one costs half as much again.
+    return mmap.mmap(-1, capacity_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class SlabPool:
