@@ -48,6 +48,7 @@ from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.record_deletion import RecordDeletion
+from kafscale.storage.segment_loader import SegmentLoader
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
 from kafscale.storage.topics import Topics
@@ -134,7 +135,11 @@ class BrokerProcess:
         self._pool = SlabPool(settings.buffer_bytes)
         self._budget = MemoryBudget(settings.buffer_bytes)
         self._reader = LogReader(
-            objects, settings.s3_namespace, settings.cache_size_bytes, self._pool, metrics
+            SegmentLoader(objects, settings.s3_namespace, metrics),
+            settings.cache_size_bytes,
+            settings.read_ahead_segments,
+            self._pool,
+            metrics,
         )
         self._checkpointer = Checkpointer(
             objects, settings.s3_namespace, now_ms, lambda: uuid.uuid4().hex[:8]

@@ -205,6 +205,12 @@ class Settings:
         "1GB",
         "The memory for segments that were read or written lately; 0 keeps none.",
     )
+    read_ahead_segments: int = _setting(
+        "KAFSCALE_READAHEAD_SEGMENTS",
+        integer(0, 64),
+        "2",
+        "How many segments are read ahead of a consumer that reads from the object store; 0 reads none.",
+    )
     max_connections: int = _setting(
         "KAFSCALE_MAX_CONNECTIONS",
         integer(1, 1_000_000),

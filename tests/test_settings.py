@@ -60,6 +60,7 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_FRAME_MAX_BYTES": ("64 MB", 64 * 10**6),
     "KAFSCALE_FETCH_MAX_BYTES": ("10mib", 10 * 2**20),
     "KAFSCALE_BUFFER_BYTES": ("1GiB", 2**30),
+    "KAFSCALE_READAHEAD_SEGMENTS": ("0", 0),
     "KAFSCALE_CACHE_SIZE": ("0", 0),
     "KAFSCALE_MAX_CONNECTIONS": ("5", 5),
     "KAFSCALE_CONNECTIONS_MAX_IDLE_MS": ("1000", 1000),

@@ -21,6 +21,9 @@ class ByteLimitedLru(Generic[Key, Value]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._entries
+
     def get(self, key: Key) -> Value | None:
         """The value, which thereby becomes the one used last."""
         entry = self._entries.get(key)

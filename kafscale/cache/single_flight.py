@@ -14,6 +14,9 @@ class SingleFlight(Generic[Key, Value]):
     def __init__(self) -> None:
         self._under_way: dict[Key, asyncio.Task[Value]] = {}
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._under_way
+
     async def run(self, key: Key, call: Callable[[], Awaitable[Value]]) -> Value:
         """The result of `call`, made now or already under way for `key`; its error is everybody's."""
         task = self._under_way.get(key)

@@ -61,6 +61,11 @@ class CachedSegment:
         self.end = position
 
     @property
+    def is_from_store(self) -> bool:
+        """Whether the segment was read from the store, not kept when it was published."""
+        return self._pool is None
+
+    @property
     def size_bytes(self) -> int:
         """The memory that this segment keeps from other use."""
         if self._slabs:

@@ -4,26 +4,27 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kafscale.cache.lru import ByteLimitedLru
 from kafscale.cache.single_flight import SingleFlight
-from kafscale.errors import CorruptDataError, ObjectNotFoundError, StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops.metrics import Metrics
-from kafscale.protocol.record_batch import MAGIC, read_header
-from kafscale.storage import object_keys
 from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.index import SparseIndex, parse_index, rebuild_index
-from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.index import parse_index
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
-from kafscale.storage.segment import HEADER_SIZE, Segment, body_crc, parse_segment
+from kafscale.storage.segment import HEADER_SIZE
+from kafscale.storage.segment_loader import SegmentLoader
 from kafscale.storage.slab import SlabPool
 
 logger = logging.getLogger(__name__)
 
 # A slab less used than this is copied out of, so that the cache does not keep the unused rest.
 _KEPT_SLAB_FILL = 0.5
+# Segments that are read ahead at one time, of all partitions: foreground reads must not wait behind them.
+MAX_LOADS_AHEAD = 6
 
 
 @dataclass(slots=True)
@@ -46,18 +47,22 @@ class LogReader:
     """The published segments of all partitions, with the L1 cache in front of the object store."""
 
     def __init__(
-        self, objects: ObjectStore, namespace: str, cache_bytes: int, pool: SlabPool, metrics: Metrics
+        self,
+        loader: SegmentLoader,
+        cache_bytes: int,
+        read_ahead_segments: int,
+        pool: SlabPool,
+        metrics: Metrics,
     ) -> None:
-        self._objects = objects
-        self._namespace = namespace
+        self._loader = loader
+        self._read_ahead_segments = read_ahead_segments
         self._pool = pool
-        self._metrics = metrics
         self._cache_metrics = metrics.cache("segment")
         self.cache: ByteLimitedLru[tuple[int, int], CachedSegment] = ByteLimitedLru(
             cache_bytes, CachedSegment.release
         )
         self._loads: SingleFlight[tuple[int, int], CachedSegment] = SingleFlight()
-        self._index_writes: set[asyncio.Task[None]] = set()
+        self._ahead: set[asyncio.Task[None]] = set()
 
     # --- from memory
 
@@ -81,7 +86,12 @@ class LogReader:
         else:
             pieces = [memoryview(b"".join(body))]
             segment = CachedSegment(
-                sealed.reference, pieces, HEADER_SIZE, index, partition_number=partition.number
+                sealed.reference,
+                pieces,
+                HEADER_SIZE,
+                index,
+                partition_number=partition.number,
+                pool=self._pool,
             )
             for slab in slabs:
                 self._pool.release(slab)
@@ -138,6 +148,8 @@ class LogReader:
             result.record_count += segment.offset_at(end) - segment.offset_at(start)
             if end < segment.end or result.size_bytes >= max_bytes:
                 break
+        if result.segments and result.segments[-1].is_from_store:
+            self._read_ahead(partition, result.segments[-1].reference)
         return result
 
     # --- from the store
@@ -157,96 +169,41 @@ class LogReader:
         return segment.hold()
 
     async def _load(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
-        try:
-            segment = await self._get(partition, reference)
-        except CorruptDataError as problem:
-            # Once more from the store: what was damaged may have been the transfer.
-            logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
-            segment = await self._get(partition, reference)
+        segment = await self._loader.load(partition, reference)
         # The cache's hold, and one that falls to the collector: a loaded segment owns no slabs.
         self.cache.put((partition.number, reference.base_offset), segment, segment.size_bytes)
         return segment
 
-    async def _get(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
-        topic, number = partition.id.topic, partition.id.index
-        key = reference.object_key or object_keys.segment_key(
-            self._namespace, topic, number, reference.base_offset
-        )
-        index_key = object_keys.index_key_of(key)
-        data, index_data = await asyncio.gather(
-            self._objects.get_range(key, reference.start, reference.size_bytes), self._get_index(index_key)
-        )
-        segment, new_index = await asyncio.to_thread(
-            self._checked, partition, reference, key, data, index_key, index_data
-        )
-        if new_index is not None:
-            self._metrics.index_rebuilds += 1
-            task = asyncio.create_task(self._put_index(index_key, new_index), name=f"rewrite {index_key}")
-            self._index_writes.add(task)
-            task.add_done_callback(self._index_writes.discard)
-        return segment
+    # --- ahead of the readers
 
-    async def _get_index(self, key: str) -> bytes | None:
-        try:
-            return await self._objects.get(key)
-        except ObjectNotFoundError:
-            return None
-
-    async def _put_index(self, key: str, index: bytes) -> None:
-        try:
-            await self._objects.put(key, [index])
-        except StoreError as problem:
-            # The next reader that finds it unusable tries again.
-            logger.warning("could not rewrite an index", extra={"key": key, "problem": str(problem)})
-
-    def _checked(
-        self,
-        partition: Partition,
-        reference: SegmentReference,
-        key: str,
-        data: bytes,
-        index_key: str,
-        index_data: bytes | None,
-    ) -> tuple[CachedSegment, bytes | None]:
-        """The segment, and its index's new bytes when the stored ones are unusable."""
-        segment = parse_segment(key, data)
-        if (segment.base_offset, segment.last_offset) != (reference.base_offset, reference.last_offset):
-            raise CorruptDataError(
-                key,
-                f"holds offsets {segment.base_offset} to {segment.last_offset}, the partition record says "
-                f"{reference.base_offset} to {reference.last_offset}",
+    def _read_ahead(self, partition: Partition, after: SegmentReference) -> None:
+        """Begin to load what a reader of the store will want next, as far as there is room for it."""
+        assert partition.references is not None
+        following = islice(partition.references.from_offset(after.last_offset + 1), self._read_ahead_segments)
+        for reference in following:
+            key = (partition.number, reference.base_offset)
+            if key in self.cache or key in self._loads:
+                continue
+            if len(self._ahead) >= MAX_LOADS_AHEAD or reference.size_bytes > self.cache.limit_bytes // 8:
+                return
+            task = asyncio.create_task(
+                self._load_ahead(partition, reference), name=f"read ahead {partition.id}"
             )
-        if body_crc([segment.body]) != segment.footer.body_crc:
-            raise CorruptDataError(key, "the CRC of the body does not match the footer's")
-        new_index = None
+            self._ahead.add(task)
+            task.add_done_callback(self._ahead.discard)
+
+    async def _load_ahead(self, partition: Partition, reference: SegmentReference) -> None:
         try:
-            index = _checked_index(segment, index_key, index_data)
-        except CorruptDataError as problem:
-            logger.warning("an index is unusable, making it anew", extra={"problem": str(problem)})
-            new_index = rebuild_index(segment)
-            index = parse_index(index_key, new_index, segment.base_offset)
-        cached = CachedSegment(
-            reference, [segment.body], HEADER_SIZE, index, partition_number=partition.number
-        )
-        return cached, new_index
+            await self.load(partition, reference)
+        except (StoreError, CorruptDataError) as problem:
+            # Whoever needs the segment reads it again and tells its client.
+            logger.info("could not read ahead", extra={"problem": str(problem)})
 
     async def close(self) -> None:
         """End the loads that are under way."""
-        await self._loads.close()
-        tasks = list(self._index_writes)
+        tasks = list(self._ahead)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _checked_index(segment: Segment, key: str, data: bytes | None) -> SparseIndex:
-    """The index, every entry of which points at the batch that it names. Raises `CorruptDataError`."""
-    if data is None:
-        raise CorruptDataError(key, "there is no such object")
-    index = parse_index(key, data, segment.base_offset)
-    index.check(last_offset=segment.last_offset, body_end=segment.body_end)
-    for offset, position in zip(index.offsets, index.positions, strict=True):
-        batch = read_header(segment.data, position)
-        if (batch.base_offset, batch.magic) != (offset, MAGIC):
-            raise CorruptDataError(key, f"there is no batch with offset {offset} at position {position}")
-    return index
+        await self._loads.close()
+        await self._loader.close()
