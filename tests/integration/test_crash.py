@@ -23,6 +23,7 @@ KILLS = int(os.environ.get("KAFSCALE_TEST_KILLS", "5"))
 SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 
 TOPICS = {"plain": 3, "other": 2}
+PRODUCERS = 4
 PLACES: list[Place] = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
 
 
@@ -35,12 +36,24 @@ def producers(broker: Any, ledger: Ledger) -> list[Load]:
     ]
 
 
+def wait_for_progress(ledger: Ledger, *, everybody: bool) -> None:
+    """Wait for new acknowledgements: of somebody, or of every producer."""
+    before = ledger.count()
+
+    def progress() -> bool:
+        if everybody:
+            return len(ledger.producers(before)) == PRODUCERS
+        return ledger.count() > before + 50
+
+    wait_until(progress, "acknowledgements", 60)
+
+
 def kill_at_random_moments(broker: Any, ledger: Ledger, generator: random.Random, kills: int) -> None:
     """Each time: some new acknowledgements, a random while, kill -9, start again without any repair."""
     for number in range(kills):
-        before = ledger.count()
-        wait_until(lambda before=before: ledger.count() > before + 50, "acknowledgements", 30)  # type: ignore[misc]
-        time.sleep(generator.uniform(0.0, 1.0))  # the random moment
+        # librdkafka takes half a second to come back, so most of the time it is waited for
+        wait_for_progress(ledger, everybody=number == 0 or generator.random() < 0.7)
+        time.sleep(generator.uniform(0.0, 0.5))  # the random moment
         broker.kill9()
         if generator.random() < 0.4 and hasattr(broker, "launch_only"):
             broker.launch_only()

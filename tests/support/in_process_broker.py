@@ -44,6 +44,14 @@ class ConnectionEndedError(Exception):
     """The broker ended the connection where a reply was read."""
 
 
+class NotStartedError(Exception):
+    """The broker ended before it was ready."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(f"exit status {exit_status}")
+        self.exit_status = exit_status
+
+
 class Client:
     """A raw connection. Replies are read in the order in which they come."""
 
@@ -237,7 +245,11 @@ class InProcessBroker:
 
 @contextlib.asynccontextmanager
 async def in_process_broker(
-    *, metadata: MetadataStore | None = None, objects: ControlledStore | None = None, **settings: Any
+    *,
+    metadata: MetadataStore | None = None,
+    objects: ControlledStore | None = None,
+    stop_signal: asyncio.Event | None = None,
+    **settings: Any,
 ) -> AsyncIterator[InProcessBroker]:
     """A running broker. By default it flushes at once and keeps batches as they come."""
     values: dict[str, Any] = {
@@ -248,13 +260,13 @@ async def in_process_broker(
     }
     metadata = metadata or MemoryMetadataStore()
     objects = objects or ControlledStore()
-    metrics, health, stop = Metrics(), Health(), asyncio.Event()
+    metrics, health, stop = Metrics(), Health(), stop_signal or asyncio.Event()
     process = BrokerProcess(Settings(**values), metrics, health, metadata, objects)
     running = asyncio.create_task(process.run(stop))
     try:
         await until(lambda: running.done() or not health.readiness_problems(), "the broker is ready")
         if running.done():
-            running.result()
+            raise NotStartedError(running.result())
         registered = await metadata.get(keys.broker(0))
         assert registered is not None
         yield InProcessBroker(

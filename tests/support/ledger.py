@@ -51,6 +51,11 @@ class Ledger:
         with self._lock:
             return len(self._acknowledged)
 
+    def producers(self, since: int = 0) -> set[str]:
+        """Who was acknowledged anything since there were `since` acknowledgements."""
+        with self._lock:
+            return {origin_of(one.value)[0] for one in self._acknowledged[since:]}
+
     def acknowledged(self) -> list[Acknowledgement]:
         with self._lock:
             return list(self._acknowledged)

@@ -62,7 +62,7 @@ class IdempotentLoad(Load):
             enable_idempotence=True,
             compression_type=self._codec,
             linger_ms=2,
-            message_timeout_ms=120_000,
+            message_timeout_ms=600_000,
             retry_backoff_ms=20,
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=100,
