@@ -3,7 +3,6 @@
 import struct
 
 import pytest
-import uvloop
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from kafscale.handlers.routes import ROUTES
@@ -61,48 +60,43 @@ NOT_SERVED = [
 
 
 @pytest.mark.parametrize(("api_key", "api_version"), NOT_SERVED)
-def test_an_api_or_version_that_is_not_served_ends_the_connection(api_key: int, api_version: int) -> None:
-    async def scenario() -> None:
-        async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
-            assert await answers(client)
-            await client.send_bytes(request(api_key, api_version, bytes(20)))
-            assert await client.closed_by_peer()
-            assert broker.metrics.frames_refused[FrameRefusal.UNSUPPORTED_API] == 1
-            assert await answers(other)
-
-    uvloop.run(scenario())
+@on_uvloop
+async def test_an_api_or_version_that_is_not_served_ends_the_connection(
+    api_key: int, api_version: int
+) -> None:
+    async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
+        assert await answers(client)
+        await client.send_bytes(request(api_key, api_version, bytes(20)))
+        assert await client.closed_by_peer()
+        assert broker.metrics.frames_refused[FrameRefusal.UNSUPPORTED_API] == 1
+        assert await answers(other)
 
 
 @pytest.mark.parametrize("api_version", [-1, 5, 99, 32767])
-def test_an_unknown_version_of_api_versions_is_answered_so_that_the_client_can_try_another(
+@on_uvloop
+async def test_an_unknown_version_of_api_versions_is_answered_so_that_the_client_can_try_another(
     api_version: int,
 ) -> None:
-    async def scenario() -> None:
-        async with in_process_broker() as broker, broker.connect() as client:
-            await client.send_bytes(request(ApiKey.API_VERSIONS, api_version, b"\x00\x02a\x02b\x00"))
-            reply = ApiVersionsResponse.decode(await client.receive_frame(), version=0, header=True)
-            assert (reply.header.correlation_id, reply.error_code) == (7, UNSUPPORTED_VERSION)
-            (own,) = reply.api_keys
-            assert (own.api_key, own.min_version, own.max_version) == (ApiKey.API_VERSIONS, 0, 4)
-            assert await answers(client)
-
-    uvloop.run(scenario())
+    async with in_process_broker() as broker, broker.connect() as client:
+        await client.send_bytes(request(ApiKey.API_VERSIONS, api_version, b"\x00\x02a\x02b\x00"))
+        reply = ApiVersionsResponse.decode(await client.receive_frame(), version=0, header=True)
+        assert (reply.header.correlation_id, reply.error_code) == (7, UNSUPPORTED_VERSION)
+        (own,) = reply.api_keys
+        assert (own.api_key, own.min_version, own.max_version) == (ApiKey.API_VERSIONS, 0, 4)
+        assert await answers(client)
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.api.name.lower())
-def test_a_body_that_breaks_off_ends_the_connection_of_its_sender_only(route: object) -> None:
+@on_uvloop
+async def test_a_body_that_breaks_off_ends_the_connection_of_its_sender_only(route: object) -> None:
     api, version = route.api, route.min_version  # type: ignore[attr-defined]
     if api is ApiKey.API_VERSIONS:
         version = 3  # earlier ones have no body that could break off
-
-    async def scenario() -> None:
-        async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
-            await client.send_bytes(request(api, version, b"\x00\x7f\xff"))
-            assert await client.closed_by_peer()
-            assert broker.metrics.frames_refused[FrameRefusal.MALFORMED] == 1
-            assert await answers(other)
-
-    uvloop.run(scenario())
+    async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
+        await client.send_bytes(request(api, version, b"\x00\x7f\xff"))
+        assert await client.closed_by_peer()
+        assert broker.metrics.frames_refused[FrameRefusal.MALFORMED] == 1
+        assert await answers(other)
 
 
 @on_uvloop
@@ -130,25 +124,21 @@ class _Broken:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_a_handler_that_fails_ends_the_connection_and_says_so(
+@on_uvloop
+async def test_a_handler_that_fails_ends_the_connection_and_says_so(
     large: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
-            services = broker.process._listener.dispatcher._broker
-            view, producers = services.view, services.producer_ids
-            object.__setattr__(services, "view", _Broken())
-            object.__setattr__(services, "producer_ids", _Broken())
-            names = b"".join(b"\x01\x00" + bytes([65 + n % 26]) * 256 for n in range(700 if large else 1))
-            await client.send_bytes(
-                request(ApiKey.METADATA, 1, struct.pack(">i", 700 if large else 1) + names)
-            )
-            assert await client.closed_by_peer()
-            object.__setattr__(services, "view", view)
-            object.__setattr__(services, "producer_ids", producers)
-            assert await answers(other)
-
-    uvloop.run(scenario())
+    async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
+        services = broker.process._listener.dispatcher._broker
+        view, producers = services.view, services.producer_ids
+        object.__setattr__(services, "view", _Broken())
+        object.__setattr__(services, "producer_ids", _Broken())
+        names = b"".join(b"\x01\x00" + bytes([65 + n % 26]) * 256 for n in range(700 if large else 1))
+        await client.send_bytes(request(ApiKey.METADATA, 1, struct.pack(">i", 700 if large else 1) + names))
+        assert await client.closed_by_peer()
+        object.__setattr__(services, "view", view)
+        object.__setattr__(services, "producer_ids", producers)
+        assert await answers(other)
     assert [record for record in caplog.records if record.exc_text and "a defect" in record.exc_text]
 
 

@@ -145,18 +145,16 @@ async def test_large_frames_arrive_whole_over_a_socket() -> None:
         (2**31 - 1, FrameRefusal.TOO_LARGE),
     ],
 )
-def test_an_illegal_length_ends_the_connection_before_memory_is_taken(
+@on_uvloop
+async def test_an_illegal_length_ends_the_connection_before_memory_is_taken(
     length: int, reason: FrameRefusal
 ) -> None:
-    async def scenario() -> None:
-        async with in_process_broker(frame_max_bytes=1024 * 1024) as broker:
-            async with broker.connect() as client:
-                await client.send_bytes(struct.pack(">i", length) + b"/ HTTP/1.1\r\n")
-                assert await client.closed_by_peer()
-            assert broker.metrics.frames_refused[reason] == 1
-            assert (broker.budget.used_bytes, broker.pool.spare_bytes) == (0, 0)
-
-    uvloop.run(scenario())
+    async with in_process_broker(frame_max_bytes=1024 * 1024) as broker:
+        async with broker.connect() as client:
+            await client.send_bytes(struct.pack(">i", length) + b"/ HTTP/1.1\r\n")
+            assert await client.closed_by_peer()
+        assert broker.metrics.frames_refused[reason] == 1
+        assert (broker.budget.used_bytes, broker.pool.spare_bytes) == (0, 0)
 
 
 @on_uvloop
@@ -191,21 +189,18 @@ async def test_a_refused_frame_behind_good_ones_ends_the_connection_after_them()
 
 
 @pytest.mark.parametrize("length", [UNCHARGED_FRAME_BYTES, UNCHARGED_FRAME_BYTES + 1])
-def test_a_frame_that_does_not_come_in_time_ends_its_connection_and_gives_its_memory_back(
+@on_uvloop
+async def test_a_frame_that_does_not_come_in_time_ends_its_connection_and_gives_its_memory_back(
     length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FrameMemory, "FIRST_SEC", 0.05)
-
-    async def scenario() -> None:
-        async with in_process_broker() as broker, broker.connect() as client:
-            await client.send_bytes(struct.pack(">i", length) + bytes(100))
-            charged = length if length > UNCHARGED_FRAME_BYTES else 0
-            await until(lambda: broker.budget.used_bytes == charged, "the frame has its memory")
-            assert await client.closed_by_peer()
-            assert broker.metrics.frames_refused[FrameRefusal.TOO_SLOW] == 1
-            await until(lambda: broker.budget.used_bytes == 0, "the memory is given back")
-
-    uvloop.run(scenario())
+    async with in_process_broker() as broker, broker.connect() as client:
+        await client.send_bytes(struct.pack(">i", length) + bytes(100))
+        charged = length if length > UNCHARGED_FRAME_BYTES else 0
+        await until(lambda: broker.budget.used_bytes == charged, "the frame has its memory")
+        assert await client.closed_by_peer()
+        assert broker.metrics.frames_refused[FrameRefusal.TOO_SLOW] == 1
+        await until(lambda: broker.budget.used_bytes == 0, "the memory is given back")
 
 
 @on_uvloop
@@ -227,14 +222,12 @@ async def test_a_frame_that_has_come_may_wait_for_its_turn_longer_than_its_time(
 
 
 @pytest.mark.parametrize("sent", [0, 3, 4, 100, 70_000])
-def test_a_client_that_leaves_in_the_middle_of_a_frame_leaves_nothing_behind(sent: int) -> None:
-    async def scenario() -> None:
-        async with in_process_broker() as broker:
-            async with broker.connect() as client:
-                await client.send_bytes((struct.pack(">i", 200_000) + bytes(80_000))[:sent])
-                if sent >= 4:
-                    await until(lambda: broker.budget.used_bytes == 200_000, "the frame has its memory")
-            await until(lambda: broker.connection_count == 0, "the connection is gone")
-            assert broker.budget.used_bytes == 0
-
-    uvloop.run(scenario())
+@on_uvloop
+async def test_a_client_that_leaves_in_the_middle_of_a_frame_leaves_nothing_behind(sent: int) -> None:
+    async with in_process_broker() as broker:
+        async with broker.connect() as client:
+            await client.send_bytes((struct.pack(">i", 200_000) + bytes(80_000))[:sent])
+            if sent >= 4:
+                await until(lambda: broker.budget.used_bytes == 200_000, "the frame has its memory")
+        await until(lambda: broker.connection_count == 0, "the connection is gone")
+        assert broker.budget.used_bytes == 0

@@ -26,5 +26,5 @@ async def _watched(test: Coroutine[Any, Any, None]) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     await test
     await asyncio.sleep(0)
-    gc.collect()  # a task whose exception nobody looked at says so when it goes
+    gc.collect(1)  # a task whose exception nobody looked at says so when it goes
     assert not unhandled, unhandled
