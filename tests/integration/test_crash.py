@@ -41,6 +41,7 @@ def wait_for_progress(ledger: Ledger, *, everybody: bool) -> None:
     before = ledger.count()
 
     def progress() -> bool:
+        ledger.check_producers()
         if everybody:
             return len(ledger.producers(before)) == PRODUCERS
         return ledger.count() > before + 50

@@ -47,6 +47,8 @@ class AuditedBatch:
     leader_epoch: int
     codec: int
     producer_id: int
+    producer_epoch: int
+    base_sequence: int
     records: tuple[AuditedRecord, ...]
 
 
@@ -221,6 +223,8 @@ def _batch(path: Path, position: int, data: bytes) -> AuditedBatch:
         leader_epoch=batch.leader_epoch,
         codec=batch.compression_type,
         producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
         records=records,
     )
 

@@ -251,11 +251,12 @@ async def in_process_broker(
     stop_signal: asyncio.Event | None = None,
     **settings: Any,
 ) -> AsyncIterator[InProcessBroker]:
-    """A running broker. By default it flushes at once and keeps batches as they come."""
+    """A running broker. By default it flushes at once, keeps batches as they come, and reads nothing ahead."""
     values: dict[str, Any] = {
         "broker_addr": Address("127.0.0.1", 0),
         "flush_interval_ms": 0,
         "compression_codec": CompressionCodec.PRODUCER,
+        "read_ahead_segments": 0,
         **settings,
     }
     metadata = metadata or MemoryMetadataStore()
