@@ -194,7 +194,7 @@ class LogReader:
 
     async def _load_ahead(self, partition: Partition, reference: SegmentReference) -> None:
         try:
-            await self.load(partition, reference)
+            (await self.load(partition, reference)).release()
         except (StoreError, CorruptDataError) as problem:
             # Whoever needs the segment reads it again and tells its client.
             logger.info("could not read ahead", extra={"problem": str(problem)})

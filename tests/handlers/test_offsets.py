@@ -1,0 +1,327 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords and InitProducerId over a whole broker."""
+
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DeleteRecordsRequest, DeleteRecordsResponse
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
+
+from kafscale.errors import StoreUnavailableError
+from kafscale.metadata import keys
+from kafscale.metadata.store import Put
+from kafscale.protocol.error_codes import ErrorCode
+from tests.support import wire
+from tests.support.in_process_broker import Client, in_process_broker, until
+from tests.support.on_uvloop import on_uvloop
+
+TIME_MS = 1_700_000_000_000
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+
+async def list_offset(
+    client: Client, topic: str, timestamp: int, *, version: int = 7, partition: int = 0, **fields: int
+) -> Any:
+    wanted_topic = ListOffsetsRequest.ListOffsetsTopic
+    wanted = {"current_leader_epoch": -1, "max_num_offsets": 1, **fields}
+    one = wanted_topic.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, **wanted)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[wanted_topic(name=topic, partitions=[one])]
+    )
+    return (await client.call(request, ListOffsetsResponse, version)).topics[0].partitions[0]
+
+
+async def delete_before(
+    client: Client, topic: str, offset: int, *, partition: int = 0, timeout_ms: int = 10_000
+) -> tuple[int, int]:
+    wanted = DeleteRecordsRequest.DeleteRecordsTopic
+    one = wanted.DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(topics=[wanted(name=topic, partitions=[one])], timeout_ms=timeout_ms)
+    part = (await client.call(request, DeleteRecordsResponse, 2)).topics[0].partitions[0]
+    return part.error_code, part.low_watermark
+
+
+async def produce_times(client: Client, topic: str, *seconds: list[int]) -> None:
+    """One segment for each list, its records at these seconds."""
+    for one in seconds:
+        stamps = [TIME_MS + 1000 * second for second in one]
+        await client.produce(topic, 0, wire.batch([b"x"] * len(one), timestamp=stamps))
+
+
+# --- ListOffsets
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@on_uvloop
+async def test_the_first_record_at_or_after_a_time(cold: bool) -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 3, 2], [5], [4, 6])
+        for second, expected in ((0, (0, 1)), (2, (1, 3)), (3, (1, 3)), (4, (3, 5)), (6, (5, 6))):
+            if cold:
+                broker.forget_cached(topic)
+            part = await list_offset(client, topic, TIME_MS + 1000 * second)
+            assert part.error_code == 0
+            assert (part.offset, part.timestamp) == (expected[0], TIME_MS + 1000 * expected[1])
+            assert part.leader_epoch == broker.partition(topic).record.leader_epoch
+        part = await list_offset(client, topic, TIME_MS + 6001)
+        assert (part.error_code, part.offset, part.timestamp, part.leader_epoch) == (0, -1, -1, -1)
+
+
+@on_uvloop
+async def test_the_ends_and_the_latest_time() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        for stamp in (LATEST, EARLIEST):
+            assert (await list_offset(client, topic, stamp)).offset == 0
+        assert (await list_offset(client, topic, MAX_TIMESTAMP)).offset == -1
+        await produce_times(client, topic, [1, 9, 2], [9], [4])
+        assert (await list_offset(client, topic, LATEST)).offset == 5
+        assert (await list_offset(client, topic, EARLIEST)).offset == 0
+        part = await list_offset(client, topic, MAX_TIMESTAMP)
+        assert (part.offset, part.timestamp) == (1, TIME_MS + 9000)
+        assert await delete_before(client, topic, 2) == (0, 2)
+        assert (await list_offset(client, topic, EARLIEST)).offset == 2
+        assert (await list_offset(client, topic, TIME_MS)).offset == 2
+
+
+@on_uvloop
+async def test_times_that_have_no_meaning_in_a_version_are_refused() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        for version, timestamp in ((6, MAX_TIMESTAMP), (7, -4), (7, -(2**63))):
+            part = await list_offset(client, topic, timestamp, version=version)
+            assert part.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@on_uvloop
+async def test_version_0_lists_where_segments_start() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 2], [3, 4], [5, 6])
+        for stamp, limit, expected in (
+            (LATEST, 10, [6, 4, 2, 0]),
+            (LATEST, 2, [6, 4]),
+            (EARLIEST, 10, [0]),
+            (TIME_MS + 4000, 10, [2, 0]),
+            (LATEST, 0, []),
+            (LATEST, -1, []),
+        ):
+            part = await list_offset(client, topic, stamp, version=0, max_num_offsets=limit)
+            assert part.old_style_offsets == expected
+
+
+@on_uvloop
+async def test_a_segment_that_cannot_be_read_is_a_storage_error() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1])
+        broker.forget_cached(topic)
+        broker.objects.fail("get_range", "*.kfs", StoreUnavailableError("away"))
+        assert (await list_offset(client, topic, TIME_MS)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        broker.objects.lie("*.kfs", lambda data: data[:-1])
+        assert (await list_offset(client, topic, TIME_MS)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        broker.objects.tell_the_truth()
+        assert (await list_offset(client, topic, TIME_MS)).offset == 0
+
+
+@on_uvloop
+async def test_partitions_and_epochs_are_checked() -> None:
+    async with in_process_broker() as first:
+        topic = await first.create_topic()
+    async with (
+        in_process_broker(metadata=first.metadata, objects=first.objects) as broker,
+        broker.connect() as client,
+    ):
+        epoch = broker.partition(topic).record.leader_epoch
+        for current, code in (
+            (epoch, 0),
+            (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
+            (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ):
+            part = await list_offset(client, topic, LATEST, current_leader_epoch=current)
+            assert part.error_code == code
+        part = await list_offset(client, topic, LATEST, partition=1)
+        assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        part = await list_offset(client, "absent", LATEST)
+        assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@on_uvloop
+async def test_many_partitions_are_looked_up_within_bounds() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        wanted = ListOffsetsRequest.ListOffsetsTopic
+        partitions = [
+            wanted.ListOffsetsPartition(
+                partition_index=index % 2, current_leader_epoch=-1, timestamp=LATEST, max_num_offsets=1
+            )
+            for index in range(1000)
+        ]
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=0, topics=[wanted(name=topic, partitions=partitions)]
+        )
+        reply = await client.call(request, ListOffsetsResponse, 7)
+        codes = [part.error_code for part in reply.topics[0].partitions]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 500
+
+
+# --- OffsetForLeaderEpoch
+
+
+@on_uvloop
+async def test_where_each_leader_epoch_ended() -> None:
+    async with in_process_broker() as first:
+        topic = await first.create_topic()
+        async with first.connect() as client:
+            await produce_times(client, topic, [1, 2, 3])
+        epoch = first.partition(topic).record.leader_epoch
+    async with (
+        in_process_broker(metadata=first.metadata, objects=first.objects) as second,
+        second.connect() as client,
+    ):
+        await produce_times(client, topic, [4, 5])
+
+        async def end_of(leader_epoch: int, current: int = -1) -> tuple[int, int, int]:
+            wanted = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+            one = wanted.OffsetForLeaderPartition(
+                partition=0, current_leader_epoch=current, leader_epoch=leader_epoch
+            )
+            request = OffsetForLeaderEpochRequest(
+                replica_id=-1, topics=[wanted(topic=topic, partitions=[one])]
+            )
+            part = (await client.call(request, OffsetForLeaderEpochResponse, 4)).topics[0].partitions[0]
+            return part.error_code, part.leader_epoch, part.end_offset
+
+        assert await end_of(epoch) == (0, epoch, 3)
+        assert await end_of(epoch + 1) == (0, epoch + 1, 5)
+        assert await end_of(epoch + 2) == (0, -1, -1)
+        assert await end_of(epoch, current=epoch) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
+
+
+# --- DeleteRecords
+
+
+@on_uvloop
+async def test_deleted_records_are_gone_and_later_ones_stay() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 2], [3, 4], [5, 6])
+        assert await delete_before(client, topic, 3) == (0, 3)
+        assert (await client.fetch(topic, {0: 2}))[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        part = (await client.fetch(topic, {0: 3}))[0]
+        assert part.log_start_offset == 3
+        assert [offset for offset, _ in wire.records_in(part.records)] == [2, 3, 4, 5]  # the batch is whole
+        assert await delete_before(client, topic, 1) == (0, 3)
+        assert await delete_before(client, topic, -1) == (0, 6)
+        part = (await client.fetch(topic, {0: 6}, max_wait_ms=0))[0]
+        assert (part.error_code, part.high_watermark, part.log_start_offset) == (0, 6, 6)
+        assert (await client.produce(topic, 0, wire.batch([b"next"]))).base_offset == 6
+        part = (await client.fetch(topic, {0: 6}))[0]
+        assert wire.records_in(part.records) == [(6, b"next")]
+
+
+@on_uvloop
+async def test_the_log_start_offset_survives_a_restart() -> None:
+    async with in_process_broker() as first, first.connect() as client:
+        topic = await first.create_topic()
+        await produce_times(client, topic, [1, 2], [3, 4])
+        await delete_before(client, topic, 2)
+    async with (
+        in_process_broker(metadata=first.metadata, objects=first.objects) as second,
+        second.connect() as client,
+    ):
+        assert (await list_offset(client, topic, EARLIEST)).offset == 2
+        part = (await client.fetch(topic, {0: 2}))[0]
+        assert [offset for offset, _ in wire.records_in(part.records)] == [2, 3]
+
+
+@on_uvloop
+async def test_deletions_outside_the_log_are_refused() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 2])
+        for offset in (-2, 3, 2**62):
+            assert await delete_before(client, topic, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await delete_before(client, topic, 0, partition=4) == (unknown, -1)
+        assert await delete_before(client, "absent", 0) == (unknown, -1)
+
+
+@on_uvloop
+async def test_a_deletion_meets_a_flush_and_both_come_true() -> None:
+    async with in_process_broker() as broker, broker.connect() as client, broker.connect() as admin:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 2])
+        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            await client.send_produce(topic, {0: wire.batch([b"x"])})
+            await hold.reached()
+            assert await delete_before(admin, topic, 2) == (0, 2)
+        assert (await client.receive_produce())[1][0].base_offset == 2
+        part = (await client.fetch(topic, {0: 2}))[0]
+        assert (part.log_start_offset, wire.records_in(part.records)) == (2, [(2, b"x")])
+
+
+@on_uvloop
+async def test_a_replaced_leader_deletes_nothing() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 2])
+        held = await broker.metadata.get(keys.partition(topic, 0))
+        assert held is not None
+        await broker.metadata.transact([], [Put(held.key, held.value)])
+        assert await delete_before(client, topic, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        await client.produce(topic, 0, wire.batch([b"x"]))  # is refused, and shows this broker its place
+        assert not broker.partition(topic).is_led
+        assert await delete_before(client, topic, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        assert broker.partition(topic).log is None
+
+
+@on_uvloop
+async def test_a_deletion_that_takes_too_long_is_unknown_to_its_client_and_goes_on() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 2])
+        async with broker.partition(topic).record_lock:
+            assert await delete_before(client, topic, 1, timeout_ms=20) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        await until(lambda: broker.partition(topic).record.log_start_offset == 1, "it came true")
+
+
+# --- InitProducerId
+
+
+async def init_producer_id(client: Client, transactional_id: str | None = None, version: int = 4) -> Any:
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=1, producer_id=-1, producer_epoch=-1
+    )
+    return await client.call(request, InitProducerIdResponse, version)
+
+
+@on_uvloop
+async def test_producer_ids_are_new_every_time_and_after_a_restart() -> None:
+    given = []
+    async with in_process_broker() as first, first.connect() as client:
+        for version in range(5):
+            reply = await init_producer_id(client, version=version)
+            assert (reply.error_code, reply.producer_epoch) == (0, 0)
+            given.append(reply.producer_id)
+    async with (
+        in_process_broker(metadata=first.metadata, objects=first.objects) as second,
+        second.connect() as client,
+    ):
+        given.append((await init_producer_id(client)).producer_id)
+    assert len(set(given)) == 6
+    assert min(given) >= 0
+
+
+@on_uvloop
+async def test_a_transactional_id_is_refused_for_good() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        reply = await init_producer_id(client, "mine")
+        assert reply.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert (reply.producer_id, reply.producer_epoch) == (-1, -1)
