@@ -1,0 +1,105 @@
+"""When buffers become segments."""
+
+import asyncio
+
+import pytest
+
+from kafscale import app
+from tests.support import wire
+from tests.support.in_process_broker import in_process_broker, until
+from tests.support.on_uvloop import on_uvloop
+
+AN_HOUR_MS = 3_600_000
+MIB = 1024 * 1024
+
+
+class Clock:
+    """The machine's clock, which somebody sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.offset_ms = 0
+        real_now_ms = app.now_ms
+        monkeypatch.setattr(app, "now_ms", lambda: real_now_ms() + self.offset_ms)
+
+
+@on_uvloop
+async def test_records_of_an_interval_become_one_segment() -> None:
+    async with in_process_broker(flush_interval_ms=100) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        began = asyncio.get_running_loop().time()
+        for _ in range(5):
+            await client.send_produce(topic, {0: wire.batch([b"x"])})
+        offsets = [(await client.receive_produce())[1][0].base_offset for _ in range(5)]
+        assert 0.09 <= asyncio.get_running_loop().time() - began < 5
+        assert offsets == [0, 1, 2, 3, 4]
+        assert len(await broker.objects.keys("*.kfs")) == 1
+
+
+@on_uvloop
+async def test_a_full_segment_does_not_wait_for_its_time() -> None:
+    async with in_process_broker(flush_interval_ms=AN_HOUR_MS, segment_bytes=MIB) as broker:
+        topic = await broker.create_topic(partitions=2)
+        async with broker.connect() as client, broker.connect() as other:
+            await other.send_produce(topic, {1: wire.batch([b"not yet"])})
+            for _ in range(2):
+                await client.send_produce(topic, {0: wire.batch([bytes(MIB // 2)])})
+            assert (await client.receive_produce())[1][0].error_code == 0
+            assert broker.partition(topic, 1).high_watermark == 0
+
+
+@on_uvloop
+async def test_a_topics_own_segment_size_goes_before_the_brokers() -> None:
+    async with in_process_broker(flush_interval_ms=AN_HOUR_MS, segment_bytes=64 * MIB) as broker:
+        topic = await broker.create_topic(configs={"segment.bytes": MIB})
+        async with broker.connect() as client:
+            for _ in range(2):
+                await client.send_produce(topic, {0: wire.batch([bytes(MIB // 2)])})
+            assert (await client.receive_produce())[1][0].error_code == 0
+
+
+@on_uvloop
+async def test_what_arrives_during_a_flush_is_flushed_in_its_own_time() -> None:
+    async with in_process_broker(flush_interval_ms=80) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            await client.send_produce(topic, {0: wire.batch([b"a"])})
+            await hold.reached()
+            await client.send_produce(topic, {0: wire.batch([b"b"])})
+            await until(lambda: len(broker.process._purgatory) == 2, "both have come")
+        for offset in (0, 1):
+            assert (await client.receive_produce())[1][0].base_offset == offset
+        assert len(await broker.objects.keys("*.kfs")) == 2
+
+
+@on_uvloop
+async def test_no_more_partitions_than_allowed_are_flushed_at_the_same_time() -> None:
+    async with in_process_broker(flush_concurrency=2) as broker, broker.connect() as client:
+        topic = await broker.create_topic(partitions=6)
+        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            await client.send_produce(topic, {number: wire.batch([b"x"]) for number in range(6)})
+            await until(lambda: hold.waiting == 2, "two are being flushed")
+            await asyncio.sleep(0.01)
+            assert hold.waiting == 2
+        _, parts = await client.receive_produce()
+        assert {part.error_code for part in parts.values()} == {0}
+
+
+@pytest.mark.parametrize("set_by_ms", [-AN_HOUR_MS, AN_HOUR_MS, -300_000 * AN_HOUR_MS])
+@on_uvloop
+async def test_a_clock_that_is_set_does_not_hold_records_back(
+    set_by_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    async with in_process_broker(flush_interval_ms=150) as broker, broker.connect() as client:
+        topic = await broker.create_topic(partitions=2)
+        await client.send_produce(topic, {0: wire.batch([b"before"])}, acks=0)
+        log = broker.partition(topic).log
+        await until(lambda: (log := broker.partition(topic).log) and log.waiting, "it has come")
+        clock.offset_ms = set_by_ms
+        await client.send_produce(topic, {1: wire.batch([b"after"], timestamp=0)}, acks=0)
+        for partition in (0, 1):
+            await until(
+                lambda index=partition: broker.partition(topic, index).high_watermark == 1,  # type: ignore[misc]
+                "it is published",
+            )
+        assert log is None or log.waiting is None
