@@ -135,7 +135,7 @@ class BrokerProcess:
         self._pool = SlabPool(settings.buffer_bytes)
         self._budget = MemoryBudget(settings.buffer_bytes)
         self._reader = LogReader(
-            SegmentLoader(objects, settings.s3_namespace, metrics),
+            SegmentLoader(objects, settings.s3_namespace, self._pool, metrics),
             settings.cache_size_bytes,
             settings.read_ahead_segments,
             self._pool,

@@ -2,45 +2,72 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class SingleFlight(Generic[Key, Value]):
-    """Joins concurrent calls by key. A caller that is cancelled does not cancel the call for the others."""
+def _as_it_is(value: Value) -> Value:
+    return value
 
-    def __init__(self) -> None:
-        self._under_way: dict[Key, asyncio.Task[Value]] = {}
+
+def _nothing(value: object) -> None:
+    pass
+
+
+class SingleFlight(Generic[Key, Value]):
+    """Joins concurrent calls by key. A caller that is cancelled does not cancel the call for the others.
+
+    `hand_out` is called for each caller before anything else runs, and gives what that caller gets; `let_go`
+    is called with the value after the last of them: a value that counts its holders is held in between.
+    """
+
+    def __init__(
+        self, hand_out: Callable[[Value], Value] = _as_it_is, let_go: Callable[[Value], None] = _nothing
+    ) -> None:
+        self._hand_out = hand_out
+        self._let_go = let_go
+        self._callers: dict[Key, list[asyncio.Future[Value]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._under_way
+        return key in self._callers
 
     async def run(self, key: Key, call: Callable[[], Awaitable[Value]]) -> Value:
         """The result of `call`, made now or already under way for `key`; its error is everybody's."""
-        task = self._under_way.get(key)
-        if task is None:
+        caller: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
+        callers = self._callers.get(key)
+        if callers is None:
+            self._callers[key] = [caller]
             task = asyncio.create_task(self._call(key, call), name=f"single flight {key}")
-            task.add_done_callback(_look_at_outcome)
-            self._under_way[key] = task
-        return await asyncio.shield(task)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            callers.append(caller)
+        return await caller
 
-    async def _call(self, key: Key, call: Callable[[], Awaitable[Value]]) -> Value:
+    async def _call(self, key: Key, call: Callable[[], Awaitable[Value]]) -> None:
         try:
-            return await call()
-        finally:
-            del self._under_way[key]
+            value = await call()
+        except asyncio.CancelledError:
+            for caller in self._callers.pop(key):
+                caller.cancel()
+            raise
+        except Exception as problem:  # noqa: BLE001 - whatever it is, it is the callers'
+            for caller in self._waiting(key):
+                caller.set_exception(problem)
+        else:
+            for caller in self._waiting(key):
+                caller.set_result(self._hand_out(value))
+            self._let_go(value)
+
+    def _waiting(self, key: Key) -> list[asyncio.Future[Value]]:
+        return [caller for caller in self._callers.pop(key) if not caller.done()]
 
     async def close(self) -> None:
         """Cancel what is under way and wait for its end."""
-        tasks = list(self._under_way.values())
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _look_at_outcome(task: "asyncio.Task[Any]") -> None:
-    # Every caller may have been cancelled: then an error is nobody's, and none that asyncio should report.
-    if not task.cancelled():
-        task.exception()

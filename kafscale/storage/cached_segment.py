@@ -31,6 +31,7 @@ class CachedSegment:
         "_pool",
         "_slabs",
         "end",
+        "is_from_store",
         "partition_number",
         "reference",
     )
@@ -45,6 +46,7 @@ class CachedSegment:
         partition_number: int,
         slabs: Sequence[Slab] = (),
         pool: SlabPool | None = None,
+        is_from_store: bool = False,
     ) -> None:
         self.reference = reference
         self.partition_number = partition_number
@@ -52,6 +54,7 @@ class CachedSegment:
         self._pieces = list(pieces)
         self._slabs = list(slabs)
         self._pool = pool
+        self.is_from_store = is_from_store
         self._holders = 1
         self._piece_starts: list[int] = []
         position = body_start
@@ -59,11 +62,6 @@ class CachedSegment:
             self._piece_starts.append(position)
             position += len(piece)
         self.end = position
-
-    @property
-    def is_from_store(self) -> bool:
-        """Whether the segment was read from the store, not kept when it was published."""
-        return self._pool is None
 
     @property
     def size_bytes(self) -> int:

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from mmap import mmap
 
 from kafscale.protocol.types import Buffer
@@ -16,6 +17,8 @@ from kafscale.protocol.types import Buffer
 DIRECT_THRESHOLD_BYTES = 128 * 1024
 STAGING_BYTES = 1024 * 1024
 ALIGNMENT_BYTES = 4096
+# A single pread returns at most this much on Linux.
+_MAX_READ_BYTES = 0x7FFF_F000
 
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
@@ -123,3 +126,50 @@ def _leave_direct_io(descriptor: int) -> bool:
         return False
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)
     return True
+
+
+def read_exactly(descriptor: int, start: int, length: int) -> bytes:
+    """`length` bytes from `start`, fewer when the file ends before. Raises `OSError`."""
+    data = os.pread(descriptor, min(length, _MAX_READ_BYTES), start)
+    if len(data) == length:
+        return data
+    pieces = [data]
+    while pieces[-1]:
+        start += len(pieces[-1])
+        length -= len(pieces[-1])
+        pieces.append(os.pread(descriptor, min(length, _MAX_READ_BYTES), start))
+    return b"".join(pieces)
+
+
+def read_into(descriptor: int, start: int, length: int, into: memoryview) -> int:
+    """Read up to `length` bytes from `start` to the beginning of `into`; returns how many there were.
+
+    Large reads pass by the page cache where the file system and the memory's alignment let them: what they
+    bring is kept by the broker's own cache. More than `length` may be read, as far as `into` reaches.
+    Raises `OSError`.
+    """
+    whole_blocks = -(-length // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    if length >= DIRECT_THRESHOLD_BYTES and start % ALIGNMENT_BYTES == 0 and whole_blocks <= len(into):
+        _enter_direct_io(descriptor)
+        length_read = whole_blocks
+    else:
+        length_read = length
+    filled = 0
+    while filled < length:
+        try:
+            count = os.preadv(descriptor, [into[filled:length_read]], start + filled)
+        except OSError as problem:
+            # Refused only now, or the rest after a short read is not aligned: go on through the page cache.
+            if problem.errno != errno.EINVAL or not _leave_direct_io(descriptor):
+                raise
+            continue
+        if not count:
+            break
+        filled += count
+    return min(filled, length)
+
+
+def _enter_direct_io(descriptor: int) -> None:
+    if _O_DIRECT:
+        with suppress(OSError):  # The file system has none.
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | _O_DIRECT)

@@ -7,9 +7,9 @@ import asyncio
 import itertools
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,16 +20,13 @@ from kafscale.errors import (
     StoreUnavailableError,
 )
 from kafscale.protocol.types import Buffer
-from kafscale.storage.local_files import FileWriter
+from kafscale.storage.local_files import FileWriter, read_exactly, read_into
 from kafscale.storage.local_folders import Folders
 from kafscale.storage.local_temporary import TEMPORARY_FOLDER, open_root
 from kafscale.storage.object_keys import object_key_problem
 from kafscale.storage.object_store import ObjectInfo
 
 _Result = TypeVar("_Result")
-
-# A single pread returns at most this much on Linux.
-_MAX_READ_BYTES = 0x7FFF_F000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +69,14 @@ class LocalStore:
         """See `ObjectStore`."""
         return await self._run(self._read, key, self._path(key), 0, None)
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
         """See `ObjectStore`."""
         if start < 0 or length < 0:
             raise ValueError(f"a range of {length} bytes at {start} is not legal: neither may be negative")
-        return await self._run(self._read, key, self._path(key), start, length)
+        if into is None:
+            return await self._run(self._read, key, self._path(key), start, length)
+        read = await self._run_to_its_end(self._read_into, key, self._path(key), start, length, into)
+        return into[:read]
 
     async def size_bytes(self, key: str) -> int:
         """See `ObjectStore`."""
@@ -115,12 +115,12 @@ class LocalStore:
     async def _run(self, job: Callable[..., _Result], *arguments: object) -> _Result:
         return await asyncio.wrap_future(self._executor.submit(job, *arguments))
 
-    async def _run_to_its_end(self, job: Callable[..., None], *arguments: object) -> None:
+    async def _run_to_its_end(self, job: Callable[..., _Result], *arguments: object) -> _Result:
         """As `_run`, but a caller that is cancelled goes on only once nothing reads its buffers any more."""
         job_future = self._executor.submit(job, *arguments)
         future = asyncio.wrap_future(job_future)
         try:
-            await asyncio.shield(future)
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
             if not job_future.cancel():
                 while not future.done():
@@ -157,22 +157,13 @@ class LocalStore:
             raise ObjectExistsError(key)
 
     def _read(self, key: str, path: str, start: int, length: int | None) -> bytes:
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
-                    raise ObjectNotFoundError(key)
-                available = max(status.st_size - start, 0)
-                return _read_exactly(
-                    descriptor, start, available if length is None else min(length, available)
-                )
-            finally:
-                os.close(descriptor)
-        except (FileNotFoundError, NotADirectoryError) as problem:
-            raise ObjectNotFoundError(key) from problem
-        except OSError as problem:
-            raise StoreUnavailableError(f"cannot read {key!r}: {problem}") from problem
+        with _opened(key, path) as descriptor:
+            available = max(os.fstat(descriptor).st_size - start, 0)
+            return read_exactly(descriptor, start, available if length is None else min(length, available))
+
+    def _read_into(self, key: str, path: str, start: int, length: int, into: memoryview) -> int:
+        with _opened(key, path) as descriptor:
+            return read_into(descriptor, start, length, into)
 
     def _size_bytes(self, key: str, path: str) -> int:
         try:
@@ -236,14 +227,18 @@ def _object_info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key=key, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
 
 
-def _read_exactly(descriptor: int, start: int, length: int) -> bytes:
-    """`length` bytes from `start`, fewer when the file ends before."""
-    data = os.pread(descriptor, min(length, _MAX_READ_BYTES), start)
-    if len(data) == length:
-        return data
-    pieces = [data]
-    while pieces[-1]:
-        start += len(pieces[-1])
-        length -= len(pieces[-1])
-        pieces.append(os.pread(descriptor, min(length, _MAX_READ_BYTES), start))
-    return b"".join(pieces)
+@contextmanager
+def _opened(key: str, path: str) -> Iterator[int]:
+    """The object's descriptor, for reading; errors in the block are told as the store tells them."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ObjectNotFoundError(key)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except (FileNotFoundError, NotADirectoryError) as problem:
+        raise ObjectNotFoundError(key) from problem
+    except OSError as problem:
+        raise StoreUnavailableError(f"cannot read {key!r}: {problem}") from problem

@@ -61,7 +61,9 @@ class LogReader:
         self.cache: ByteLimitedLru[tuple[int, int], CachedSegment] = ByteLimitedLru(
             cache_bytes, CachedSegment.release
         )
-        self._loads: SingleFlight[tuple[int, int], CachedSegment] = SingleFlight()
+        self._loads: SingleFlight[tuple[int, int], CachedSegment] = SingleFlight(
+            hand_out=CachedSegment.hold, let_go=CachedSegment.release
+        )
         self._ahead: set[asyncio.Task[None]] = set()
 
     # --- from memory
@@ -165,12 +167,12 @@ class LogReader:
         if cached is not None:
             return cached.hold()
         self._cache_metrics.misses += 1
-        segment = await self._loads.run(key, lambda: self._load(partition, reference))
-        return segment.hold()
+        return await self._loads.run(key, lambda: self._load(partition, reference))
 
     async def _load(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
         segment = await self._loader.load(partition, reference)
-        # The cache's hold, and one that falls to the collector: a loaded segment owns no slabs.
+        # The cache may drop it at once: this hold lasts until every caller has its own.
+        segment.hold()
         self.cache.put((partition.number, reference.base_offset), segment, segment.size_bytes)
         return segment
 

@@ -41,10 +41,10 @@ class MeasuredObjectStore:
         self._get.bytes += len(content)
         return content
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
         """`ObjectStore.get_range`."""
         with self._get_range.measure(ObjectNotFoundError):
-            content = await self._store.get_range(key, start, length)
+            content = await self._store.get_range(key, start, length, into)
         self._get_range.bytes += len(content)
         return content
 

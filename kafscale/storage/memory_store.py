@@ -31,11 +31,15 @@ class MemoryStore:
         """See `ObjectStore`."""
         return self._find(key)
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
         """See `ObjectStore`."""
         if start < 0 or length < 0:
             raise ValueError(f"a range of {length} bytes at {start} is not legal: neither may be negative")
-        return self._find(key)[start : start + length]
+        found = self._find(key)[start : start + length]
+        if into is None:
+            return found
+        into[: len(found)] = found
+        return into[: len(found)]
 
     async def size_bytes(self, key: str) -> int:
         """See `ObjectStore`."""

@@ -36,10 +36,12 @@ class ObjectStore(Protocol):
     async def get(self, key: str) -> bytes:
         """The whole object. Raises `ObjectNotFoundError`."""
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
         """Bytes `start` to `start + length` of the object, fewer where it ends earlier.
 
-        Raises `ObjectNotFoundError`.
+        With `into`, writable memory of at least `length` bytes, they are read to its beginning, and a view of
+        them there is returned; the rest of it may change, too. A caller that is cancelled goes on only once
+        nothing is written there any more. Raises `ObjectNotFoundError`.
         """
 
     async def size_bytes(self, key: str) -> int:

@@ -13,6 +13,7 @@ from kafscale.storage.index import SparseIndex, parse_index, rebuild_index
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.segment import HEADER_SIZE, Segment, body_crc, parse_segment
+from kafscale.storage.slab import Slab, SlabPool
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +21,9 @@ logger = logging.getLogger(__name__)
 class SegmentLoader:
     """The way from a reference to the segment's batches in memory."""
 
-    def __init__(self, objects: ObjectStore, namespace: str, metrics: Metrics) -> None:
+    def __init__(self, objects: ObjectStore, namespace: str, pool: SlabPool, metrics: Metrics) -> None:
         self._objects = objects
+        self._pool = pool
         self._namespace = namespace
         self._metrics = metrics
         self._index_writes: set[asyncio.Task[None]] = set()
@@ -45,12 +47,22 @@ class SegmentLoader:
             self._namespace, topic, number, reference.base_offset
         )
         index_key = object_keys.index_key_of(key)
-        data, index_data = await asyncio.gather(
-            self._objects.get_range(key, reference.start, reference.size_bytes), self._get_index(index_key)
-        )
-        segment, new_index = await asyncio.to_thread(
-            self._checked, partition, reference, key, data, index_key, index_data
-        )
+        slab = self._pool.acquire(reference.size_bytes)
+        read = self._objects.get_range(key, reference.start, reference.size_bytes, slab.view)
+        # Both have ended before any error is told: nobody may write into the slab any more.
+        data, index_data = await asyncio.gather(read, self._get_index(index_key), return_exceptions=True)
+        try:
+            if isinstance(data, BaseException):
+                raise data
+            if isinstance(index_data, BaseException):
+                raise index_data
+            slab.used_bytes = len(data)
+            segment, new_index = await asyncio.to_thread(
+                self._checked, partition, reference, key, slab, index_key, index_data
+            )
+        except CorruptDataError:
+            self._pool.release(slab)
+            raise
         if new_index is not None:
             self._metrics.index_rebuilds += 1
             task = asyncio.create_task(self._put_index(index_key, new_index), name=f"rewrite {index_key}")
@@ -76,12 +88,16 @@ class SegmentLoader:
         partition: Partition,
         reference: SegmentReference,
         key: str,
-        data: bytes,
+        slab: Slab,
         index_key: str,
         index_data: bytes | None,
     ) -> tuple[CachedSegment, bytes | None]:
         """The segment, and its index's new bytes when the stored ones are unusable."""
-        segment = parse_segment(key, data)
+        if slab.used_bytes != reference.size_bytes:
+            raise CorruptDataError(
+                key, f"{slab.used_bytes} bytes, the partition record says {reference.size_bytes}"
+            )
+        segment = parse_segment(key, slab.content())
         if (segment.base_offset, segment.last_offset) != (reference.base_offset, reference.last_offset):
             raise CorruptDataError(
                 key,
@@ -98,7 +114,14 @@ class SegmentLoader:
             new_index = rebuild_index(segment)
             index = parse_index(index_key, new_index, segment.base_offset)
         cached = CachedSegment(
-            reference, [segment.body], HEADER_SIZE, index, partition_number=partition.number
+            reference,
+            [segment.body],
+            HEADER_SIZE,
+            index,
+            partition_number=partition.number,
+            slabs=[slab],
+            pool=self._pool,
+            is_from_store=True,
         )
         return cached, new_index
 

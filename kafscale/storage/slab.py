@@ -1,21 +1,26 @@
-"""Reused memory for what is received and what is to be uploaded: fresh pages cost more than copying does."""
+"""Reused memory for what is received, uploaded and read back: fresh pages cost more than copying does."""
 
+import itertools
 import mmap
 import sys
+from collections import deque
 from itertools import pairwise
 
 SLAB_CAPACITIES_BYTES = (16 * 1024, 128 * 1024, 1024 * 1024, 4 * 1024 * 1024)
-_PAGE_BYTES = 4096
+# Larger slabs are made to measure in these steps, and reused for what needs at least `_LARGE_FILL` of them.
+LARGE_STEP_BYTES = 1024 * 1024
+_LARGE_FILL = 0.75
 
 
 class Slab:
     """A contiguous piece of memory, filled from its start. Page-aligned from the second capacity on."""
 
-    __slots__ = ("capacity_bytes", "used_bytes", "view")
+    __slots__ = ("capacity_bytes", "released", "used_bytes", "view")
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
+        self.released = 0
         small = capacity_bytes <= SLAB_CAPACITIES_BYTES[0]
         self.view = memoryview(bytearray(capacity_bytes) if small else _pages(capacity_bytes))
 
@@ -39,28 +44,42 @@ class SlabPool:
 
     def __init__(self, spare_limit_bytes: int) -> None:
         self._spare_limit_bytes = spare_limit_bytes
-        self._spare: dict[int, list[Slab]] = {capacity: [] for capacity in SLAB_CAPACITIES_BYTES}
+        self._spare: dict[int, deque[Slab]] = {}
+        self._releases = itertools.count()
         self.spare_bytes = 0
 
     def acquire(self, size_bytes: int, wanted_bytes: int = 0) -> Slab:
-        """An empty slab of at least `size_bytes`, and of the largest capacity not above `wanted_bytes`.
+        """An empty slab of at least `size_bytes`, and of the largest usual capacity not above `wanted_bytes`.
 
         Its old content is still there beyond `used_bytes`.
         """
         for capacity, larger in pairwise((*SLAB_CAPACITIES_BYTES, sys.maxsize)):
             if size_bytes <= capacity and wanted_bytes < larger:
-                spare = self._spare[capacity]
-                if spare:
-                    self.spare_bytes -= capacity
-                    return spare.pop()
-                return Slab(capacity)
-        return Slab(-(-size_bytes // _PAGE_BYTES) * _PAGE_BYTES)
+                return self._take(capacity) if capacity in self._spare else Slab(capacity)
+        fitting = (
+            spare for spare in self._spare if size_bytes <= spare and size_bytes >= spare * _LARGE_FILL
+        )
+        capacity = min(fitting, default=0)
+        return (
+            self._take(capacity) if capacity else Slab(-(-size_bytes // LARGE_STEP_BYTES) * LARGE_STEP_BYTES)
+        )
 
     def release(self, slab: Slab) -> None:
         """Give a slab back. Nobody may hold a view of it any more."""
-        spare = self._spare.get(slab.capacity_bytes)
-        if spare is None or self.spare_bytes + slab.capacity_bytes > self._spare_limit_bytes:
+        if slab.capacity_bytes > self._spare_limit_bytes:
             return
         slab.used_bytes = 0
-        spare.append(slab)
+        slab.released = next(self._releases)
+        self._spare.setdefault(slab.capacity_bytes, deque()).append(slab)
         self.spare_bytes += slab.capacity_bytes
+        while self.spare_bytes > self._spare_limit_bytes:
+            # What nobody wanted for longest goes, so that the kept ones are of the capacities in use.
+            self._take(min(self._spare, key=lambda capacity: self._spare[capacity][0].released), oldest=True)
+
+    def _take(self, capacity: int, *, oldest: bool = False) -> Slab:
+        spare = self._spare[capacity]
+        slab = spare.popleft() if oldest else spare.pop()
+        if not spare:
+            del self._spare[capacity]
+        self.spare_bytes -= capacity
+        return slab

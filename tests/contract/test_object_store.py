@@ -1,6 +1,7 @@
 """What every object store does, whatever it is built on."""
 
 import asyncio
+import mmap
 import random
 import time
 from collections.abc import AsyncIterator
@@ -125,6 +126,24 @@ async def test_objects_of_any_size_come_back_as_they_went(store: ObjectStore) ->
         assert await store.get(key) == body, size_bytes
         assert await store.size_bytes(key) == size_bytes
         assert await store.get_range(key, max(size_bytes - 20, 0), 100) == body[-20:]
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+async def test_ranges_are_read_into_given_memory(store: ObjectStore, aligned: bool) -> None:
+    memory = memoryview(mmap.mmap(-1, 16 * MIB))[0 if aligned else 100 :]
+    for size_bytes in ODD_SIZES:
+        key = f"n/t/0/{size_bytes}"
+        body = random.Random(size_bytes).randbytes(size_bytes)
+        await store.put_if_absent(key, [body])
+        for start in (0, 1, 4096, max(size_bytes - 20, 0)):
+            for room in (memory, memory[: size_bytes + 10]):
+                read = await store.get_range(key, start, size_bytes, room)
+                assert read == body[start:], (size_bytes, start)
+                assert memory[: len(read)] == read
+    length = 200_000
+    assert await store.get_range(key, 4096, length, memory) == body[4096 : 4096 + length]
+    with pytest.raises(ObjectNotFoundError):
+        await store.get_range("n/none", 0, 10, memory)
 
 
 async def test_a_range_ends_where_the_object_ends(store: ObjectStore) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafscale.storage.slab import SLAB_CAPACITIES_BYTES, Slab, SlabPool
+from kafscale.storage.slab import LARGE_STEP_BYTES, SLAB_CAPACITIES_BYTES, Slab, SlabPool
 
 
 @pytest.mark.parametrize("capacity", SLAB_CAPACITIES_BYTES)
@@ -12,12 +12,14 @@ def test_the_smallest_slab_that_is_large_enough_is_given(capacity: int) -> None:
     assert pool.acquire(capacity - 1).capacity_bytes == capacity
 
 
-def test_larger_than_all_capacities_is_made_to_measure_in_pages() -> None:
+def test_larger_than_all_capacities_is_made_to_measure_and_reused_for_what_nearly_fills_it() -> None:
     pool = SlabPool(1 << 30)
-    slab = pool.acquire(SLAB_CAPACITIES_BYTES[-1] + 1)
-    assert slab.capacity_bytes == SLAB_CAPACITIES_BYTES[-1] + 4096
-    assert len(slab.view) == slab.capacity_bytes
+    slab = pool.acquire(12 * LARGE_STEP_BYTES - 1)
+    assert len(slab.view) == slab.capacity_bytes == 12 * LARGE_STEP_BYTES
     pool.release(slab)
+    assert pool.acquire(12 * LARGE_STEP_BYTES + 1) is not slab
+    assert pool.acquire(8 * LARGE_STEP_BYTES) is not slab
+    assert pool.acquire(9 * LARGE_STEP_BYTES) is slab
     assert pool.spare_bytes == 0
 
 
@@ -48,6 +50,18 @@ def test_spare_slabs_are_kept_up_to_the_limit() -> None:
     for slab in slabs:
         pool.release(slab)
     assert pool.spare_bytes == 2 * capacity
+    assert [pool.acquire(1), pool.acquire(1)] == [slabs[2], slabs[1]]
+
+
+def test_what_was_not_wanted_for_longest_makes_room() -> None:
+    small, larger = SLAB_CAPACITIES_BYTES[:2]
+    pool = SlabPool(larger + small)
+    unwanted, wanted = pool.acquire(small), pool.acquire(larger)
+    another = pool.acquire(small)
+    for slab in (unwanted, wanted, another):
+        pool.release(slab)
+    assert pool.spare_bytes == larger + small
+    assert [pool.acquire(small), pool.acquire(larger)] == [another, wanted]
 
 
 def test_the_content_is_what_was_filled() -> None:

@@ -100,9 +100,13 @@ class ControlledStore:
         await self._called("get", key)
         return self._told(key, await self.inner.get(key))
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
+    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
         await self._called("get_range", key)
-        return self._told(key, await self.inner.get_range(key, start, length))
+        told = self._told(key, bytes(await self.inner.get_range(key, start, length)))
+        if into is None:
+            return told
+        into[: len(told)] = told
+        return into[: len(told)]
 
     async def size_bytes(self, key: str) -> int:
         return await self.inner.size_bytes(key)
