@@ -19,17 +19,15 @@ sent something else before, must not keep memory from the others.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Protocol, cast
 
-from kafscale.ops.metrics import FrameRefusal
+from kafscale.ops.metrics import FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.wire import MalformedRequestError
-from kafscale.server.frames import FrameInProgress, FrameTooLargeError, frame_length
+from kafscale.server.frames import FrameInProgress, FrameMemory, FrameTooLargeError, frame_length
 from kafscale.server.reply_queue import ReplyQueue, ReplySlot
-
-if TYPE_CHECKING:
-    from kafscale.server.listener import Listener
+from kafscale.storage.memory_budget import MemoryBudget
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +39,45 @@ MAX_READY_BYTES = 1024 * 1024
 MAX_REQUESTS_IN_A_ROW = 100
 
 
+class RequestDispatcher(Protocol):
+    """What a connection does with a whole frame (`Dispatcher`)."""
+
+    def dispatch(self, connection: "Connection", frame: memoryview) -> Awaitable[None] | None:
+        """See `Dispatcher.dispatch`."""
+
+
+class ConnectionHost(Protocol):
+    """What all connections of a broker share (`Listener`)."""
+
+    receive_buffer: memoryview
+    small_receive_buffer: memoryview
+    frame_max_bytes: int
+    frame_memory: FrameMemory
+    budget: MemoryBudget
+    metrics: Metrics
+
+    @property
+    def dispatcher(self) -> RequestDispatcher:
+        """Where frames go."""
+
+    def admit(self, connection: "Connection") -> bool:
+        """Whether there is a place for one more client."""
+
+    def remove(self, connection: "Connection") -> None:
+        """The connection is gone."""
+
+    def run_request(self, request: Coroutine[Any, Any, None]) -> None:
+        """Run what a request left to do, beyond the connection's end if need be."""
+
+    def log_refusal(self, client: str, problem: str) -> None:
+        """Log why a client was turned away."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """Created by the listener for each client."""
 
-    def __init__(self, listener: "Listener") -> None:
-        self._listener = listener
+    def __init__(self, host: ConnectionHost) -> None:
+        self._host = host
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frame: FrameInProgress | None = None
@@ -73,14 +105,14 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else "unknown"
         self.last_active_sec = self._loop.time()
-        if not self._listener.admit(self):
+        if not self._host.admit(self):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, whoever ended it."""
         self._transport = None
         self._ended = True
-        self._listener.remove(self)
+        self._host.remove(self)
         self._drop_frame()
         self._give_up_memory()
         self._replies.abandon()
@@ -91,10 +123,10 @@ class Connection(asyncio.BufferedProtocol):
         """Where the next bytes go."""
         if self._frame is not None:
             return self._frame.room()
-        listener = self._listener
-        if self._is_busy or not self._replies.only_produce or not listener.budget.has_room:
-            return listener.small_receive_buffer
-        return listener.receive_buffer
+        host = self._host
+        if self._is_busy or not self._replies.only_produce or not host.budget.has_room:
+            return host.small_receive_buffer
+        return host.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
@@ -104,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._frame.is_whole:
                 self._take_whole_frame(self._frame)
         else:
-            received = self._listener.receive_buffer[:nbytes]
+            received = self._host.receive_buffer[:nbytes]
             if self._kept:
                 received = memoryview(self._kept + bytes(received))
                 self._kept = b""
@@ -132,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         position, end, requests = 0, len(data), 0
         while end - position >= LENGTH_BYTES:
             try:
-                length = frame_length(data, position, self._listener.frame_max_bytes)
+                length = frame_length(data, position, self._host.frame_max_bytes)
             except FrameTooLargeError as problem:
                 self.refuse(problem.reason, str(problem))
                 return
@@ -158,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin_frame(self, length: int, first: memoryview) -> bool:
         """Give the frame memory of its own; False when it may not have it now: `_go_on` will be called."""
-        memory = self._listener.frame_memory
+        memory = self._host.frame_memory
         if memory.is_charged(length) and (self._is_busy or not self._replies.only_produce):
             return False
         frame = memory.begin(length, first, self._frame_overdue, self._granted_bytes)
@@ -195,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         is_produce = request[0] == 0 and request[1] == ApiKey.PRODUCE
         if len(self._replies) and not (is_produce and self._replies.only_produce):
             return False
-        if is_produce and not (charged or self._granted_bytes or self._listener.budget.has_room):
+        if is_produce and not (charged or self._granted_bytes or self._host.budget.has_room):
             self._wait_for_memory(len(request))
             return False
         return True
@@ -211,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wait_for_memory(self, size_bytes: int) -> None:
         self._wanted_bytes = size_bytes
-        self._listener.budget.when_free(size_bytes, self._memory_granted)
+        self._host.budget.when_free(size_bytes, self._memory_granted)
 
     def _memory_granted(self) -> None:
         self._granted_bytes, self._wanted_bytes = self._wanted_bytes, 0
@@ -221,10 +253,10 @@ class Connection(asyncio.BufferedProtocol):
         """Leave the line for memory, or give back what was got there."""
         if self._wanted_bytes:
             self._wanted_bytes = 0
-            self._listener.budget.forget(self._memory_granted)
+            self._host.budget.forget(self._memory_granted)
         if self._granted_bytes:
             granted_bytes, self._granted_bytes = self._granted_bytes, 0
-            self._listener.budget.release(granted_bytes)
+            self._host.budget.release(granted_bytes)
 
     def _go_on(self) -> None:
         """The gate may have opened: look at what was kept aside, then read on."""
@@ -258,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _dispatch(self, body: memoryview, frame: FrameInProgress | None) -> None:
         try:
-            appending = self._listener.dispatcher.dispatch(self, body)
+            appending = self._host.dispatcher.dispatch(self, body)
         except MalformedRequestError as problem:
             self.refuse(FrameRefusal.MALFORMED, str(problem))
             appending = None
@@ -268,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
             appending = None
         if appending is not None:
             self._appending = True
-            self._listener.run_request(self._finish(appending, frame))
+            self._host.run_request(self._finish(appending, frame))
         else:
             self._done_with(frame)
 
@@ -294,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the next reply."""
-        slot = ReplySlot(self, self._listener.metrics.api(api_key), api_key is ApiKey.PRODUCE)
+        slot = ReplySlot(self, self._host.metrics.api(api_key), api_key is ApiKey.PRODUCE)
         self._replies.add(slot)
         return slot
 
@@ -348,8 +380,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def refuse(self, reason: FrameRefusal, problem: str) -> None:
         """Close the connection because of what its client sent."""
-        self._listener.metrics.frame_refused(reason)
-        self._listener.log_refusal(self.peer_host, problem)
+        self._host.metrics.frame_refused(reason)
+        self._host.log_refusal(self.peer_host, problem)
         self.abort()
 
     def stop_reading(self) -> None:

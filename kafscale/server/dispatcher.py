@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Protocol
 
 from kafscale.handlers.api_versions import unsupported_version_response
 from kafscale.handlers.context import Broker, RequestContext
@@ -13,7 +13,6 @@ from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.header import RequestHeader, parse_request_header
 from kafscale.protocol.messages import decode_request, encode_response
-from kafscale.server.connection import Connection
 from kafscale.server.reply_queue import ReplySlot
 
 logger = logging.getLogger(__name__)
@@ -24,13 +23,25 @@ LARGE_MESSAGE_BYTES = 128 * 1024
 _REPLY_ANYWAY_VERSION = 0
 
 
+class Requester(Protocol):
+    """Whose request it is (`Connection`)."""
+
+    peer_host: str
+
+    def open_slot(self, api_key: ApiKey) -> ReplySlot:
+        """The place of the reply."""
+
+    def refuse(self, reason: FrameRefusal, problem: str) -> None:
+        """Close the connection because of what its client sent."""
+
+
 class Dispatcher:
     """Knows the routes; one for the whole broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> Awaitable[None] | None:
+    def dispatch(self, requester: Requester, frame: memoryview) -> Awaitable[None] | None:
         """Hand the request to its handler.
 
         `frame` is not used after the return, unless something is returned: then it must be awaited first,
@@ -39,31 +50,31 @@ class Dispatcher:
         header = parse_request_header(frame)
         route = ROUTES_BY_KEY.get(header.api_key)
         if route is None or not route.min_version <= header.api_version <= route.max_version:
-            self._unsupported(connection, header)
+            self._unsupported(requester, header)
             return None
         request = RequestContext(
             api_version=header.api_version,
             correlation_id=header.correlation_id,
             client_id=header.client_id,
-            client_host=connection.peer_host,
+            client_host=requester.peer_host,
         )
         body = frame[header.body_offset :]
-        slot = connection.open_slot(route.api)
+        slot = requester.open_slot(route.api)
         if route.body_handler is not None:
             return route.body_handler(self._broker, request, body, slot)
         if len(body) > LARGE_MESSAGE_BYTES:
             return self._decode_in_thread(route, request, bytes(body), slot)
         return self._handle(route, request, decode_request(route.api, request.api_version, body), slot)
 
-    def _unsupported(self, connection: Connection, header: RequestHeader) -> None:
+    def _unsupported(self, requester: Requester, header: RequestHeader) -> None:
         if header.api_key == ApiKey.API_VERSIONS:
             own_range = version_range(ROUTES_BY_KEY[header.api_key])
             frame = encode_response(
                 unsupported_version_response(own_range), _REPLY_ANYWAY_VERSION, header.correlation_id
             )
-            connection.open_slot(ApiKey.API_VERSIONS).send((frame,))
+            requester.open_slot(ApiKey.API_VERSIONS).send((frame,))
             return
-        connection.refuse(
+        requester.refuse(
             FrameRefusal.UNSUPPORTED_API,
             f"API key {header.api_key} version {header.api_version} is not served (docs/supported-apis.md)",
         )

@@ -93,7 +93,7 @@ class DrivenConnection:
 
     def __init__(self, broker: InProcessBroker) -> None:
         self.transport = DrivenTransport()
-        self.connection = Connection(broker.process._listener)
+        self.connection = Connection(broker.process._host)
         self.transport.protocol = self.connection
         self.connection.connection_made(cast(asyncio.BaseTransport, self.transport))
         self._read_bytes = 0
@@ -108,7 +108,7 @@ class DrivenConnection:
             data = data[count:]
             self.connection.buffer_updated(count)
             # The shared buffer is the next connection's: whoever still looks at it sees that.
-            shared = self.connection._listener.receive_buffer
+            shared = self.connection._host.receive_buffer
             shared[:] = b"\xa5" * len(shared)
         return data
 
