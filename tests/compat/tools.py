@@ -39,10 +39,8 @@ def install_kafka_libs() -> str:
     """Kafka's tools, clients and broker into `.tools/kafka-libs`, through Maven. Returns what was done."""
     if _libs_current():
         return "there already"
-    if shutil.which("java") is None:
-        raise CannotInstallError(f"no java on the PATH; install a JDK of version {OLDEST_JAVA} or newer")
-    if shutil.which("mvn") is None:
-        raise CannotInstallError("no mvn on the PATH; install Maven")
+    _ensure_command("java", package=f"openjdk-{OLDEST_JAVA}-jdk-headless")
+    _ensure_command("mvn", package="maven")
     staging = TOOLS / "kafka-libs.new"
     shutil.rmtree(staging, ignore_errors=True)
     _run(
@@ -57,14 +55,21 @@ def install_kafka_libs() -> str:
 
 def install_kcat() -> str:
     """kcat from the machine's packages. Returns what was done."""
-    if shutil.which("kcat"):
+    return _ensure_command("kcat", package="kcat")
+
+
+def _ensure_command(command: str, *, package: str) -> str:
+    """Install a Debian package unless its command is there. Returns what was done."""
+    if shutil.which(command):
         return "there already"
     if shutil.which("apt-get") is None:
-        raise CannotInstallError("no apt-get here; install kcat by hand")
+        raise CannotInstallError(f"no {command} on the PATH and no apt-get here; install {command} by hand")
     if os.geteuid() != 0:
-        raise CannotInstallError("not root; install the package kcat by hand")
+        raise CannotInstallError(
+            f"no {command} on the PATH and not root; install the package {package} by hand"
+        )
     _run("apt-get", "update", "--quiet")
-    _run("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", "kcat")
+    _run("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package)
     return "installed with apt-get"
 
 
