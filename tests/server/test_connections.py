@@ -114,6 +114,7 @@ async def test_a_large_message_that_is_malformed_ends_the_connection_too() -> No
         assert await client.closed_by_peer()
         assert broker.metrics.frames_refused[FrameRefusal.MALFORMED] == 1
         await until(lambda: broker.budget.used_bytes == 0, "the frame is given back")
+        assert broker.pool.spare_bytes == 1024 * 1024  # and its slab is there for the next
 
 
 class _Broken:

@@ -1,0 +1,135 @@
+"""The partitions that a broker holds, while topics come, change and go."""
+
+import asyncio
+
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.store import Snapshot
+from kafscale.protocol.compression import Codec
+from tests.support import wire
+from tests.support.in_process_broker import Client, in_process_broker, until
+from tests.support.on_uvloop import on_uvloop
+
+TOPIC_RESOURCE, SET = 2, 0
+
+
+class SlowClaims(MemoryStore):
+    """A metadata store that takes its time to list the partition records that are to be claimed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_list = asyncio.Event()
+        self.waiting = 0
+
+    async def range(self, prefix: str) -> Snapshot:
+        task = asyncio.current_task()
+        if task is not None and task.get_name().startswith("claim "):
+            self.waiting += 1
+            await self.may_list.wait()
+        return await super().range(prefix)
+
+
+async def begin_create(client: Client, name: str, partitions: int = 1) -> None:
+    """Ask for a topic; the answer comes when it is led (`created`)."""
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
+    await client.send(request, 7)
+
+
+async def created(client: Client) -> None:
+    assert (await client.receive(CreateTopicsResponse, 7)).topics[0].error_code == 0
+
+
+async def set_config(client: Client, topic: str, name: str, value: str) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name=name, config_operation=SET, value=value)
+    request = IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[config])],
+        validate_only=False,
+    )
+    reply = await client.call(request, IncrementalAlterConfigsResponse, 1)
+    assert reply.responses[0].error_code == 0
+
+
+async def grow(client: Client, topic: str, count: int) -> None:
+    one = CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=[one], timeout_ms=10_000, validate_only=False)
+    assert (await client.call(request, CreatePartitionsResponse, 3)).results[0].error_code == 0
+
+
+@on_uvloop
+async def test_a_topic_that_changes_while_it_is_claimed_is_claimed_once() -> None:
+    metadata = SlowClaims()
+    async with (
+        in_process_broker(metadata=metadata) as broker,
+        broker.connect() as creator,
+        broker.connect() as client,
+    ):
+        await begin_create(creator, "topic", 2)
+        await until(lambda: metadata.waiting == 1, "the claim is under way")
+        await set_config(client, "topic", "retention.ms", "1000")
+        await set_config(client, "topic", "compression.type", "zstd")
+        metadata.may_list.set()
+        await created(creator)
+        await until(lambda: not broker.process._logs._claims, "no claim is left")
+        assert metadata.waiting == 1
+        for index in (0, 1):
+            partition = broker.partition("topic", index)
+            assert partition.record.leader_epoch == 0
+            assert partition.rules.codec is Codec.ZSTD
+            assert (await client.produce("topic", index, wire.batch([b"x"]))).error_code == 0
+
+
+@on_uvloop
+async def test_partitions_that_are_added_while_others_are_claimed_are_claimed_too() -> None:
+    metadata = SlowClaims()
+    async with (
+        in_process_broker(metadata=metadata) as broker,
+        broker.connect() as creator,
+        broker.connect() as client,
+    ):
+        await begin_create(creator, "topic", 1)
+        await until(lambda: metadata.waiting == 1, "the claim is under way")
+        growing = asyncio.create_task(grow(client, "topic", 3))
+        await until(lambda: metadata.waiting == 2, "so is that of the new ones")
+        metadata.may_list.set()
+        await created(creator)
+        await growing
+        for index in range(3):
+            assert broker.partition("topic", index).record.leader_epoch == 0
+            assert (await client.produce("topic", index, wire.batch([b"x"]))).base_offset == 0
+
+
+@on_uvloop
+async def test_growing_a_topic_leaves_the_partitions_that_are_there_alone() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic("topic")
+        await client.produce("topic", 0, wire.batch([b"x"]))
+        before = broker.partition("topic", 0)
+        await grow(client, "topic", 2)
+        await until(lambda: broker.process._logs.partition("topic", 1), "the new one is led")
+        assert broker.partition("topic", 0) is before
+        assert (await client.produce("topic", 0, wire.batch([b"y"]))).base_offset == 1
+
+
+@on_uvloop
+async def test_a_change_of_a_topics_configuration_holds_for_the_next_append() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic("topic")
+        text = [b"again and again " * 100]
+        await client.produce("topic", 0, wire.batch(text))
+        await set_config(client, "topic", "compression.type", "gzip")
+        await until(lambda: broker.partition("topic").rules.codec is Codec.GZIP, "the change is known")
+        await client.produce("topic", 0, wire.batch(text))
+        sizes = [reference.size_bytes for reference in broker.partition("topic").references or ()]
+        assert sizes[1] < sizes[0] / 3
