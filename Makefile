@@ -6,11 +6,12 @@ SUITABLE := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14, \
 	$(shell $(name) -c '$(SUITABLE)' >/dev/null 2>&1 && echo $(name))))
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test tools check format bench docs clean
+.PHONY: help setup run test tools check format chaos bench docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
@@ -50,8 +51,11 @@ format: $(BIN)/.develop ## rewrite the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka
-	$(BIN)/python -m bench
+chaos: $(BIN)/.develop ## the crash test with 100 kills for each flush interval: about 20 minutes
+	KAFSCALE_TEST_KILLS=$${KAFSCALE_TEST_KILLS:-100} $(BIN)/pytest -s tests/integration/test_crash.py
+
+bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka (BENCH_ARGS: see python -m bench --help)
+	$(BIN)/python -m bench $(BENCH_ARGS)
 
 docs: $(BIN)/.develop ## rewrite the generated parts of the documents
 	$(BIN)/python -m scripts.generate_docs
