@@ -20,7 +20,8 @@ class SingleFlight(Generic[Key, Value]):
     """Joins concurrent calls by key. A caller that is cancelled does not cancel the call for the others.
 
     `hand_out` is called for each caller before anything else runs, and gives what that caller gets; `let_go`
-    is called with the value after the last of them: a value that counts its holders is held in between.
+    is called with the value after the last of them, and with what a caller was given who is cancelled before
+    it gets there: a value that counts its holders is held in between.
     """
 
     def __init__(
@@ -45,7 +46,13 @@ class SingleFlight(Generic[Key, Value]):
             task.add_done_callback(self._tasks.discard)
         else:
             callers.append(caller)
-        return await caller
+        try:
+            return await caller
+        except asyncio.CancelledError:
+            if caller.done() and not caller.cancelled() and caller.exception() is None:
+                # Cancelled after the value was handed out, and before it could be taken.
+                self._let_go(caller.result())
+            raise
 
     async def _call(self, key: Key, call: Callable[[], Awaitable[Value]]) -> None:
         try:

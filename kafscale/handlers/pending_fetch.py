@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.fetch import (
     FetchedPartition,
@@ -30,13 +32,15 @@ _READ_COMMITTED = 1
 class PartitionFetch:
     """One partition of the request; `partition` is None when this broker cannot serve it.
 
-    `unknown` is the error for a partition that is not there, which depends on how the request named it.
+    `unknown` is the error for a partition that is not there, which depends on how the request named it;
+    `load_error_code` is why not all could be read from the store.
     """
 
     wanted: FetchPartition
     partition: Partition | None
     unknown: ErrorCode
     error_code: ErrorCode = ErrorCode.NONE
+    load_error_code: ErrorCode = ErrorCode.NONE
 
     def check_offset(self) -> None:
         """Find out whether the offset is within the partition as it is now."""
@@ -224,23 +228,33 @@ class PendingFetch:
                 break
             planned.append((fetch, partition, max_bytes))
             planned_bytes += fetch.available_bytes(max_bytes)
-        loads = await asyncio.gather(*(self._load(*plan) for plan in planned))
-        self._send([segment for segments in loads for segment in segments])
+        loaded: list[CachedSegment] = []
+        try:
+            await _all(self._load(*plan, loaded) for plan in planned)
+        except BaseException:
+            for segment in loaded:
+                segment.release()
+            raise
+        self._send(loaded)
 
-    async def _load(self, fetch: PartitionFetch, partition: Partition, max_bytes: int) -> list[CachedSegment]:
+    async def _load(
+        self, fetch: PartitionFetch, partition: Partition, max_bytes: int, loaded: list[CachedSegment]
+    ) -> None:
         logs = self._broker.logs
+
+        async def load(reference: SegmentReference) -> None:
+            loaded.append(await logs.reader.load(partition, reference))
+
         try:
             if partition.references is None:
                 await logs.open(partition)
-            missing = logs.reader.missing(partition, fetch.wanted.fetch_offset, max_bytes)
-            return list(await asyncio.gather(*(logs.reader.load(partition, one) for one in missing)))
+            await _all(map(load, logs.reader.missing(partition, fetch.wanted.fetch_offset, max_bytes)))
         except CorruptDataError as problem:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
-            fetch.error_code = ErrorCode.CORRUPT_MESSAGE
+            fetch.load_error_code = ErrorCode.CORRUPT_MESSAGE
         except StoreError as problem:
             logger.warning("could not read from the object store", extra={"problem": str(problem)})
-            fetch.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        return []
+            fetch.load_error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
     def _send(self, loaded: Sequence[CachedSegment]) -> None:
         reads = _Reads(loaded)
@@ -272,7 +286,10 @@ class PendingFetch:
         self, fetch: PartitionFetch, remaining: int, at_least_one: bool, loaded: Sequence[CachedSegment]
     ) -> Read:
         partition = fetch.partition
-        if partition is None or fetch.error_code or partition.references is None:
+        if partition is None or fetch.error_code:
+            return Read()
+        if partition.references is None:
+            fetch.error_code = fetch.load_error_code
             return Read()
         if fetch.wanted.fetch_offset >= partition.high_watermark or (remaining <= 0 and not at_least_one):
             return Read()
@@ -288,10 +305,20 @@ class PendingFetch:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
             fetch.error_code = ErrorCode.CORRUPT_MESSAGE
             return Read()
+        if read.is_missing:
+            # What lies before a segment that could not be loaded is sent; the error is for who has come to it.
+            fetch.error_code = fetch.load_error_code
         counters = self._broker.metrics.topic(partition.id.topic)
         counters.bytes_out += read.size_bytes
         counters.records_out += read.record_count
         return read
+
+
+async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do everything at the same time; only then raise the first error, if there was one."""
+    for outcome in await asyncio.gather(*steps, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
 
 
 def _answer(fetch: PartitionFetch, read: Read) -> FetchedPartition:

@@ -29,12 +29,16 @@ MAX_LOADS_AHEAD = 6
 
 @dataclass(slots=True)
 class Read:
-    """Whole batches of one partition, as views. `segments` are held: release them when the views are gone."""
+    """Whole batches of one partition, as views. `segments` are held: release them when the views are gone.
+
+    `is_missing`: there is nothing because the segment with the offset is not in memory.
+    """
 
     views: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
     record_count: int = 0
     segments: list[CachedSegment] = field(default_factory=list)
+    is_missing: bool = False
 
     def release(self) -> None:
         """The views are not used any more."""
@@ -138,6 +142,7 @@ class LogReader:
             if segment is None:
                 segment = self.cache.get((partition.number, reference.base_offset))
                 if segment is None:
+                    result.is_missing = not result.segments
                     break
                 self._cache_metrics.hits += 1
             start = segment.position_of(max(offset, reference.base_offset))

@@ -92,3 +92,40 @@ async def test_close_ends_what_is_under_way() -> None:
     await flights.close()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
+
+
+class Counted:
+    """A value that counts its holders."""
+
+    def __init__(self) -> None:
+        self.holders = 1
+
+    def hold(self) -> "Counted":
+        assert self.holders > 0
+        self.holders += 1
+        return self
+
+    def release(self) -> None:
+        self.holders -= 1
+
+
+@on_uvloop
+async def test_every_caller_gets_a_hold_of_its_own_and_the_calls_own_is_let_go() -> None:
+    flights = SingleFlight[str, Counted](hand_out=Counted.hold, let_go=Counted.release)
+    value, may_end = Counted(), asyncio.Event()
+
+    async def call() -> Counted:
+        await may_end.wait()
+        return value
+
+    tasks = [asyncio.create_task(flights.run("key", call)) for _ in range(4)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()  # before the value is there
+    may_end.set()
+    for _ in range(10):
+        if value.holders == 1:
+            await asyncio.sleep(0)
+    tasks[1].cancel()  # after it was handed out, before it could be taken
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(outcome, asyncio.CancelledError) for outcome in outcomes] == [True, True, False, False]
+    assert value.holders == 2

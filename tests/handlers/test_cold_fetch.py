@@ -10,6 +10,7 @@ import pytest
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.storage.index import build_index
+from kafscale.storage.slab import Slab
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
@@ -272,6 +273,34 @@ async def test_damage_in_one_partition_is_not_the_others() -> None:
 
 
 @on_uvloop
+async def test_what_lies_before_a_damaged_segment_is_served() -> None:
+    async with AsyncExitStack() as stack:
+        broker, topic, client = await cold_broker(stack, [b"a", b"b", b"c"])
+        broker.objects.lie(key(topic, 1), flipped(100))
+        part = (await client.fetch(topic, {0: 0}))[0]
+        assert (part.error_code, wire.records_in(part.records)) == (0, [(0, b"a")])
+        assert (await client.fetch(topic, {0: 1}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
+        part = (await client.fetch(topic, {0: 2}))[0]
+        assert wire.records_in(part.records) == [(2, b"c")]
+
+
+@on_uvloop
+async def test_a_damaged_segment_that_is_not_due_yet_is_no_error() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic(partitions=2)
+        await one_segment_each(client, topic, [bytes(3000)], 0)
+        await one_segment_each(client, topic, [bytes(3000), bytes(3000)], 1)
+        for partition in (0, 1):
+            broker.forget_cached(topic, partition)
+        broker.objects.lie(key(topic, 1, partition=1), flipped(100))
+        parts = await client.fetch(topic, {0: 0, 1: 0}, max_bytes=5000)
+        assert [(part.error_code, len(part.records or b"") > 0) for part in parts.values()] == [
+            (0, True),
+            (0, False),
+        ]
+
+
+@on_uvloop
 async def test_another_segment_under_the_key_is_not_served() -> None:
     async with AsyncExitStack() as stack:
         broker, topic, client = await cold_broker(stack, [b"x" * 50, b"y" * 50])
@@ -374,6 +403,52 @@ async def test_a_missing_index_is_made_anew_and_a_store_that_does_not_take_it_is
 
 
 # --- memory
+
+
+@on_uvloop
+async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
+    """Fetches that end well, fail in part, and lose their client: in the end every slab is spare."""
+    async with in_process_broker(cache_size_bytes=0) as broker:
+        topic = await broker.create_topic(partitions=2)
+        async with broker.connect() as client:
+            for partition in (0, 1):
+                await one_segment_each(client, topic, [bytes(100 * KIB)] * 3, partition)
+        acquired, pool = 0, broker.pool
+        acquire, release = pool.acquire, pool.release
+
+        def counting_acquire(size_bytes: int, wanted_bytes: int = 0) -> Slab:
+            nonlocal acquired
+            acquired += 1
+            return acquire(size_bytes, wanted_bytes)
+
+        def counting_release(slab: Slab) -> None:
+            nonlocal acquired
+            acquired -= 1
+            release(slab)
+
+        pool.acquire, pool.release = counting_acquire, counting_release  # type: ignore[method-assign]
+        async with broker.connect() as client:
+            await client.fetch(topic, {0: 0, 1: 0})
+            assert acquired == 0
+            broker.objects.lie(key(topic, 1), flipped(100), times=2)
+            await client.fetch(topic, {0: 0, 1: 0})
+            assert acquired == 0
+        for held in (key(topic, 0), key(topic, 2)):
+            with broker.objects.hold("get_range", held) as hold:
+                async with broker.connect() as leaving:
+                    await leaving.send_fetch(topic, {0: 0})
+                    await hold.reached()
+                    await until(
+                        lambda: len(broker.process._reader._loads._callers) == 1, "the others are there"
+                    )
+                await until(lambda: broker.connection_count == 0, "the client is gone")
+            await until(lambda: acquired == 0, "everything is given back")
+        async with broker.connect() as client:
+            broker.objects.fail("get_range", key(topic, 1), RuntimeError("a defect"))
+            await client.send_fetch(topic, {0: 0})
+            assert await client.closed_by_peer()
+            # What the defect left behind is not trusted to be free.
+            await until(lambda: acquired <= 1, "the others are given back")
 
 
 @on_uvloop
