@@ -32,6 +32,7 @@ from kafscale.ops.health import Health
 from kafscale.ops.http import AdminServer
 from kafscale.ops.loop_probe import loop_probe
 from kafscale.ops.metrics import Metrics
+from kafscale.ops.open_files import allow_connections
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.listener import Listener
 from kafscale.setting_kinds import Address
@@ -160,7 +161,7 @@ class BrokerProcess:
             self._budget,
             metrics,
             frame_max_bytes=settings.frame_max_bytes,
-            max_connections=settings.max_connections,
+            max_connections=allow_connections(settings.max_connections),
             max_idle_ms=settings.connections_max_idle_ms,
         )
 

@@ -1,0 +1,31 @@
+"""How many files this process may have open: connections and the embedded stores share the number."""
+
+import logging
+import resource
+
+logger = logging.getLogger(__name__)
+
+# For the stores, the logs and whatever else is open beside connections.
+RESERVED_FILES = 256
+
+
+def allow_connections(wanted: int) -> int:
+    """Raise the process's soft limit for `wanted` connections; returns how many of them it then allows.
+
+    Connections that took the last descriptor would keep the embedded store from writing. A soft limit may be
+    raised up to the hard one by anybody; many systems start processes with 1024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if limit > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    allowed = max(1, max(limit, soft) - RESERVED_FILES)
+    if allowed < wanted:
+        logger.warning(
+            "the limit of open files allows fewer connections than KAFSCALE_MAX_CONNECTIONS",
+            extra={"open_files": max(limit, soft), "connections": allowed, "wanted": wanted},
+        )
+    return min(allowed, wanted)
