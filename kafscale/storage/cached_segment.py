@@ -1,6 +1,5 @@
 """A segment's batches in memory, where a fetch finds its ranges; the values of the L1 cache."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
@@ -8,6 +7,7 @@ from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from kafscale.storage.index import SparseIndex
+from kafscale.storage.pieces import Pieces
 from kafscale.storage.slab import Slab, SlabPool
 
 _BATCH_PREFIX = Struct(">qi")
@@ -16,7 +16,7 @@ _PREFIX_BYTES = 12
 
 
 class CachedSegment:
-    """The body of one segment in one or more pieces, each holding whole batches.
+    """The body of one segment, in pieces of memory that may divide a batch.
 
     Positions count from the segment's first byte, its header included, as the index's do. Whoever uses the
     views of `slices` holds the segment from before until the views are gone: its memory is reused after the
@@ -26,7 +26,6 @@ class CachedSegment:
     __slots__ = (
         "_holders",
         "_index",
-        "_piece_starts",
         "_pieces",
         "_pool",
         "_slabs",
@@ -51,17 +50,12 @@ class CachedSegment:
         self.reference = reference
         self.partition_number = partition_number
         self._index = index
-        self._pieces = list(pieces)
+        self._pieces = Pieces(pieces, body_start)
+        self.end = self._pieces.end
         self._slabs = list(slabs)
         self._pool = pool
         self.is_from_store = is_from_store
         self._holders = 1
-        self._piece_starts: list[int] = []
-        position = body_start
-        for piece in pieces:
-            self._piece_starts.append(position)
-            position += len(piece)
-        self.end = position
 
     @property
     def size_bytes(self) -> int:
@@ -91,8 +85,7 @@ class CachedSegment:
         """
         position = self._index.position_for(offset)
         while position < self.end:
-            view, start = self._piece(position)
-            base_offset, length, last_delta = _BATCH_SPAN.unpack_from(view, position - start)
+            base_offset, length, last_delta = self._pieces.unpack(_BATCH_SPAN, position)
             if base_offset + last_delta >= offset:
                 return position
             position += self._whole(length, position)
@@ -117,34 +110,23 @@ class CachedSegment:
         """The offset of the first record of the batch at `position`; at `end`, the one after the last record."""
         if position >= self.end:
             return self.reference.last_offset + 1
-        view, start = self._piece(position)
-        return int(_BATCH_PREFIX.unpack_from(view, position - start)[0])
+        return int(self._pieces.unpack(_BATCH_PREFIX, position)[0])
 
     def batches(self, start: int) -> Iterator[tuple[memoryview, BatchHeader]]:
         """The batches from `start` on, as views."""
         position = start
         while position < self.end:
-            view, piece_start = self._piece(position)
-            header = read_header(view, position - piece_start)
-            following = position + header.size_bytes
-            yield view[position - piece_start : following - piece_start], header
+            following = position + self._batch_bytes(position)
+            batch = self._pieces.contiguous(position, following)
+            yield batch, read_header(batch, 0)
             position = following
 
     def slices(self, start: int, end: int) -> list[memoryview]:
         """The bytes from `start` to `end`, without a copy."""
-        views = []
-        number = bisect_right(self._piece_starts, start) - 1
-        while start < end:
-            piece, piece_start = self._pieces[number], self._piece_starts[number]
-            stop = min(end, piece_start + len(piece))
-            views.append(piece[start - piece_start : stop - piece_start])
-            start = stop
-            number += 1
-        return views
+        return self._pieces.slices(start, end)
 
     def _batch_bytes(self, position: int) -> int:
-        view, start = self._piece(position)
-        _, length = _BATCH_PREFIX.unpack_from(view, position - start)
+        _, length = self._pieces.unpack(_BATCH_PREFIX, position)
         return self._whole(length, position)
 
     def _whole(self, batch_length: int, position: int) -> int:
@@ -155,7 +137,3 @@ class CachedSegment:
                 f"the batch at position {position} has length {batch_length}",
             )
         return size_bytes
-
-    def _piece(self, position: int) -> tuple[memoryview, int]:
-        number = bisect_right(self._piece_starts, position) - 1
-        return self._pieces[number], self._piece_starts[number]

@@ -13,12 +13,15 @@ from contextlib import suppress
 from mmap import mmap
 
 from kafscale.protocol.types import Buffer
+from kafscale.storage.pieces import Pieces
 
 DIRECT_THRESHOLD_BYTES = 128 * 1024
 STAGING_BYTES = 1024 * 1024
 ALIGNMENT_BYTES = 4096
 # A single pread returns at most this much on Linux.
 _MAX_READ_BYTES = 0x7FFF_F000
+# Linux takes 1024 views in one call.
+_MAX_VIEWS = 1024
 
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
@@ -141,23 +144,23 @@ def read_exactly(descriptor: int, start: int, length: int) -> bytes:
     return b"".join(pieces)
 
 
-def read_into(descriptor: int, start: int, length: int, into: memoryview) -> int:
-    """Read up to `length` bytes from `start` to the beginning of `into`; returns how many there were.
+def read_into(descriptor: int, start: int, length: int, targets: Sequence[memoryview]) -> int:
+    """Read up to `length` bytes from `start` to the beginning of the targets; returns how many there were.
 
     Large reads pass by the page cache where the file system and the memory's alignment let them: what they
-    bring is kept by the broker's own cache. More than `length` may be read, as far as `into` reaches.
+    bring is kept by the broker's own cache. More than `length` may be read, as far as the targets reach.
     Raises `OSError`.
     """
-    whole_blocks = -(-length // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    if length >= DIRECT_THRESHOLD_BYTES and start % ALIGNMENT_BYTES == 0 and whole_blocks <= len(into):
+    wanted = -(-length // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    if length >= DIRECT_THRESHOLD_BYTES and start % ALIGNMENT_BYTES == 0 and wanted <= sum(map(len, targets)):
         _enter_direct_io(descriptor)
-        length_read = whole_blocks
     else:
-        length_read = length
+        wanted = length
+    room = Pieces(targets)
     filled = 0
     while filled < length:
         try:
-            count = os.preadv(descriptor, [into[filled:length_read]], start + filled)
+            count = os.preadv(descriptor, room.slices(filled, wanted)[:_MAX_VIEWS], start + filled)
         except OSError as problem:
             # Refused only now, or the rest after a short read is not aligned: go on through the page cache.
             if problem.errno != errno.EINVAL or not _leave_direct_io(descriptor):

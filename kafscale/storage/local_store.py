@@ -69,14 +69,15 @@ class LocalStore:
         """See `ObjectStore`."""
         return await self._run(self._read, key, self._path(key), 0, None)
 
-    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
         """See `ObjectStore`."""
         if start < 0 or length < 0:
             raise ValueError(f"a range of {length} bytes at {start} is not legal: neither may be negative")
-        if into is None:
-            return await self._run(self._read, key, self._path(key), start, length)
-        read = await self._run_to_its_end(self._read_into, key, self._path(key), start, length, into)
-        return into[:read]
+        return await self._run(self._read, key, self._path(key), start, length)
+
+    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        """See `ObjectStore`."""
+        return await self._run_to_its_end(self._read_into, key, self._path(key), start, length, targets)
 
     async def size_bytes(self, key: str) -> int:
         """See `ObjectStore`."""
@@ -161,9 +162,9 @@ class LocalStore:
             available = max(os.fstat(descriptor).st_size - start, 0)
             return read_exactly(descriptor, start, available if length is None else min(length, available))
 
-    def _read_into(self, key: str, path: str, start: int, length: int, into: memoryview) -> int:
+    def _read_into(self, key: str, path: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
         with _opened(key, path) as descriptor:
-            return read_into(descriptor, start, length, into)
+            return read_into(descriptor, start, length, targets)
 
     def _size_bytes(self, key: str, path: str) -> int:
         try:

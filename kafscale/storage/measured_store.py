@@ -18,6 +18,7 @@ class MeasuredObjectStore:
         self._put = metrics.object_store("put")
         self._get = metrics.object_store("get")
         self._get_range = metrics.object_store("get_range")
+        self._read_into = metrics.object_store("read_into")
         self._size_bytes = metrics.object_store("size_bytes")
         self._list = metrics.object_store("list")
         self._delete = metrics.object_store("delete")
@@ -41,12 +42,19 @@ class MeasuredObjectStore:
         self._get.bytes += len(content)
         return content
 
-    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
         """`ObjectStore.get_range`."""
         with self._get_range.measure(ObjectNotFoundError):
-            content = await self._store.get_range(key, start, length, into)
+            content = await self._store.get_range(key, start, length)
         self._get_range.bytes += len(content)
         return content
+
+    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        """`ObjectStore.read_into`."""
+        with self._read_into.measure(ObjectNotFoundError):
+            size_bytes = await self._store.read_into(key, start, length, targets)
+        self._read_into.bytes += size_bytes
+        return size_bytes
 
     async def size_bytes(self, key: str) -> int:
         """`ObjectStore.size_bytes`."""

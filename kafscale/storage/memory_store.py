@@ -31,15 +31,17 @@ class MemoryStore:
         """See `ObjectStore`."""
         return self._find(key)
 
-    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
         """See `ObjectStore`."""
         if start < 0 or length < 0:
             raise ValueError(f"a range of {length} bytes at {start} is not legal: neither may be negative")
-        found = self._find(key)[start : start + length]
-        if into is None:
-            return found
-        into[: len(found)] = found
-        return into[: len(found)]
+        return self._find(key)[start : start + length]
+
+    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        """See `ObjectStore`."""
+        found = await self.get_range(key, start, length)
+        fill(targets, found)
+        return len(found)
 
     async def size_bytes(self, key: str) -> int:
         """See `ObjectStore`."""
@@ -68,6 +70,13 @@ class MemoryStore:
         if entry is None:
             raise ObjectNotFoundError(key)
         return entry[0]
+
+
+def fill(targets: Sequence[memoryview], data: bytes) -> None:
+    """Copy the data to the beginning of the targets, one after the other."""
+    for target in targets:
+        part, data = data[: len(target)], data[len(target) :]
+        target[: len(part)] = part
 
 
 def _check(key: str) -> None:

@@ -36,12 +36,17 @@ class ObjectStore(Protocol):
     async def get(self, key: str) -> bytes:
         """The whole object. Raises `ObjectNotFoundError`."""
 
-    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
         """Bytes `start` to `start + length` of the object, fewer where it ends earlier.
 
-        With `into`, writable memory of at least `length` bytes, they are read to its beginning, and a view of
-        them there is returned; the rest of it may change, too. A caller that is cancelled goes on only once
-        nothing is written there any more. Raises `ObjectNotFoundError`.
+        Raises `ObjectNotFoundError`.
+        """
+
+    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        """The same, to the beginning of the targets, one after the other; returns how many bytes there were.
+
+        The targets are writable and have room for `length` bytes; the rest of them may change, too. A caller
+        that is cancelled goes on only once nothing is written there any more. Raises `ObjectNotFoundError`.
         """
 
     async def size_bytes(self, key: str) -> int:

@@ -2,18 +2,28 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops.metrics import Metrics
+from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from kafscale.protocol.record_batch import MAGIC, read_header
 from kafscale.storage import object_keys
 from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.index import SparseIndex, parse_index, rebuild_index
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
-from kafscale.storage.segment import HEADER_SIZE, Segment, body_crc, parse_segment
-from kafscale.storage.slab import Slab, SlabPool
+from kafscale.storage.pieces import Pieces
+from kafscale.storage.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    body_crc,
+    parse_footer,
+    parse_header,
+    parse_segment,
+)
+from kafscale.storage.slab import SLAB_CAPACITIES_BYTES, Slab, SlabPool
 
 logger = logging.getLogger(__name__)
 
@@ -47,28 +57,52 @@ class SegmentLoader:
             self._namespace, topic, number, reference.base_offset
         )
         index_key = object_keys.index_key_of(key)
-        slab = self._pool.acquire(reference.size_bytes)
-        read = self._objects.get_range(key, reference.start, reference.size_bytes, slab.view)
-        # Both have ended before any error is told: nobody may write into the slab any more.
-        data, index_data = await asyncio.gather(read, self._get_index(index_key), return_exceptions=True)
+        slabs = self._acquire(reference.size_bytes)
+        read = self._objects.read_into(
+            key, reference.start, reference.size_bytes, [slab.view for slab in slabs]
+        )
+        # Both have ended before any error is told: nobody may write into the slabs any more.
+        count, index_data = await asyncio.gather(read, self._get_index(index_key), return_exceptions=True)
         try:
-            if isinstance(data, BaseException):
-                raise data
+            if isinstance(count, BaseException):
+                raise count
             if isinstance(index_data, BaseException):
                 raise index_data
-            slab.used_bytes = len(data)
-            segment, new_index = await asyncio.to_thread(
-                self._checked, partition, reference, key, slab, index_key, index_data
-            )
-        except CorruptDataError:
-            self._pool.release(slab)
+            _check_length(key, count, reference)
+            checked = _Checked(key, reference, Pieces(slab.content() for slab in slabs))
+            index, new_index = await asyncio.to_thread(checked.index, index_key, index_data)
+        except BaseException:
+            self._release(slabs)
             raise
         if new_index is not None:
             self._metrics.index_rebuilds += 1
             task = asyncio.create_task(self._put_index(index_key, new_index), name=f"rewrite {index_key}")
             self._index_writes.add(task)
             task.add_done_callback(self._index_writes.discard)
-        return segment
+        return CachedSegment(
+            reference,
+            checked.body(),
+            HEADER_SIZE,
+            index,
+            partition_number=partition.number,
+            slabs=slabs,
+            pool=self._pool,
+            is_from_store=True,
+        )
+
+    def _acquire(self, size_bytes: int) -> list[Slab]:
+        """Slabs of the usual capacities, filled so far: those that published segments leave when they go."""
+        slabs = []
+        while size_bytes > 0:
+            slab = self._pool.acquire(min(size_bytes, SLAB_CAPACITIES_BYTES[-1]))
+            slab.used_bytes = min(size_bytes, slab.capacity_bytes)
+            size_bytes -= slab.used_bytes
+            slabs.append(slab)
+        return slabs
+
+    def _release(self, slabs: Sequence[Slab]) -> None:
+        for slab in slabs:
+            self._pool.release(slab)
 
     async def _get_index(self, key: str) -> bytes | None:
         try:
@@ -83,48 +117,6 @@ class SegmentLoader:
             # The next reader that finds it unusable tries again.
             logger.warning("could not rewrite an index", extra={"key": key, "problem": str(problem)})
 
-    def _checked(
-        self,
-        partition: Partition,
-        reference: SegmentReference,
-        key: str,
-        slab: Slab,
-        index_key: str,
-        index_data: bytes | None,
-    ) -> tuple[CachedSegment, bytes | None]:
-        """The segment, and its index's new bytes when the stored ones are unusable."""
-        if slab.used_bytes != reference.size_bytes:
-            raise CorruptDataError(
-                key, f"{slab.used_bytes} bytes, the partition record says {reference.size_bytes}"
-            )
-        segment = parse_segment(key, slab.content())
-        if (segment.base_offset, segment.last_offset) != (reference.base_offset, reference.last_offset):
-            raise CorruptDataError(
-                key,
-                f"holds offsets {segment.base_offset} to {segment.last_offset}, the partition record says "
-                f"{reference.base_offset} to {reference.last_offset}",
-            )
-        if body_crc([segment.body]) != segment.footer.body_crc:
-            raise CorruptDataError(key, "the CRC of the body does not match the footer's")
-        new_index = None
-        try:
-            index = _checked_index(segment, index_key, index_data)
-        except CorruptDataError as problem:
-            logger.warning("an index is unusable, making it anew", extra={"problem": str(problem)})
-            new_index = rebuild_index(segment)
-            index = parse_index(index_key, new_index, segment.base_offset)
-        cached = CachedSegment(
-            reference,
-            [segment.body],
-            HEADER_SIZE,
-            index,
-            partition_number=partition.number,
-            slabs=[slab],
-            pool=self._pool,
-            is_from_store=True,
-        )
-        return cached, new_index
-
     async def close(self) -> None:
         """End the index writes that are under way."""
         tasks = list(self._index_writes)
@@ -133,14 +125,50 @@ class SegmentLoader:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _checked_index(segment: Segment, key: str, data: bytes | None) -> SparseIndex:
-    """The index, every entry of which points at the batch that it names. Raises `CorruptDataError`."""
-    if data is None:
-        raise CorruptDataError(key, "there is no such object")
-    index = parse_index(key, data, segment.base_offset)
-    index.check(last_offset=segment.last_offset, body_end=segment.body_end)
-    for offset, position in zip(index.offsets, index.positions, strict=True):
-        batch = read_header(segment.data, position)
-        if (batch.base_offset, batch.magic) != (offset, MAGIC):
-            raise CorruptDataError(key, f"there is no batch with offset {offset} at position {position}")
-    return index
+def _check_length(key: str, count: int, reference: SegmentReference) -> None:
+    if count != reference.size_bytes:
+        raise CorruptDataError(key, f"{count} bytes, the partition record says {reference.size_bytes}")
+
+
+class _Checked:
+    """A segment's file as it was read, held against the reference. Every method raises `CorruptDataError`."""
+
+    def __init__(self, key: str, reference: SegmentReference, file: Pieces) -> None:
+        self._key = key
+        self._file = file
+        self._body_end = file.end - FOOTER_SIZE
+        header = parse_header(key, file.contiguous(0, HEADER_SIZE))
+        self._footer = parse_footer(key, file.contiguous(self._body_end, file.end))
+        self._base_offset, self._last_offset = header.base_offset, self._footer.last_offset
+        if (self._base_offset, self._last_offset) != (reference.base_offset, reference.last_offset):
+            raise CorruptDataError(
+                key,
+                f"holds offsets {self._base_offset} to {self._last_offset}, the partition record says "
+                f"{reference.base_offset} to {reference.last_offset}",
+            )
+
+    def body(self) -> list[memoryview]:
+        """The batches."""
+        return self._file.slices(HEADER_SIZE, self._body_end)
+
+    def index(self, key: str, data: bytes | None) -> tuple[SparseIndex, bytes | None]:
+        """The index, and its new bytes when the stored ones are unusable; the body's CRC is checked first."""
+        if body_crc(self.body()) != self._footer.body_crc:
+            raise CorruptDataError(self._key, "the CRC of the body does not match the footer's")
+        try:
+            return self._stored_index(key, data), None
+        except CorruptDataError as problem:
+            logger.warning("an index is unusable, making it anew", extra={"problem": str(problem)})
+        new_index = rebuild_index(parse_segment(self._key, self._file.contiguous(0, self._file.end)))
+        return parse_index(key, new_index, self._base_offset), new_index
+
+    def _stored_index(self, key: str, data: bytes | None) -> SparseIndex:
+        if data is None:
+            raise CorruptDataError(key, "there is no such object")
+        index = parse_index(key, data, self._base_offset)
+        index.check(last_offset=self._last_offset, body_end=self._body_end)
+        for offset, position in zip(index.offsets, index.positions, strict=True):
+            batch = read_header(self._file.contiguous(position, position + BATCH_HEADER_SIZE), 0)
+            if (batch.base_offset, batch.magic) != (offset, MAGIC):
+                raise CorruptDataError(key, f"there is no batch with offset {offset} at position {position}")
+        return index

@@ -131,19 +131,22 @@ async def test_objects_of_any_size_come_back_as_they_went(store: ObjectStore) ->
 @pytest.mark.parametrize("aligned", [True, False])
 async def test_ranges_are_read_into_given_memory(store: ObjectStore, aligned: bool) -> None:
     memory = memoryview(mmap.mmap(-1, 16 * MIB))[0 if aligned else 100 :]
+    divided = [memory[:4096], memory[4096 : 4096 + 2 * MIB], memory[4096 + 2 * MIB :]]
     for size_bytes in ODD_SIZES:
         key = f"n/t/0/{size_bytes}"
         body = random.Random(size_bytes).randbytes(size_bytes)
         await store.put_if_absent(key, [body])
         for start in (0, 1, 4096, max(size_bytes - 20, 0)):
-            for room in (memory, memory[: size_bytes + 10]):
-                read = await store.get_range(key, start, size_bytes, room)
-                assert read == body[start:], (size_bytes, start)
-                assert memory[: len(read)] == read
+            for targets in ([memory], [memory[: size_bytes + 10]], divided):
+                memory[:size_bytes] = b"\xa5" * size_bytes
+                count = await store.read_into(key, start, size_bytes, targets)
+                assert count == len(body[start:])
+                assert memory[:count] == body[start:], (size_bytes, start)
     length = 200_000
-    assert await store.get_range(key, 4096, length, memory) == body[4096 : 4096 + length]
+    assert await store.read_into(key, 4096, length, [memory]) == length
+    assert memory[:length] == body[4096 : 4096 + length]
     with pytest.raises(ObjectNotFoundError):
-        await store.get_range("n/none", 0, 10, memory)
+        await store.read_into("n/none", 0, 10, [memory])
 
 
 async def test_a_range_ends_where_the_object_ends(store: ObjectStore) -> None:

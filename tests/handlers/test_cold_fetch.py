@@ -60,7 +60,7 @@ async def test_fresh_segments_are_served_from_memory() -> None:
         topic = await broker.create_topic()
         await one_segment_each(client, topic, [b"x"] * 5)
         await client.fetch(topic, {0: 0})
-        assert broker.objects.count("get_range") == 0
+        assert broker.objects.count("read_into") == 0
         assert broker.objects.count("get") == 0
 
 
@@ -71,17 +71,17 @@ async def test_many_who_read_the_same_segment_at_once_cause_one_get() -> None:
         clients = [await stack.enter_async_context(broker.connect()) for _ in range(20)]
         await one_segment_each(clients[0], topic, [b"x" * 500])
         broker.forget_cached(topic)
-        with broker.objects.hold("get_range") as hold:
+        with broker.objects.hold("read_into") as hold:
             for client in clients:
                 await client.send_fetch(topic, {0: 0})
             await hold.reached()
             await until(lambda: broker.metrics.cache("segment").misses == 20, "all ask for it")
         for client in clients:
             assert wire.records_in((await client.receive_fetch())[0].records) == [(0, b"x" * 500)]
-        assert broker.objects.count("get_range", "*.kfs") == 1
+        assert broker.objects.count("read_into", "*.kfs") == 1
         assert broker.objects.count("get", "*.index") == 1
         assert (await clients[0].fetch(topic, {0: 0}))[0].error_code == 0
-        assert broker.objects.count("get_range", "*.kfs") == 1
+        assert broker.objects.count("read_into", "*.kfs") == 1
 
 
 @on_uvloop
@@ -93,13 +93,13 @@ async def test_a_fetch_loads_what_it_can_return_and_not_everything() -> None:
             broker.forget_cached(topic, partition)
         parts = await client.fetch(topic, {0: 0, 1: 0}, partition_max_bytes=35 * KIB)
         assert [len(wire.records_in(parts[partition].records)) for partition in (0, 1)] == [3, 3]
-        assert broker.objects.count("get_range") <= 8
+        assert broker.objects.count("read_into") <= 8
         broker.forget_cached(topic, 0)
         broker.forget_cached(topic, 1)
-        before = broker.objects.count("get_range")
+        before = broker.objects.count("read_into")
         parts = await client.fetch(topic, {0: 0, 1: 0}, max_bytes=25 * KIB)
         assert [len(wire.records_in(parts[partition].records)) for partition in (0, 1)] == [2, 0]
-        assert broker.objects.count("get_range") - before <= 3
+        assert broker.objects.count("read_into") - before <= 3
 
 
 @on_uvloop
@@ -112,7 +112,7 @@ async def test_a_reply_joins_segments_in_memory_and_in_the_store() -> None:
             broker.process._reader.cache.remove((number, offset))
         part = (await client.fetch(topic, {0: 0}))[0]
         assert wire.records_in(part.records) == [(n, b"%d" % n * 300) for n in range(6)]
-        assert broker.objects.count("get_range") == 3
+        assert broker.objects.count("read_into") == 3
 
 
 @pytest.mark.parametrize("cache_size_bytes", [0, 1, 2000])
@@ -138,7 +138,7 @@ async def test_a_client_that_leaves_while_its_segment_is_loaded_stops_nobody_els
         topic = await broker.create_topic()
         await one_segment_each(staying, topic, [b"x"])
         broker.forget_cached(topic)
-        with broker.objects.hold("get_range") as hold:
+        with broker.objects.hold("read_into") as hold:
             async with broker.connect() as leaving:
                 await leaving.send_fetch(topic, {0: 0})
                 await hold.reached()
@@ -155,7 +155,7 @@ async def test_a_slow_store_holds_up_only_those_who_read_from_it() -> None:
         await one_segment_each(cold, topic, [b"cold"], 0)
         await one_segment_each(cold, topic, [b"warm"], 1)
         broker.forget_cached(topic, 0)
-        with broker.objects.hold("get_range") as hold:
+        with broker.objects.hold("read_into") as hold:
             await cold.send_fetch(topic, {0: 0})
             await hold.reached()
             assert wire.records_in((await warm.fetch(topic, {1: 0}))[1].records) == [(0, b"warm")]
@@ -171,7 +171,7 @@ async def test_what_follows_a_read_of_the_store_is_read_ahead_and_delays_nothing
         topic = await broker.create_topic()
         await one_segment_each(client, topic, [b"%d" % number for number in range(6)])
         broker.forget_cached(topic)
-        with broker.objects.hold("get_range", key(topic, 1)) as hold:
+        with broker.objects.hold("read_into", key(topic, 1)) as hold:
             part = (await client.fetch(topic, {0: 0}, partition_max_bytes=1))[0]
             assert wire.records_in(part.records) == [(0, b"0")]
             await hold.reached()
@@ -181,7 +181,7 @@ async def test_what_follows_a_read_of_the_store_is_read_ahead_and_delays_nothing
         cache, number = broker.process._reader.cache, broker.partition(topic).number
         await until(lambda: (number, 3) in cache, "the segments after it are in memory")
         assert (number, 4) not in cache
-        assert broker.objects.count("get_range", key(topic, 1)) == 1
+        assert broker.objects.count("read_into", key(topic, 1)) == 1
 
 
 @on_uvloop
@@ -190,9 +190,9 @@ async def test_a_read_ahead_that_fails_is_nobodys_error() -> None:
         topic = await broker.create_topic()
         await one_segment_each(client, topic, [b"a", b"b"])
         broker.forget_cached(topic)
-        broker.objects.fail("get_range", key(topic, 1), StoreUnavailableError("away"))
+        broker.objects.fail("read_into", key(topic, 1), StoreUnavailableError("away"))
         await client.fetch(topic, {0: 0}, partition_max_bytes=1)
-        await until(lambda: broker.objects.count("get_range", key(topic, 1)) == 1, "it was tried")
+        await until(lambda: broker.objects.count("read_into", key(topic, 1)) == 1, "it was tried")
         part = (await client.fetch(topic, {0: 1}))[0]
         assert wire.records_in(part.records) == [(1, b"b")]
 
@@ -205,7 +205,7 @@ async def test_nothing_is_read_ahead_of_who_reads_from_memory() -> None:
         broker.process._reader.cache.remove((broker.partition(topic).number, 2))
         await client.fetch(topic, {0: 0}, partition_max_bytes=1)
         await client.fetch(topic, {0: 1}, partition_max_bytes=1)
-        assert broker.objects.count("get_range") == 0
+        assert broker.objects.count("read_into") == 0
 
 
 # --- damage
@@ -243,7 +243,7 @@ async def test_a_damaged_segment_is_read_once_more_and_then_refused(damage: str)
         broker.objects.lie(key(topic, 0), DAMAGE[damage])
         part = (await client.fetch(topic, {0: 0}))[0]
         assert (part.error_code, bytes(part.records or b"")) == (ErrorCode.CORRUPT_MESSAGE, b"")
-        assert broker.objects.count("get_range", key(topic, 0)) == 2
+        assert broker.objects.count("read_into", key(topic, 0)) == 2
         # What lies behind it is there, and so is the segment itself when it can be read again.
         assert wire.records_in((await client.fetch(topic, {0: 1}))[0].records) == [(1, b"y" * 200)]
         broker.objects.tell_the_truth()
@@ -325,7 +325,7 @@ async def test_a_segment_that_is_gone_is_an_error_that_clients_try_again() -> No
 async def test_a_store_that_is_away_is_an_error_that_clients_try_again(error: Exception) -> None:
     async with AsyncExitStack() as stack:
         broker, topic, client = await cold_broker(stack, [b"x"])
-        broker.objects.fail("get_range", "*.kfs", error)
+        broker.objects.fail("read_into", "*.kfs", error)
         assert (await client.fetch(topic, {0: 0}))[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert wire.records_in((await client.fetch(topic, {0: 0}))[0].records) == [(0, b"x")]
 
@@ -334,7 +334,7 @@ async def test_a_store_that_is_away_is_an_error_that_clients_try_again(error: Ex
 async def test_a_store_that_breaks_its_promise_ends_the_connection_and_not_the_broker() -> None:
     async with AsyncExitStack() as stack:
         broker, topic, client = await cold_broker(stack, [b"x"])
-        broker.objects.fail("get_range", "*.kfs", RuntimeError("a defect"))
+        broker.objects.fail("read_into", "*.kfs", RuntimeError("a defect"))
         await client.send_fetch(topic, {0: 0})
         assert await client.closed_by_peer()
         async with broker.connect() as other:
@@ -434,7 +434,7 @@ async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
             await client.fetch(topic, {0: 0, 1: 0})
             assert acquired == 0
         for held in (key(topic, 0), key(topic, 2)):
-            with broker.objects.hold("get_range", held) as hold:
+            with broker.objects.hold("read_into", held) as hold:
                 async with broker.connect() as leaving:
                     await leaving.send_fetch(topic, {0: 0})
                     await hold.reached()
@@ -444,7 +444,7 @@ async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
                 await until(lambda: broker.connection_count == 0, "the client is gone")
             await until(lambda: acquired == 0, "everything is given back")
         async with broker.connect() as client:
-            broker.objects.fail("get_range", key(topic, 1), RuntimeError("a defect"))
+            broker.objects.fail("read_into", key(topic, 1), RuntimeError("a defect"))
             await client.send_fetch(topic, {0: 0})
             assert await client.closed_by_peer()
             # What the defect left behind is not trusted to be free.

@@ -122,7 +122,7 @@ async def test_a_segment_that_cannot_be_read_is_a_storage_error() -> None:
         topic = await broker.create_topic()
         await produce_times(client, topic, [1])
         broker.forget_cached(topic)
-        broker.objects.fail("get_range", "*.kfs", StoreUnavailableError("away"))
+        broker.objects.fail("read_into", "*.kfs", StoreUnavailableError("away"))
         assert (await list_offset(client, topic, TIME_MS)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         broker.objects.lie("*.kfs", lambda data: data[:-1])
         assert (await list_offset(client, topic, TIME_MS)).error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -76,8 +76,11 @@ class UnreliableObjects:
     async def get(self, key: str) -> bytes:
         return await self._network.call(lambda: self._inner.get(key))
 
-    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
-        return await self._network.call(lambda: self._inner.get_range(key, start, length, into))
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        return await self._network.call(lambda: self._inner.get_range(key, start, length))
+
+    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        return await self._network.call(lambda: self._inner.read_into(key, start, length, targets))
 
     async def size_bytes(self, key: str) -> int:
         return await self._network.call(lambda: self._inner.size_bytes(key))

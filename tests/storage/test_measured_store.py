@@ -24,14 +24,15 @@ async def test_calls_and_bytes_are_counted_by_method() -> None:
     await store.put("b", [b"123"])
     await store.get("a")
     await store.get_range("a", 1, 2)
+    assert await store.read_into("a", 1, 2, [memoryview(bytearray(2))]) == 2
     await store.size_bytes("a")
     assert [info.key async for info in store.list("")] == ["a", "b"]
     await store.delete(["a", "b"])
     assert calls(metrics) == dict.fromkeys(
-        ("put_if_absent", "put", "get", "get_range", "size_bytes", "list", "delete"), 1
+        ("put_if_absent", "put", "get", "get_range", "read_into", "size_bytes", "list", "delete"), 1
     )
     sizes = {name: each.bytes for name, each in metrics.object_store_operations.items() if each.bytes}
-    assert sizes == {"put_if_absent": 18, "put": 3, "get": 18, "get_range": 2}
+    assert sizes == {"put_if_absent": 18, "put": 3, "get": 18, "get_range": 2, "read_into": 2}
 
 
 async def test_an_object_that_is_there_or_is_not_is_an_answer() -> None:

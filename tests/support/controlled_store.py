@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kafscale.protocol.types import Buffer
-from kafscale.storage.memory_store import MemoryStore
+from kafscale.storage.memory_store import MemoryStore, fill
 from kafscale.storage.object_store import ObjectInfo
 
 
@@ -100,13 +100,15 @@ class ControlledStore:
         await self._called("get", key)
         return self._told(key, await self.inner.get(key))
 
-    async def get_range(self, key: str, start: int, length: int, into: memoryview | None = None) -> Buffer:
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
         await self._called("get_range", key)
-        told = self._told(key, bytes(await self.inner.get_range(key, start, length)))
-        if into is None:
-            return told
-        into[: len(told)] = told
-        return into[: len(told)]
+        return self._told(key, await self.inner.get_range(key, start, length))
+
+    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        await self._called("read_into", key)
+        told = self._told(key, await self.inner.get_range(key, start, length))
+        fill(targets, told)
+        return len(told)
 
     async def size_bytes(self, key: str) -> int:
         return await self.inner.size_bytes(key)
