@@ -23,7 +23,7 @@ from kafscale.storage.segment import (
     parse_header,
     parse_segment,
 )
-from kafscale.storage.slab import SLAB_CAPACITIES_BYTES, Slab, SlabPool
+from kafscale.storage.slab import Slab, SlabPool
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class SegmentLoader:
             self._namespace, topic, number, reference.base_offset
         )
         index_key = object_keys.index_key_of(key)
-        slabs = self._acquire(reference.size_bytes)
+        slabs = self._pool.acquire_together(reference.size_bytes)
         read = self._objects.read_into(
             key, reference.start, reference.size_bytes, [slab.view for slab in slabs]
         )
@@ -89,16 +89,6 @@ class SegmentLoader:
             pool=self._pool,
             is_from_store=True,
         )
-
-    def _acquire(self, size_bytes: int) -> list[Slab]:
-        """Slabs of the usual capacities, filled so far: those that published segments leave when they go."""
-        slabs = []
-        while size_bytes > 0:
-            slab = self._pool.acquire(min(size_bytes, SLAB_CAPACITIES_BYTES[-1]))
-            slab.used_bytes = min(size_bytes, slab.capacity_bytes)
-            size_bytes -= slab.used_bytes
-            slabs.append(slab)
-        return slabs
 
     def _release(self, slabs: Sequence[Slab]) -> None:
         for slab in slabs:

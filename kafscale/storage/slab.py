@@ -7,6 +7,8 @@ from collections import deque
 from itertools import pairwise
 
 SLAB_CAPACITIES_BYTES = (16 * 1024, 128 * 1024, 1024 * 1024, 4 * 1024 * 1024)
+# What a segment may be read into, largest first; all page-aligned.
+_SHARED_CAPACITIES_BYTES = SLAB_CAPACITIES_BYTES[:1:-1]
 # Larger slabs are made to measure in these steps, and reused for what needs at least `_LARGE_FILL` of them.
 LARGE_STEP_BYTES = 1024 * 1024
 _LARGE_FILL = 0.75
@@ -63,6 +65,22 @@ class SlabPool:
         return (
             self._take(capacity) if capacity else Slab(-(-size_bytes // LARGE_STEP_BYTES) * LARGE_STEP_BYTES)
         )
+
+    def acquire_together(self, size_bytes: int) -> list[Slab]:
+        """Slabs that hold `size_bytes` together, filled so far: spare ones of any larger capacity first."""
+        slabs = []
+        while size_bytes > 0:
+            spare = [capacity for capacity in _SHARED_CAPACITIES_BYTES if capacity in self._spare]
+            fitting = [capacity for capacity in spare if capacity <= size_bytes] or spare
+            slab = (
+                self._take(fitting[0])
+                if fitting
+                else self.acquire(min(size_bytes, _SHARED_CAPACITIES_BYTES[0]))
+            )
+            slab.used_bytes = min(size_bytes, slab.capacity_bytes)
+            size_bytes -= slab.used_bytes
+            slabs.append(slab)
+        return slabs
 
     def release(self, slab: Slab) -> None:
         """Give a slab back. Nobody may hold a view of it any more."""

@@ -64,6 +64,20 @@ def test_what_was_not_wanted_for_longest_makes_room() -> None:
     assert [pool.acquire(small), pool.acquire(larger)] == [another, wanted]
 
 
+def test_slabs_together_hold_what_is_asked_and_are_spare_ones_first() -> None:
+    large, largest = SLAB_CAPACITIES_BYTES[-2:]
+    pool = SlabPool(1 << 30)
+    made = pool.acquire_together(2 * largest + large + 5)
+    assert [slab.capacity_bytes for slab in made] == [largest, largest, largest]
+    assert sum(slab.used_bytes for slab in made) == 2 * largest + large + 5
+    small = [pool.acquire(large) for _ in range(3)]
+    for slab in small:
+        pool.release(slab)
+    again = pool.acquire_together(2 * large + 1)
+    assert set(map(id, again)) == set(map(id, small))
+    assert [slab.used_bytes for slab in again] == [large, large, 1]
+
+
 def test_the_content_is_what_was_filled() -> None:
     slab = Slab(SLAB_CAPACITIES_BYTES[0])
     slab.view[:3] = b"abc"
