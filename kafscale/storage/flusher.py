@@ -172,7 +172,7 @@ class Flusher:
 
     def _flush_scheduled(self) -> None:
         """Flush what waits for its time."""
-        while self._due:
-            partition = heapq.heappop(self._due)[2]
+        scheduled, self._due = self._due, []
+        for _, _, partition in scheduled:
             partition.flush_scheduled = False
             self.appended(partition)
