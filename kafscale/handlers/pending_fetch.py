@@ -27,6 +27,9 @@ _NO_SESSION = 0
 _NO_OFFSET = -1
 _READ_COMMITTED = 1
 
+# While slow clients keep much memory, a reply is small and a copy: it keeps no segment from other use.
+COPIED_MAX_BYTES = 64 * 1024
+
 
 @dataclass(slots=True)
 class PartitionFetch:
@@ -116,6 +119,7 @@ class PendingFetch:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._completed = False
+        self._is_copied = False
 
     def start(self) -> None:
         """Reply now, or begin to wait."""
@@ -175,6 +179,9 @@ class PendingFetch:
         self._stop_waiting()
         for fetch in self._partitions:
             self._check_still_served(fetch)
+        if self._broker.logs.reader.is_short_of_memory:
+            self._is_copied = True
+            self._max_bytes = min(self._max_bytes, COPIED_MAX_BYTES)
         try:
             if self._all_in_memory():
                 self._send(())
@@ -257,7 +264,7 @@ class PendingFetch:
             fetch.load_error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
     def _send(self, loaded: Sequence[CachedSegment]) -> None:
-        reads = _Reads(loaded)
+        reads = _Reads(() if self._is_copied else loaded)
         remaining = self._max_bytes
         nothing_yet = True
         error_code = ErrorCode.NONE
@@ -266,12 +273,17 @@ class PendingFetch:
             answers = []
             for fetch in topic.partitions:
                 read = self._read(fetch, remaining, nothing_yet, loaded)
+                if self._is_copied:
+                    read.detach()
                 reads.add(read)
                 remaining -= read.size_bytes
                 nothing_yet = nothing_yet and not read.size_bytes
                 error_code = error_code or fetch.error_code
                 answers.append(_answer(fetch, read))
             topics.append(FetchedTopic(topic.name, topic.topic_id, answers))
+        if self._is_copied:
+            for segment in loaded:
+                segment.release()
         buffers = encode_fetch_response(
             self._request.correlation_id,
             self._request.api_version,

@@ -24,6 +24,7 @@ class CachedSegment:
     """
 
     __slots__ = (
+        "__weakref__",
         "_holders",
         "_index",
         "_pieces",
@@ -63,6 +64,11 @@ class CachedSegment:
         if self._slabs:
             return sum(slab.capacity_bytes for slab in self._slabs)
         return self.end
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody, the cache included, still needs the memory."""
+        return self._holders > 0
 
     def hold(self) -> "CachedSegment":
         """Keep the memory until a matching `release`."""

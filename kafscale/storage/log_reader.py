@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 _KEPT_SLAB_FILL = 0.5
 # Segments that are read ahead at one time, of all partitions: foreground reads must not wait behind them.
 MAX_LOADS_AHEAD = 6
+# What replies that have not left may keep of segments that the cache has let go.
+MAX_LINGERING_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -39,6 +42,11 @@ class Read:
     record_count: int = 0
     segments: list[CachedSegment] = field(default_factory=list)
     is_missing: bool = False
+
+    def detach(self) -> None:
+        """Copy the views, so that no segment is held for them."""
+        self.views = [memoryview(b"".join(self.views))]
+        self.release()
 
     def release(self) -> None:
         """The views are not used any more."""
@@ -62,13 +70,25 @@ class LogReader:
         self._read_ahead_segments = read_ahead_segments
         self._pool = pool
         self._cache_metrics = metrics.cache("segment")
-        self.cache: ByteLimitedLru[tuple[int, int], CachedSegment] = ByteLimitedLru(
-            cache_bytes, CachedSegment.release
-        )
+        self.cache: ByteLimitedLru[tuple[int, int], CachedSegment] = ByteLimitedLru(cache_bytes, self._let_go)
+        self._lingering: weakref.WeakSet[CachedSegment] = weakref.WeakSet()
         self._loads: SingleFlight[tuple[int, int], CachedSegment] = SingleFlight(
             hand_out=CachedSegment.hold, let_go=CachedSegment.release
         )
         self._ahead: set[asyncio.Task[None]] = set()
+
+    # --- memory
+
+    def _let_go(self, segment: CachedSegment) -> None:
+        segment.release()
+        if segment.is_held:
+            self._lingering.add(segment)
+
+    @property
+    def is_short_of_memory(self) -> bool:
+        """Whether clients that are slow to take their replies keep too much; no reply should add to it."""
+        lingering = sum(segment.size_bytes for segment in self._lingering if segment.is_held)
+        return lingering > MAX_LINGERING_BYTES
 
     # --- from memory
 

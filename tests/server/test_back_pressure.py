@@ -4,10 +4,12 @@ import asyncio
 import struct
 from contextlib import AsyncExitStack
 
+import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from kafscale.server.listener import RECEIVE_BUFFER_BYTES, SMALL_RECEIVE_BUFFER_BYTES
+from kafscale.storage import log_reader
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
@@ -268,6 +270,33 @@ async def test_memory_is_reused_when_the_reply_has_left_or_its_client() -> None:
             await leaving.end()
             assert broker.pool.spare_bytes > held
         await taking.end()
+
+
+@on_uvloop
+async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_reader, "MAX_LINGERING_BYTES", MIB)
+    async with in_process_broker(cache_size_bytes=0) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        values = [value(number, 250_000) for number in range(4)]
+        for payload in values:
+            await client.produce(topic, 0, wire.batch([payload]))
+        reader = broker.process._reader
+        slow = [DrivenConnection(broker) for _ in range(3)]
+        for offset, one in enumerate(slow):
+            one.transport.room_bytes = 0
+            one.feed(frames_only().frame(wire.fetch_request(topic, {0: offset}, max_wait_ms=0), 11))
+            await until(lambda: len(reader._lingering) > offset, "the reply keeps its segment")  # noqa: B023
+        assert reader.is_short_of_memory
+        (part,) = (await client.fetch(topic, {0: 0})).values()
+        assert wire.records_in(part.records) == [(0, values[0])]  # one batch, though more was asked for
+        assert len(reader._lingering) == len(slow)
+        for one in slow:
+            await one.end()
+        await until(lambda: not reader.is_short_of_memory, "nothing is kept any more")
+        (part,) = (await client.fetch(topic, {0: 0})).values()
+        assert [found for _, found in wire.records_in(part.records)] == values
 
 
 # --- idle clients
