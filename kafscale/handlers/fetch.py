@@ -8,14 +8,14 @@ v12: flexible. v13: topic ids (KIP-516).
 import uuid
 
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.partition_lookup import served_partition
 from kafscale.handlers.pending_fetch import PartitionFetch, PendingFetch, TopicFetch
-from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import FetchPartition, FetchTopic, decode_fetch_request, encode_fetch_response
 
 _NO_SESSION = 0
 # Later ones go on with a session; this one asks for a new one, and -1 is for a client without.
 _FIRST_EPOCH = 0
-_NO_EPOCH = -1
 
 
 def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> None:
@@ -52,14 +52,8 @@ def _partition(
 ) -> PartitionFetch:
     if topic is None:
         return PartitionFetch(wanted, None, unknown, unknown)
-    partition = broker.logs.partition(topic, wanted.partition)
-    if partition is None:
-        record = broker.view.topic(topic)
-        exists = record is not None and 0 <= wanted.partition < record.partition_count
-        return PartitionFetch(wanted, None, unknown, ErrorCode.NOT_LEADER_OR_FOLLOWER if exists else unknown)
-    leader_epoch = partition.record.leader_epoch
-    if wanted.current_leader_epoch != _NO_EPOCH and wanted.current_leader_epoch != leader_epoch:
-        older = wanted.current_leader_epoch < leader_epoch
-        code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
-        return PartitionFetch(wanted, partition, unknown, code)
+    try:
+        partition = served_partition(broker, topic, wanted.partition, wanted.current_leader_epoch)
+    except KafkaError as refusal:
+        return PartitionFetch(wanted, None, unknown, refusal.code)
     return PartitionFetch(wanted, partition, unknown)

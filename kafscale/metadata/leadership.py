@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from kafscale.metadata.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, MetadataStore, Put
+from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore, Put
 from kafscale.metadata.topic_record import encode_broker_record, encode_leader_record
 
 logger = logging.getLogger(__name__)
@@ -144,12 +144,6 @@ class Leadership:
     async def _read_again(self, items: Sequence[KeyValue]) -> list[KeyValue]:
         found = [await self._store.get(item.key) for item in items]
         return [item for item in found if item is not None]
-
-    async def resign(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Give partitions up: nobody leads them until somebody claims them."""
-        wanted = [Delete(keys.leader(*partition)) for partition in partitions]
-        for start in range(0, len(wanted), self._store.max_operations):
-            await self._store.transact([], wanted[start : start + self._store.max_operations])
 
     async def close(self) -> None:
         """End the lease, and with it the registration and everything that this broker leads."""
