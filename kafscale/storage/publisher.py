@@ -9,7 +9,12 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from kafscale.errors import ObjectExistsError, StoreIndeterminateError, StoreUnavailableError
+from kafscale.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreIndeterminateError,
+    StoreUnavailableError,
+)
 from kafscale.metadata import keys
 from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
 from kafscale.metadata.store import Compare, MetadataStore, Put
@@ -98,10 +103,17 @@ class Publisher:
             try:
                 await self._objects.put_if_absent(key, parts)
             except ObjectExistsError:
-                return await self._objects.get(key) == b"".join(parts)
+                return await self._lies_there(key, parts)
             return True
 
         return await self._until_done(attempt, key)
+
+    async def _lies_there(self, key: str, parts: Sequence[Buffer]) -> bool:
+        try:
+            return await self._objects.get(key) == b"".join(parts)
+        except ObjectNotFoundError as problem:
+            # Taken a moment ago and free now: somebody removed a leftover. The put is to be tried again.
+            raise StoreUnavailableError(f"object {key!r} was removed meanwhile") from problem
 
     async def _check_leadership(self, partition: Partition) -> None:
         key = keys.partition(partition.id.topic, partition.id.index)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from kafscale.errors import CorruptDataError
+from kafscale.errors import CorruptDataError, ObjectExistsError
 from kafscale.metadata.store import Compare, Operation, TransactionResult
+from kafscale.protocol.types import Buffer
 from kafscale.storage import partition_log
 from kafscale.storage.publisher import Publisher
 from tests.sim.cluster import World, disturb, produce, published_values
@@ -62,6 +63,31 @@ def test_a_seed_repeats_its_run_exactly() -> None:
     runs = [run_virtually(_simulate(4711)) for _ in range(2)]
     assert runs[0].acknowledged == runs[1].acknowledged
     assert _contents(runs[0]) == _contents(runs[1])
+
+
+def test_a_leftover_that_is_removed_while_it_is_looked_at_does_not_break_the_flush() -> None:
+    async def run() -> World:
+        world = World(random.Random(1), fault_rate=0.0)
+        await world.create()
+        await world.elect()
+        put, refusals = world.objects.put_if_absent, ["first"]
+
+        async def refuse_first(key: str, parts: Sequence[Buffer]) -> None:
+            if key.endswith(".kfs") and refusals:
+                refusals.pop()
+                raise ObjectExistsError(key)
+            await put(key, parts)
+
+        world.objects.put_if_absent = refuse_first  # type: ignore[method-assign]
+        await produce(world, 1, 2)
+        assert not refusals
+        return world
+
+    world = run_virtually(run())
+    assert min(world.acknowledged.values()) == 0
+    assert {value: offset for offset, value in run_virtually(published_values(world)).items()} == (
+        world.acknowledged
+    )
 
 
 def _contents(world: World) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
+from kafka.protocol.admin import CreateTopicsResponse
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceResponse
 
@@ -26,6 +26,7 @@ from kafscale.storage.partition import Partition
 from kafscale.storage.slab import SlabPool
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
+from tests.support.topics import create_topics_request
 
 TIMEOUT_SEC = 15.0
 CREATE_TOPICS_VERSION = 7
@@ -215,23 +216,7 @@ class InProcessBroker:
         self, name: str = "topic", partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> str:
         """Create a topic and wait until this broker leads it."""
-        topic = CreateTopicsRequest.CreatableTopic
-        request = CreateTopicsRequest(
-            topics=[
-                topic(
-                    name=name,
-                    num_partitions=partitions,
-                    replication_factor=-1,
-                    assignments=[],
-                    configs=[
-                        topic.CreatableTopicConfig(name=key, value=str(value))
-                        for key, value in (configs or {}).items()
-                    ],
-                )
-            ],
-            timeout_ms=10_000,
-            validate_only=False,
-        )
+        request = create_topics_request(name, partitions, configs)
         async with self.connect() as client:
             reply = (await client.call(request, CreateTopicsResponse, CREATE_TOPICS_VERSION)).topics[0]
             assert reply.error_code == 0, reply

@@ -28,12 +28,12 @@ def unique_name(prefix: str = "topic") -> str:
     return f"{prefix}-{os.getpid()}-{next(_numbers)}"
 
 
-def create_topic(
-    broker: Any, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
-) -> None:
-    """Create a topic and wait until it has its leaders."""
+def create_topics_request(
+    name: str, partitions: int, configs: Mapping[str, object] | None
+) -> CreateTopicsRequest:
+    """A request for one topic."""
     topic = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
+    return CreateTopicsRequest(
         topics=[
             topic(
                 name=name,
@@ -49,6 +49,13 @@ def create_topic(
         timeout_ms=10_000,
         validate_only=False,
     )
+
+
+def create_topic(
+    broker: Any, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
+) -> None:
+    """Create a topic and wait until it has its leaders."""
+    request = create_topics_request(name, partitions, configs)
     with connect(broker) as wire:
         reply = wire.call(request, CreateTopicsResponse, CREATE_TOPICS_VERSION).topics[0]
         assert reply.error_code == 0, f"creating {name}: error {reply.error_code} {reply.error_message}"
