@@ -79,7 +79,7 @@ def test_a_leftover_that_is_removed_while_it_is_looked_at_does_not_break_the_flu
             await put(key, parts)
 
         world.objects.put_if_absent = refuse_first  # type: ignore[method-assign]
-        await produce(world, 1, 2)
+        await asyncio.wait_for(produce(world, 1, 2), timeout=60)  # virtual seconds
         assert not refusals
         return world
 
