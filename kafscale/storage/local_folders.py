@@ -38,10 +38,11 @@ class Folders:
                     raise
             try:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-            except FileNotFoundError:
-                continue  # A concurrent removal of an empty parent: once more from the start.
-            except FileExistsError as problem:
-                raise NotADirectoryError(errno.ENOTDIR, "part of the path is a file", path) from problem
+            except (FileNotFoundError, FileExistsError):
+                # A concurrent removal of an empty parent: once more from the start. `makedirs` says "exists"
+                # when the folder went between its mkdir and its look. A file on the way is no such case:
+                # `place` has already said that it is not a folder.
+                continue
         raise OSError(errno.EBUSY, f"the folder was removed {_ATTEMPTS} times while it was made", path)
 
     def sync(self, folder: str) -> None:

@@ -304,6 +304,25 @@ async def test_a_key_cannot_be_an_object_and_a_folder(store: LocalStore) -> None
         await store.put("n", [b"x"])
 
 
+async def test_a_folder_that_goes_between_the_mkdir_and_the_look_of_makedirs_is_made_again(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`os.makedirs` then reports that the folder exists, which is not a file on the way."""
+    mkdir = os.mkdir
+    refused: list[str] = []
+
+    def mkdir_of_a_folder_that_goes(path: str, mode: int = 0o777) -> None:
+        if not refused:
+            refused.append(path)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir_of_a_folder_that_goes)
+    await store.put_if_absent("n/t/0/a", [b"x"])
+    assert len(refused) == 1
+    assert await store.get("n/t/0/a") == b"x"
+
+
 @pytest.mark.parametrize("refused_by", ["open", "write"])
 async def test_a_file_system_without_direct_io_is_written_through_the_page_cache(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, refused_by: str
