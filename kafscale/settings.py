@@ -223,6 +223,69 @@ class Settings:
         "600000",
         "A connection is closed after this long without a request.",
     )
+    group_initial_rebalance_delay_ms: int = _setting(
+        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS",
+        integer(0, INT32_MAX),
+        "3000",
+        "How long an empty consumer group waits for further members before its first rebalance.",
+    )
+    group_min_session_timeout_ms: int = _setting(
+        "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "6000",
+        "The shortest session timeout that a member of a group may ask for.",
+    )
+    group_max_session_timeout_ms: int = _setting(
+        "KAFSCALE_GROUP_MAX_SESSION_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "1800000",
+        "The longest session timeout that a member of a group may ask for.",
+    )
+    group_max_size: int = _setting(
+        "KAFSCALE_GROUP_MAX_SIZE",
+        integer(1, INT32_MAX),
+        str(INT32_MAX),
+        "The most members that a group may have.",
+    )
+    group_memory_bytes: int = _setting(
+        "KAFSCALE_GROUP_MEMORY_BYTES",
+        size(MIB, INT64_MAX),
+        "256MiB",
+        "The memory for the subscriptions and assignments of all groups; a member that would exceed it "
+        "cannot join.",
+    )
+    offsets_retention_minutes: int = _setting(
+        "KAFSCALE_OFFSETS_RETENTION_MINUTES",
+        integer(1, INT32_MAX),
+        "10080",
+        "How long committed offsets are kept after their group became empty, or after the last commit of a "
+        "consumer without a group.",
+    )
+    offsets_retention_check_interval_ms: int = _setting(
+        "KAFSCALE_OFFSETS_RETENTION_CHECK_INTERVAL_MS",
+        integer(1, INT64_MAX),
+        "600000",
+        "How often the broker looks for committed offsets that have expired.",
+    )
+    offsets_commit_timeout_ms: int = _setting(
+        "KAFSCALE_OFFSETS_COMMIT_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "5000",
+        "How long a commit, or a group's new generation, waits for the metadata store before its client gets "
+        "an error that makes it try again.",
+    )
+    offset_metadata_max_bytes: int = _setting(
+        "KAFSCALE_OFFSET_METADATA_MAX_BYTES",
+        integer(0, INT32_MAX),
+        "4096",
+        "The longest text that a client may store with a committed offset.",
+    )
+    consumer_lag_max_series: int = _setting(
+        "KAFSCALE_CONSUMER_LAG_MAX_SERIES",
+        integer(0, 1_000_000),
+        "1000",
+        "How many partitions of groups have their consumer lag among the metrics; 0 switches it off.",
+    )
     shutdown_timeout_ms: int = _setting(
         "KAFSCALE_SHUTDOWN_TIMEOUT_MS",
         integer(0, 3_600_000),
@@ -279,6 +342,11 @@ def _check_together(settings: Settings) -> None:
         ("max_message_bytes", "frame_max_bytes", "a batch arrives in one request"),
         ("segment_bytes", "buffer_bytes", "a segment is gathered in the buffers"),
         ("max_message_bytes", "buffer_bytes", "a batch waits in the buffers"),
+        (
+            "group_min_session_timeout_ms",
+            "group_max_session_timeout_ms",
+            "a member's session timeout lies between them",
+        ),
     )
     for small, large, reason in at_most:
         low, high = getattr(settings, small), getattr(settings, large)

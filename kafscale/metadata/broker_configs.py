@@ -48,6 +48,25 @@ FROM_SETTINGS: Final = (
         "A connection is closed after this long without a request.",
     ),
     BrokerConfigRow("fetch.max.bytes", "fetch_max_bytes", _INT, "The most that one fetch returns."),
+    BrokerConfigRow(
+        "group.initial.rebalance.delay.ms",
+        "group_initial_rebalance_delay_ms",
+        _INT,
+        "How long an empty group waits for further members before its first rebalance.",
+    ),
+    BrokerConfigRow(
+        "group.max.session.timeout.ms",
+        "group_max_session_timeout_ms",
+        _INT,
+        "The longest session timeout that a member may ask for.",
+    ),
+    BrokerConfigRow("group.max.size", "group_max_size", _INT, "The most members that a group may have."),
+    BrokerConfigRow(
+        "group.min.session.timeout.ms",
+        "group_min_session_timeout_ms",
+        _INT,
+        "The shortest session timeout that a member may ask for.",
+    ),
     BrokerConfigRow("listeners", "broker_addr", ConfigType.LIST, "Where the broker listens."),
     BrokerConfigRow("max.connections", "max_connections", _INT, "How many clients may be connected."),
     BrokerConfigRow("node.id", "broker_id", _INT, "The broker's id."),
@@ -56,6 +75,30 @@ FROM_SETTINGS: Final = (
         "auto_create_partitions",
         _INT,
         "The partitions of a topic that is created without a number.",
+    ),
+    BrokerConfigRow(
+        "offset.metadata.max.bytes",
+        "offset_metadata_max_bytes",
+        _INT,
+        "The longest text that a client may store with a committed offset.",
+    ),
+    BrokerConfigRow(
+        "offsets.commit.timeout.ms",
+        "offsets_commit_timeout_ms",
+        _INT,
+        "How long a commit waits for the metadata store.",
+    ),
+    BrokerConfigRow(
+        "offsets.retention.check.interval.ms",
+        "offsets_retention_check_interval_ms",
+        _LONG,
+        "How often the broker looks for committed offsets that have expired.",
+    ),
+    BrokerConfigRow(
+        "offsets.retention.minutes",
+        "offsets_retention_minutes",
+        _INT,
+        "How long committed offsets are kept after their group became empty.",
     ),
     BrokerConfigRow(
         "socket.request.max.bytes", "frame_max_bytes", _INT, "The largest request that is accepted."

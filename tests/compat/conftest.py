@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ Peer = KafscaleBroker | ApacheKafka
 NewTopic = Callable[..., str]
 
 AUTO_CREATE_PARTITIONS = 3
+# Groups form, and lose their members, in moments rather than in seconds.
+GROUP_SETTINGS: Mapping[str, Any] = {"group_initial_rebalance_delay_ms": 50, "group_min_session_timeout_ms": 500}
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +99,8 @@ def _peer(kind: str, folders: pytest.TempPathFactory, *, auto_create: bool) -> I
             folder,
             auto_create_topics_enable=str(auto_create).lower(),
             num_partitions=AUTO_CREATE_PARTITIONS,
+            offsets_topic_num_partitions=1,
+            **GROUP_SETTINGS,
         )
     else:
         peer = KafscaleBroker(
@@ -103,6 +108,7 @@ def _peer(kind: str, folders: pytest.TempPathFactory, *, auto_create: bool) -> I
             auto_create_topics=str(auto_create).lower(),
             auto_create_partitions=AUTO_CREATE_PARTITIONS,
             flush_interval_ms=5,
+            **GROUP_SETTINGS,
         )
     try:
         peer.start()
