@@ -20,7 +20,10 @@ NewTopic = Callable[..., str]
 
 AUTO_CREATE_PARTITIONS = 3
 # Groups form, and lose their members, in moments rather than in seconds.
-GROUP_SETTINGS: Mapping[str, Any] = {"group_initial_rebalance_delay_ms": 50, "group_min_session_timeout_ms": 500}
+GROUP_SETTINGS: Mapping[str, Any] = {
+    "group_initial_rebalance_delay_ms": 50,
+    "group_min_session_timeout_ms": 500,
+}
 
 
 @pytest.fixture(scope="session")
