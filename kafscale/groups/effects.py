@@ -1,0 +1,90 @@
+"""What follows from an event: answers to requests, what must be stored, what is worth counting."""
+
+from dataclasses import dataclass
+
+from kafscale.groups.events import NO_GENERATION, NO_MEMBER_ID, LeavingMember
+from kafscale.metadata.group_record import GroupRecord
+from kafscale.protocol.error_codes import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member as its leader hears of it. `metadata`: under the protocol that was selected."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The answer to a `Join`. `members` is filled for the leader only."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    member_id: str = NO_MEMBER_ID
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = NO_MEMBER_ID
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    """The answer to a `Sync`. `assignment`: as the leader sent it, empty when it sent none."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The answer to a `Leave`: what became of each member, in the request's order."""
+
+    error_code: ErrorCode
+    members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The answer to a `Heartbeat`, a `Commit` or a `Remove`."""
+
+    error_code: ErrorCode
+
+
+Content = Joined | Synced | Left | Decided
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the request of this `reply_id`."""
+
+    reply_id: int
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Make the record durable, then tell `Stored` or `StoreFailed`. A later one replaces an earlier one."""
+
+    store_id: int
+    record: GroupRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceStarted:
+    """The members are to join again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceCompleted:
+    """Every member can have its assignment. `duration_ms`: since the members were first to join."""
+
+    duration_ms: int
+
+
+Effect = Answer | Store | RebalanceStarted | RebalanceCompleted

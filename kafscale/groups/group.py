@@ -1,0 +1,270 @@
+"""A consumer group's data and what can be asked of it; which events change it how is said in machine.py."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kafscale.groups.effects import JoinedMember
+from kafscale.groups.events import Protocol
+from kafscale.groups.states import GroupState
+from kafscale.metadata.group_record import GroupRecord, MemberRecord
+
+GROUP_MEMORY_BYTES = 1024
+"""What a group takes beside its members' subscriptions and assignments, roughly."""
+
+_MEMBER_MEMORY_BYTES = 1024
+_PENDING_MEMORY_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPolicy:
+    """What the broker's settings say about groups."""
+
+    initial_rebalance_delay_ms: int
+    max_size: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A member. `awaiting_join` and `awaiting_sync`: the request that is to be answered, if any.
+
+    `is_new`: it has not completed a join yet. `expires_at_ms`: when it is dropped unless it is heard of.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    awaiting_join: int | None = None
+    awaiting_sync: int | None = None
+    expires_at_ms: int = 0
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """What it says under this protocol; empty when it does not follow it."""
+        return next((one.metadata for one in self.protocols if one.name == protocol_name), b"")
+
+    @property
+    def can_expire(self) -> bool:
+        """A member whose request waits here is alive; a new one may have gone without being able to say so."""
+        return self.is_new or (self.awaiting_join is None and self.awaiting_sync is None)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes, roughly."""
+        metadata = sum(len(one.name) + len(one.metadata) for one in self.protocols)
+        return _MEMBER_MEMORY_BYTES + metadata + len(self.assignment)
+
+
+class Group:
+    """One group. Only the actions behind machine.py change it; the rest of the program reads.
+
+    `initial_remaining_ms`: while an empty group gathers its first members, how much longer it may.
+    """
+
+    def __init__(self, group_id: str, policy: GroupPolicy, now_ms: int) -> None:
+        self.group_id = group_id
+        self.policy = policy
+        self.state = GroupState.EMPTY
+        self.state_since_ms = now_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: dict[str, int] = {}
+        self.pending_syncs: set[str] = set()
+        self.memory_bytes = GROUP_MEMORY_BYTES
+        self.join_deadline_ms: int | None = None
+        self.sync_deadline_ms: int | None = None
+        self.is_initial_rebalance = False
+        self.member_added = False
+        self.initial_remaining_ms = 0
+        self.rebalance_since_ms: int | None = None
+        self.assignments_to_store: tuple[int, Mapping[str, bytes]] | None = None
+        self.replacements_to_store: dict[int, tuple[str, str | None]] = {}
+        self._store_id = 0
+        self._protocol_counts: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, group_id: str, policy: GroupPolicy, record: GroupRecord, now_ms: int) -> "Group":
+        """The group as another coordinator left it: Stable, or Empty. Its members have their time from now on."""
+        group = cls(group_id, policy, now_ms)
+        group.generation = record.generation
+        group.protocol_type = record.protocol_type
+        group.state_since_ms = record.state_since_ms
+        for stored in record.members:
+            member = Member(
+                member_id=stored.member_id,
+                group_instance_id=stored.group_instance_id,
+                client_id=stored.client_id,
+                client_host=stored.client_host,
+                session_timeout_ms=stored.session_timeout_ms,
+                rebalance_timeout_ms=stored.rebalance_timeout_ms,
+                protocols=tuple(Protocol(name, metadata) for name, metadata in stored.protocols),
+                assignment=stored.assignment,
+                expires_at_ms=now_ms + stored.session_timeout_ms,
+            )
+            group.add(member)
+        if group.members:
+            group.state = GroupState.STABLE
+            group.protocol_name = record.protocol_name
+            group.leader = record.leader
+        return group
+
+    # Questions
+
+    def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupRecord:
+        """What is to be stored. `assignments`: those of a generation that is about to be completed."""
+        return GroupRecord(
+            generation=self.generation,
+            state_since_ms=self.state_since_ms,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.leader,
+            members=tuple(
+                MemberRecord(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    session_timeout_ms=member.session_timeout_ms,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    protocols=tuple((one.name, one.metadata) for one in member.protocols),
+                    assignment=member.assignment
+                    if assignments is None
+                    else assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    def next_deadline_ms(self) -> int | None:
+        """When `TimePassed` will have something to do, unless something else happens before."""
+        deadlines = [member.expires_at_ms for member in self.members.values() if member.can_expire]
+        deadlines += self.pending_members.values()
+        deadlines += [at for at in (self.join_deadline_ms, self.sync_deadline_ms) if at is not None]
+        return min(deadlines, default=None)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asked for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether nobody is missing from the next generation, not even who was just given a member id."""
+        return not self.pending_members and all(
+            member.awaiting_join is not None for member in self.members.values()
+        )
+
+    @property
+    def awaiting_join_count(self) -> int:
+        """How many have joined the next generation."""
+        return sum(member.awaiting_join is not None for member in self.members.values())
+
+    def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
+        """Whether a member that follows these could be in one generation with those who are here."""
+        if self.state is GroupState.EMPTY:
+            return protocol_type != "" and any(True for _ in protocols)
+        count = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self._protocol_counts[one.name] == count for one in protocols
+        )
+
+    def select_protocol(self) -> str:
+        """The protocol that most members prefer, of those that all can follow; there must be a member."""
+        candidates = {name for name, count in self._protocol_counts.items() if count == len(self.members)}
+        votes = Counter(
+            next(one.name for one in member.protocols if one.name in candidates)
+            for member in self.members.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def members_for_leader(self) -> tuple[JoinedMember, ...]:
+        """What the leader assigns from."""
+        return tuple(
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
+            for member in self.members.values()
+        )
+
+    def waiting_replies(self) -> Iterator[int]:
+        """Every request that an answer is owed to."""
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                yield member.awaiting_join
+            if member.awaiting_sync is not None:
+                yield member.awaiting_sync
+
+    # Changes, for the actions
+
+    def add(self, member: Member) -> None:
+        """Take the member in; the first one leads and fixes nothing but that."""
+        if self.leader is None:
+            self.leader = member.member_id
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self.forget_pending(member.member_id)
+        self._count(member, 1)
+
+    def remove(self, member_id: str) -> Member:
+        """Take the member out, which must be here; somebody else leads if it led."""
+        member = self.members.pop(member_id)
+        if member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        self.pending_syncs.discard(member_id)
+        self._count(member, -1)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def replace(self, old_member_id: str, new_member_id: str) -> Member:
+        """Give a static member a new id; its place, its assignment and its leadership stay."""
+        member = self.members.pop(old_member_id)
+        member.member_id = new_member_id
+        self.members[new_member_id] = member
+        assert member.group_instance_id is not None
+        self.static_members[member.group_instance_id] = new_member_id
+        self.pending_syncs.discard(old_member_id)
+        if self.leader == old_member_id:
+            self.leader = new_member_id
+        return member
+
+    def set_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+        """The member follows other protocols from now on, or says something else under them."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def set_assignment(self, member: Member, assignment: bytes) -> None:
+        """The member's part."""
+        self.memory_bytes += len(assignment) - len(member.assignment)
+        member.assignment = assignment
+
+    def add_pending(self, member_id: str, expires_at_ms: int) -> None:
+        """Expect a member that was just given its id."""
+        self.pending_members[member_id] = expires_at_ms
+        self.memory_bytes += _PENDING_MEMORY_BYTES
+
+    def forget_pending(self, member_id: str) -> None:
+        """Expect it no longer, if it was expected."""
+        if self.pending_members.pop(member_id, None) is not None:
+            self.memory_bytes -= _PENDING_MEMORY_BYTES
+
+    def next_store_id(self) -> int:
+        """A number for a `Store`."""
+        self._store_id += 1
+        return self._store_id
+
+    def _count(self, member: Member, sign: int) -> None:
+        self.memory_bytes += sign * member.memory_bytes
+        for name in {one.name for one in member.protocols}:
+            self._protocol_counts[name] += sign
+            if not self._protocol_counts[name]:
+                del self._protocol_counts[name]

@@ -1,0 +1,91 @@
+"""Members that go: LeaveGroup (KIP-345 for several at once), sessions that end, deadlines that pass."""
+
+from kafscale.groups.effects import Answer, Joined, Left, Synced
+from kafscale.groups.events import NO_MEMBER_ID, Leave, LeavingMember, TimePassed, Unload
+from kafscale.groups.group import Group
+from kafscale.groups.rebalancing import (
+    Effects,
+    answer_join,
+    answer_sync,
+    complete_join,
+    enter,
+    join_deadline_passed,
+    prepare_rebalance,
+    rebalance_or_complete_join,
+    remove_member,
+)
+from kafscale.groups.states import GroupState
+from kafscale.groups.validation import member_error
+from kafscale.protocol.error_codes import ErrorCode
+
+
+def leave(group: Group, event: Leave, out: Effects) -> None:
+    """Take out those who are members; the others join again."""
+    members = len(group.members)
+    results = tuple((leaving, _leave_one(group, leaving, out)) for leaving in event.members)
+    out.append(Answer(event.reply_id, Left(ErrorCode.NONE, results)))
+    left = members - len(group.members)
+    # One that was only expected and leaves may have been the last that a rebalance waited for, no more.
+    if left or group.state is GroupState.PREPARING_REBALANCE:
+        rebalance_or_complete_join(group, f"{left} members left", event.now_ms, out)
+
+
+def _leave_one(group: Group, leaving: LeavingMember, out: Effects) -> ErrorCode:
+    member_id = leaving.member_id
+    if member_id in group.pending_members:
+        group.forget_pending(member_id)
+        return ErrorCode.NONE
+    if member_id == NO_MEMBER_ID and leaving.group_instance_id is not None:
+        member_id = group.static_members.get(leaving.group_instance_id, NO_MEMBER_ID)
+    error_code = member_error(group, member_id, leaving.group_instance_id)
+    if error_code is ErrorCode.NONE:
+        remove_member(group, member_id, out)
+    return error_code
+
+
+def time_passed(group: Group, event: TimePassed, out: Effects) -> None:
+    """Drop who was not heard of in time; end the wait for those who did not join or sync in time."""
+    now_ms = event.now_ms
+    _expire_members(group, now_ms, out)
+    if group.join_deadline_ms is not None and group.join_deadline_ms <= now_ms:
+        join_deadline_passed(group, now_ms, out)
+    if group.sync_deadline_ms is not None and group.sync_deadline_ms <= now_ms:
+        group.sync_deadline_ms = None
+        if group.pending_syncs:
+            _drop_who_did_not_sync(group, now_ms, out)
+
+
+def _expire_members(group: Group, now_ms: int, out: Effects) -> None:
+    pending = [member_id for member_id, at_ms in group.pending_members.items() if at_ms <= now_ms]
+    for member_id in pending:
+        group.forget_pending(member_id)
+    expired = [
+        member.member_id
+        for member in group.members.values()
+        if member.can_expire and member.expires_at_ms <= now_ms
+    ]
+    for member_id in expired:
+        remove_member(group, member_id, out)
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        if expired:
+            prepare_rebalance(group, f"the sessions of {len(expired)} members ended", now_ms, out)
+    elif group.state is GroupState.PREPARING_REBALANCE and (pending or expired) and group.all_joined:
+        complete_join(group, now_ms, out)
+
+
+def _drop_who_did_not_sync(group: Group, now_ms: int, out: Effects) -> None:
+    late = [member_id for member_id in group.members if member_id in group.pending_syncs]
+    for member_id in late:
+        remove_member(group, member_id, out)
+    prepare_rebalance(group, f"{len(late)} members did not sync", now_ms, out)
+
+
+def unload(group: Group, event: Unload, out: Effects) -> None:
+    """Send every client that waits to look for the coordinator again."""
+    for member in group.members.values():
+        answer_join(member, Joined(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id), out)
+        answer_sync(member, Synced(error_code=ErrorCode.NOT_COORDINATOR), out)
+    group.pending_members.clear()
+    group.join_deadline_ms = None
+    group.sync_deadline_ms = None
+    enter(group, GroupState.DEAD, event.now_ms)

@@ -1,0 +1,177 @@
+"""The state machine of a consumer group: which event does what in which state, and which states may follow.
+
+Theory of operation. A driver (coordinator.py) calls `apply` with one event after the other and carries out
+the effects: it answers requests, stores records and says what became of that, and calls with `TimePassed`
+once `Group.next_deadline_ms` is reached. Nothing here waits, reads a clock or draws a random number. A request
+is answered exactly once: at once, or, for a join and a sync, when the group has got there, when its member is
+removed, or when the group is unloaded. What a client may act on after a crash of this broker, a completed
+generation and its assignments or a static member's new id, is answered only after the store has it.
+
+`TABLE` is all there is: docs/consumer-groups.md is drawn from it, and the property test walks it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafscale.groups.effects import Answer, Decided, Effect, Joined, Left, Synced
+from kafscale.groups.events import (
+    Commit,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Remove,
+    Stored,
+    StoreFailed,
+    Sync,
+    TimePassed,
+    Unload,
+)
+from kafscale.groups.group import Group
+from kafscale.groups.joining import join
+from kafscale.groups.leaving import leave, time_passed, unload
+from kafscale.groups.rebalancing import Effects
+from kafscale.groups.states import GroupState
+from kafscale.groups.syncing import store_failed, stored, sync
+from kafscale.groups.validation import commit, heartbeat, refuse_removal, remove_empty
+from kafscale.protocol.error_codes import ErrorCode
+
+Action = Callable[[Group, Any, Effects], None]
+"""Changes the group as the event asks for, and adds the effects."""
+
+_EMPTY = GroupState.EMPTY
+_PREPARING = GroupState.PREPARING_REBALANCE
+_COMPLETING = GroupState.COMPLETING_REBALANCE
+_STABLE = GroupState.STABLE
+_DEAD = GroupState.DEAD
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One cell of the table. `to`: the states that the action may leave the group in. `meaning`: for the docs."""
+
+    action: Action
+    to: tuple[GroupState, ...]
+    meaning: str
+
+
+def nothing(group: Group, event: Event, out: Effects) -> None:
+    """The event comes too late to mean anything here."""
+
+
+def refuse_join(group: Group, event: Join, out: Effects) -> None:
+    """The group has gone; the client looks for its coordinator again."""
+    answer = Joined(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id=event.member_id)
+    out.append(Answer(event.reply_id, answer))
+
+
+def refuse_sync(group: Group, event: Sync, out: Effects) -> None:
+    """As `refuse_join`."""
+    out.append(Answer(event.reply_id, Synced(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+
+
+def refuse_leave(group: Group, event: Leave, out: Effects) -> None:
+    """As `refuse_join`."""
+    out.append(Answer(event.reply_id, Left(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+
+
+def refuse(group: Group, event: Heartbeat | Commit | Remove, out: Effects) -> None:
+    """As `refuse_join`."""
+    out.append(Answer(event.reply_id, Decided(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+
+
+_GONE = "COORDINATOR_NOT_AVAILABLE: the group is being deleted, or was given up"
+_LATE = "nothing: the group has gone on"
+_UNLOAD = Row(unload, (_DEAD,), "who waits hears NOT_COORDINATOR")
+
+TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
+    (_EMPTY, Join): Row(
+        join, (_EMPTY, _PREPARING), "the first member begins a rebalance, after it came again with its id"
+    ),
+    (_EMPTY, Sync): Row(sync, (_EMPTY,), "UNKNOWN_MEMBER_ID"),
+    (_EMPTY, Heartbeat): Row(heartbeat, (_EMPTY,), "UNKNOWN_MEMBER_ID"),
+    (_EMPTY, Leave): Row(leave, (_EMPTY,), "forgets a member that was only expected"),
+    (_EMPTY, Commit): Row(commit, (_EMPTY,), "allowed to clients outside the group"),
+    (_EMPTY, Remove): Row(remove_empty, (_DEAD,), "the group goes"),
+    (_EMPTY, TimePassed): Row(time_passed, (_EMPTY,), "forgets members that did not come again"),
+    (_EMPTY, Stored): Row(nothing, (_EMPTY,), _LATE),
+    (_EMPTY, StoreFailed): Row(nothing, (_EMPTY,), _LATE),
+    (_EMPTY, Unload): _UNLOAD,
+    (_PREPARING, Join): Row(
+        join, (_PREPARING, _COMPLETING, _EMPTY), "waits; the last one that is missing starts the generation"
+    ),
+    (_PREPARING, Sync): Row(sync, (_PREPARING,), "REBALANCE_IN_PROGRESS: join first"),
+    (_PREPARING, Heartbeat): Row(heartbeat, (_PREPARING,), "REBALANCE_IN_PROGRESS; the session goes on"),
+    (_PREPARING, Leave): Row(
+        leave, (_PREPARING, _COMPLETING, _EMPTY), "the rebalance waits for one member less"
+    ),
+    (_PREPARING, Commit): Row(commit, (_PREPARING,), "allowed to members of the last generation"),
+    (_PREPARING, Remove): Row(refuse_removal, (_PREPARING,), "NON_EMPTY_GROUP"),
+    (_PREPARING, TimePassed): Row(
+        time_passed,
+        (_PREPARING, _COMPLETING, _EMPTY),
+        "drops who did not join in time and starts the generation with the others",
+    ),
+    (_PREPARING, Stored): Row(nothing, (_PREPARING,), _LATE),
+    (_PREPARING, StoreFailed): Row(nothing, (_PREPARING,), _LATE),
+    (_PREPARING, Unload): _UNLOAD,
+    (_COMPLETING, Join): Row(
+        join,
+        (_COMPLETING, _PREPARING),
+        "a member that says nothing new hears of this generation again; any other begins a rebalance",
+    ),
+    (_COMPLETING, Sync): Row(
+        sync, (_COMPLETING,), "waits for the assignment; the leader's sync has it stored"
+    ),
+    (_COMPLETING, Heartbeat): Row(heartbeat, (_COMPLETING,), "the session goes on"),
+    (_COMPLETING, Leave): Row(
+        leave, (_COMPLETING, _PREPARING, _EMPTY), "begins a rebalance of those who are left"
+    ),
+    (_COMPLETING, Commit): Row(commit, (_COMPLETING,), "REBALANCE_IN_PROGRESS"),
+    (_COMPLETING, Remove): Row(refuse_removal, (_COMPLETING,), "NON_EMPTY_GROUP"),
+    (_COMPLETING, TimePassed): Row(
+        time_passed,
+        (_COMPLETING, _PREPARING, _EMPTY),
+        "drops who did not sync in time, and whose session ended",
+    ),
+    (_COMPLETING, Stored): Row(stored, (_COMPLETING, _STABLE), "every member gets its assignment"),
+    (_COMPLETING, StoreFailed): Row(
+        store_failed, (_COMPLETING, _PREPARING), "who waits hears the error, and all join again"
+    ),
+    (_COMPLETING, Unload): _UNLOAD,
+    (_STABLE, Join): Row(
+        join,
+        (_STABLE, _PREPARING, _COMPLETING),
+        "the leader, a new member or one that says something new begins a rebalance; a static member that "
+        "comes back does not, if it says what it said",
+    ),
+    (_STABLE, Sync): Row(sync, (_STABLE,), "gets its assignment"),
+    (_STABLE, Heartbeat): Row(heartbeat, (_STABLE,), "the session goes on"),
+    (_STABLE, Leave): Row(leave, (_STABLE, _PREPARING, _COMPLETING, _EMPTY), "begins a rebalance"),
+    (_STABLE, Commit): Row(commit, (_STABLE,), "allowed to members of this generation"),
+    (_STABLE, Remove): Row(refuse_removal, (_STABLE,), "NON_EMPTY_GROUP"),
+    (_STABLE, TimePassed): Row(
+        time_passed, (_STABLE, _PREPARING, _COMPLETING, _EMPTY), "drops whose session ended"
+    ),
+    (_STABLE, Stored): Row(stored, (_STABLE,), "a static member that came back hears of this generation"),
+    (_STABLE, StoreFailed): Row(store_failed, (_STABLE,), "such a member hears the error"),
+    (_STABLE, Unload): _UNLOAD,
+    (_DEAD, Join): Row(refuse_join, (_DEAD,), _GONE),
+    (_DEAD, Sync): Row(refuse_sync, (_DEAD,), _GONE),
+    (_DEAD, Heartbeat): Row(refuse, (_DEAD,), _GONE),
+    (_DEAD, Leave): Row(refuse_leave, (_DEAD,), _GONE),
+    (_DEAD, Commit): Row(refuse, (_DEAD,), _GONE),
+    (_DEAD, Remove): Row(refuse, (_DEAD,), _GONE),
+    (_DEAD, TimePassed): Row(nothing, (_DEAD,), _LATE),
+    (_DEAD, Stored): Row(nothing, (_DEAD,), _LATE),
+    (_DEAD, StoreFailed): Row(nothing, (_DEAD,), _LATE),
+    (_DEAD, Unload): Row(nothing, (_DEAD,), _LATE),
+}
+
+
+def apply(group: Group, event: Event) -> list[Effect]:
+    """Let the event happen to the group. Every state has a row for every event; none is refused."""
+    effects: list[Effect] = []
+    TABLE[group.state, type(event)].action(group, event, effects)
+    return effects

@@ -1,0 +1,85 @@
+"""SyncGroup and what the store says: assignments are handed out once they are durable."""
+
+from dataclasses import replace
+
+from kafscale.groups.effects import Answer, Joined, Store, Synced
+from kafscale.groups.events import NO_MEMBER_ID, Stored, StoreFailed, Sync
+from kafscale.groups.group import Group, Member
+from kafscale.groups.rebalancing import (
+    Effects,
+    answer_join,
+    assignment_of,
+    await_sync,
+    become_stable,
+    current_generation,
+    prepare_rebalance,
+    reset_assignments,
+)
+from kafscale.groups.states import GroupState
+from kafscale.groups.validation import member_error
+from kafscale.protocol.error_codes import ErrorCode
+
+
+def _sync_error(group: Group, event: Sync) -> ErrorCode:
+    error_code = member_error(group, event.member_id, event.group_instance_id)
+    if error_code is not ErrorCode.NONE:
+        return error_code
+    if event.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if event.protocol_type not in (None, group.protocol_type) or event.protocol_name not in (
+        None,
+        group.protocol_name,
+    ):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
+
+
+def sync(group: Group, event: Sync, out: Effects) -> None:
+    """Give the member its assignment: now, or once the leader has sent it and the store has it."""
+    error_code = _sync_error(group, event)
+    if error_code is ErrorCode.NONE and group.state is GroupState.PREPARING_REBALANCE:
+        error_code = ErrorCode.REBALANCE_IN_PROGRESS
+    if error_code is not ErrorCode.NONE:
+        out.append(Answer(event.reply_id, Synced(error_code=error_code)))
+        return
+    member = group.members[event.member_id]
+    group.pending_syncs.discard(event.member_id)
+    if group.state is GroupState.STABLE:
+        out.append(Answer(event.reply_id, assignment_of(group, member)))
+        return
+    await_sync(member, event.reply_id, out)
+    if event.member_id == group.leader and group.assignments_to_store is None:
+        assignments = {member_id: event.assignments.get(member_id, b"") for member_id in group.members}
+        store_id = group.next_store_id()
+        group.assignments_to_store = (store_id, assignments)
+        out.append(Store(store_id, group.record(assignments)))
+
+
+def stored(group: Group, event: Stored, out: Effects) -> None:
+    """What waited for the store goes on, unless the group has gone another way meanwhile."""
+    if group.assignments_to_store is not None and group.assignments_to_store[0] == event.store_id:
+        _, assignments = group.assignments_to_store
+        group.assignments_to_store = None
+        become_stable(group, assignments, event.now_ms, out)
+        return
+    member, former_leader = _replacement(group, event.store_id)
+    if member is not None:
+        content = current_generation(group, member)
+        answer_join(member, replace(content, leader=former_leader or NO_MEMBER_ID), out)
+
+
+def store_failed(group: Group, event: StoreFailed, out: Effects) -> None:
+    """Nobody may act on what may not be durable: the members hear the error and join again."""
+    if group.assignments_to_store is not None and group.assignments_to_store[0] == event.store_id:
+        reset_assignments(group, event.error_code, event.now_ms, out)
+        prepare_rebalance(group, "the assignments could not be stored", event.now_ms, out)
+        return
+    member, _ = _replacement(group, event.store_id)
+    if member is not None:
+        answer_join(member, Joined(error_code=event.error_code), out)
+
+
+def _replacement(group: Group, store_id: int) -> tuple[Member | None, str | None]:
+    """The static member whose new id was to be stored, if it still has it, and who led before."""
+    member_id, former_leader = group.replacements_to_store.pop(store_id, (NO_MEMBER_ID, None))
+    return group.members.get(member_id), former_leader

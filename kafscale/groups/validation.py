@@ -1,0 +1,69 @@
+"""Whether a request comes from a member of this generation: Heartbeat and OffsetCommit, and what others share."""
+
+from kafscale.groups.effects import Answer, Decided
+from kafscale.groups.events import NO_MEMBER_ID, Commit, Heartbeat, Remove
+from kafscale.groups.group import Group
+from kafscale.groups.rebalancing import Effects, enter, extend_session
+from kafscale.groups.states import GroupState
+from kafscale.protocol.error_codes import ErrorCode
+
+
+def member_error(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    """NONE for a member. FENCED_INSTANCE_ID: another member has the instance id now (KIP-345)."""
+    if group_instance_id is not None:
+        holder = group.static_members.get(group_instance_id)
+        if holder is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if holder != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def _generation_error(group: Group, event: Heartbeat | Commit) -> ErrorCode:
+    error_code = member_error(group, event.member_id, event.group_instance_id)
+    if error_code is ErrorCode.NONE and event.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error_code
+
+
+def heartbeat(group: Group, event: Heartbeat, out: Effects) -> None:
+    """The member lives; during a rebalance it hears that it must join."""
+    error_code = _generation_error(group, event)
+    if error_code is ErrorCode.NONE:
+        extend_session(group.members[event.member_id], event.now_ms)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            error_code = ErrorCode.REBALANCE_IN_PROGRESS
+    out.append(Answer(event.reply_id, Decided(error_code)))
+
+
+def commit(group: Group, event: Commit, out: Effects) -> None:
+    """A member may commit unless its generation is not complete; others, while there are no members."""
+    out.append(Answer(event.reply_id, Decided(_commit_error(group, event))))
+
+
+def _commit_error(group: Group, event: Commit) -> ErrorCode:
+    if group.state is GroupState.EMPTY and event.generation < 0:
+        return ErrorCode.NONE
+    anonymous = event.member_id == NO_MEMBER_ID and event.group_instance_id is None
+    if event.generation < 0 and anonymous:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error_code = _generation_error(group, event)
+    if error_code is not ErrorCode.NONE:
+        return error_code
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # It has heard of the generation but cannot have its assignment: it commits for the one before.
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    extend_session(group.members[event.member_id], event.now_ms)
+    return ErrorCode.NONE
+
+
+def remove_empty(group: Group, event: Remove, out: Effects) -> None:
+    """The group is to go: nobody can join it from now on."""
+    group.pending_members.clear()
+    enter(group, GroupState.DEAD, event.now_ms)
+    out.append(Answer(event.reply_id, Decided(ErrorCode.NONE)))
+
+
+def refuse_removal(group: Group, event: Remove, out: Effects) -> None:
+    """It has members."""
+    out.append(Answer(event.reply_id, Decided(ErrorCode.NON_EMPTY_GROUP)))
