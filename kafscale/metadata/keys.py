@@ -1,5 +1,9 @@
 """Every key of the metadata store, relative to the cluster's prefix. Layout: docs/format/metadata.md."""
 
+import zlib
+from typing import Final
+from urllib.parse import quote, unquote
+
 CLUSTER = "cluster"
 PRODUCER_IDS = "producer-ids"
 
@@ -8,6 +12,13 @@ TOPICS = "topics/"
 RETIRED = "retired/"
 PARTITIONS = "partitions/"
 LEADERS = "leaders/"
+COORDINATORS = "coordinators/"
+GROUP_SHARDS = "group-shards/"
+GROUPS = "groups/"
+GROUP_OFFSETS = "group-offsets/"
+
+GROUP_SHARD_COUNT: Final = 64
+"""Groups are spread over so many shards, each with one coordinator. Part of the stored format: never change it."""
 
 
 def broker(broker_id: int) -> str:
@@ -43,4 +54,50 @@ def leader(topic_name: str, index: int) -> str:
 def topic_and_partition(key: str) -> tuple[str, int]:
     """The inverse of `partition` and `leader`."""
     _, name, index = key.split("/")
+    return name, int(index)
+
+
+def shard_of(group_id: str) -> int:
+    """The shard of a group. Part of the stored format."""
+    return zlib.crc32(group_id.encode()) % GROUP_SHARD_COUNT
+
+
+def coordinator(shard: int) -> str:
+    """Who coordinates the groups of a shard; bound to that broker's lease."""
+    return f"{COORDINATORS}{shard}"
+
+
+def group_shard(shard: int) -> str:
+    """The shard's record, which every write of its coordinator compares and replaces."""
+    return f"{GROUP_SHARDS}{shard}"
+
+
+def groups(shard: int) -> str:
+    """The prefix of the records of a shard's groups."""
+    return f"{GROUPS}{shard}/"
+
+
+def group(group_id: str) -> str:
+    """A group's record. A group id may hold anything: it is percent-encoded."""
+    return f"{GROUPS}{shard_of(group_id)}/{quote(group_id, safe='')}"
+
+
+def group_id(key: str) -> str:
+    """The inverse of `group`."""
+    return unquote(key.split("/")[2])
+
+
+def group_offsets(group_id: str) -> str:
+    """The prefix of a group's committed offsets."""
+    return f"{GROUP_OFFSETS}{shard_of(group_id)}/{quote(group_id, safe='')}/"
+
+
+def group_offset(group_id: str, topic_name: str, index: int) -> str:
+    """A group's committed offset in a partition."""
+    return f"{group_offsets(group_id)}{topic_name}/{index}"
+
+
+def offset_topic_and_partition(key: str) -> tuple[str, int]:
+    """The topic and partition of a `group_offset`."""
+    _, _, _, name, index = key.split("/")
     return name, int(index)

@@ -58,6 +58,11 @@ class Leadership:
         self._retry_delay_sec = retry_delay_sec
         self._lease = 0
 
+    @property
+    def lease(self) -> int:
+        """What the broker's registration, and everything it leads or coordinates, is bound to."""
+        return self._lease
+
     async def register(self) -> bool:
         """Register the broker under a new lease; False when a broker of this id is registered."""
         key = keys.broker(self._broker.broker_id)

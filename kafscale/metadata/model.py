@@ -46,3 +46,20 @@ class LeaderRecord:
 
     broker_id: int
     leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorRecord:
+    """Who coordinates the groups of a shard, and under which coordinator epoch it came to."""
+
+    broker_id: int
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupShardRecord:
+    """What fences the coordinators of a shard: every write of one carries the next `sequence` of its epoch."""
+
+    broker_id: int
+    coordinator_epoch: int
+    sequence: int

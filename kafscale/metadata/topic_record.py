@@ -1,4 +1,4 @@
-"""Stored bytes of the small records: brokers, topics, leaders and the epochs of retired topic names.
+"""Stored bytes of the small records: brokers, topics, leaders, coordinators, the epochs of retired names.
 
 Stored format: docs/format/topic-record.md. Each is a JSON object with a `version`.
 """
@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
-from kafscale.metadata.model import NO_BROKER, BrokerRecord, LeaderRecord, TopicRecord, TopicState
+from kafscale.metadata.model import (
+    NO_BROKER,
+    BrokerRecord,
+    CoordinatorRecord,
+    GroupShardRecord,
+    LeaderRecord,
+    TopicRecord,
+    TopicState,
+)
 
 VERSION = 1
 
@@ -82,6 +90,41 @@ def decode_leader_record(name: str, data: bytes) -> LeaderRecord:
     return LeaderRecord(
         broker_id=_field(name, fields, "broker_id", int),
         leader_epoch=_field(name, fields, "leader_epoch", int),
+    )
+
+
+def encode_coordinator_record(record: CoordinatorRecord) -> bytes:
+    """The coordinator key's stored bytes."""
+    return encode_fields({"broker_id": record.broker_id, "coordinator_epoch": record.coordinator_epoch})
+
+
+def decode_coordinator_record(name: str, data: bytes) -> CoordinatorRecord:
+    """The coordinator. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    fields = decode_fields(name, data)
+    return CoordinatorRecord(
+        broker_id=_field(name, fields, "broker_id", int),
+        coordinator_epoch=_field(name, fields, "coordinator_epoch", int),
+    )
+
+
+def encode_group_shard_record(record: GroupShardRecord) -> bytes:
+    """The shard record's stored bytes."""
+    return encode_fields(
+        {
+            "broker_id": record.broker_id,
+            "coordinator_epoch": record.coordinator_epoch,
+            "sequence": record.sequence,
+        }
+    )
+
+
+def decode_group_shard_record(name: str, data: bytes) -> GroupShardRecord:
+    """The shard's record. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    fields = decode_fields(name, data)
+    return GroupShardRecord(
+        broker_id=_field(name, fields, "broker_id", int),
+        coordinator_epoch=_field(name, fields, "coordinator_epoch", int),
+        sequence=_field(name, fields, "sequence", int),
     )
 
 

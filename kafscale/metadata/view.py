@@ -1,4 +1,4 @@
-"""The picture of the cluster in memory: brokers, topics and leaders, as the metadata store last told them.
+"""The picture of the cluster in memory, as the metadata store last told it: brokers, topics, who leads what.
 
 Reads are synchronous. `ClusterViewFeeder` (view_feeder.py) applies what the store's watches report; whoever
 wrote something waits with `wait_for` until the picture shows it.
@@ -12,9 +12,14 @@ from typing import Final
 from kafscale.metadata import keys
 from kafscale.metadata.model import NO_BROKER, BrokerRecord, LeaderRecord, TopicRecord, TopicState
 from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
-from kafscale.metadata.topic_record import decode_broker_record, decode_leader_record, decode_topic_record
+from kafscale.metadata.topic_record import (
+    decode_broker_record,
+    decode_coordinator_record,
+    decode_leader_record,
+    decode_topic_record,
+)
 
-PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS)
+PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS, keys.COORDINATORS)
 
 TopicListener = Callable[[TopicRecord | None, TopicRecord | None], None]
 """Called with a topic's record before and after a change; None: the topic was not, or is not, there.
@@ -32,7 +37,7 @@ _NO_LEADERS: Final[Mapping[int, LeaderRecord]] = {}
 
 
 class ClusterView:
-    """Brokers, topics and leaders. Every method belongs to the event loop's thread.
+    """Brokers, topics, leaders and coordinators. Every method belongs to the event loop's thread.
 
     Listeners are called synchronously, after the picture holds the change; a snapshot that replaces the
     picture calls them for the differences only.
@@ -46,6 +51,7 @@ class ClusterView:
         self._topics: dict[str, TopicRecord] = {}
         self._names_by_id: dict[uuid.UUID, str] = {}
         self._leaders: dict[str, dict[int, LeaderRecord]] = {}
+        self._coordinators: dict[int, int] = {}
         self._sorted_topics: tuple[TopicRecord, ...] | None = None
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._topic_listeners: list[TopicListener] = []
@@ -99,10 +105,14 @@ class ClusterView:
         """The leaders of the topic's partitions; a partition that nobody leads is not in it."""
         return self._leaders.get(topic, _NO_LEADERS)
 
+    def coordinator(self, shard: int) -> int | None:
+        """The broker that coordinates the groups of the shard, None while nobody does."""
+        return self._coordinators.get(shard)
+
     # Waiting
 
     async def ready(self) -> None:
-        """Wait until brokers, topics and leaders have been read once."""
+        """Wait until brokers, topics, leaders and coordinators have been read once."""
         await self.wait_until(lambda: len(self._revisions) == len(PREFIXES))
 
     async def wait_for(self, revision: int, prefix: str = keys.TOPICS) -> None:
@@ -160,6 +170,8 @@ class ClusterView:
                 self._apply_topics(changes)
             case keys.LEADERS:
                 self._apply_leaders(changes)
+            case keys.COORDINATORS:
+                self._apply_coordinators(changes)
             case _:
                 raise ValueError(f"the view does not watch {prefix!r}; it watches {', '.join(PREFIXES)}")
         self._revisions[prefix] = max(event.revision, self._revisions.get(prefix, -1))
@@ -173,6 +185,8 @@ class ClusterView:
             return [keys.broker(broker_id) for broker_id in self._brokers]
         if prefix == keys.TOPICS:
             return [keys.topic(name) for name in self._topics]
+        if prefix == keys.COORDINATORS:
+            return [keys.coordinator(shard) for shard in self._coordinators]
         return [keys.leader(topic, index) for topic, leaders in self._leaders.items() for index in leaders]
 
     def _apply_brokers(self, changes: Iterable[KeyValue | Delete]) -> None:
@@ -225,3 +239,11 @@ class ClusterView:
             if before != after:
                 for listener in tuple(self._leader_listeners):
                     listener(topic, partition, after)
+
+    def _apply_coordinators(self, changes: Iterable[KeyValue | Delete]) -> None:
+        for change in changes:
+            shard = int(change.key.removeprefix(keys.COORDINATORS))
+            if isinstance(change, Delete):
+                self._coordinators.pop(shard, None)
+            else:
+                self._coordinators[shard] = decode_coordinator_record(change.key, change.value).broker_id

@@ -7,9 +7,21 @@ import pytest
 
 from kafscale.errors import UnknownFormatVersionError
 from kafscale.metadata import keys
-from kafscale.metadata.model import NO_BROKER, BrokerRecord, LeaderRecord, TopicRecord, TopicState
+from kafscale.metadata.model import (
+    NO_BROKER,
+    BrokerRecord,
+    CoordinatorRecord,
+    LeaderRecord,
+    TopicRecord,
+    TopicState,
+)
 from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
-from kafscale.metadata.topic_record import encode_broker_record, encode_leader_record, encode_topic_record
+from kafscale.metadata.topic_record import (
+    encode_broker_record,
+    encode_coordinator_record,
+    encode_leader_record,
+    encode_topic_record,
+)
 from kafscale.metadata.view import ClusterView
 
 
@@ -145,9 +157,25 @@ def test_a_second_snapshot_tells_only_the_differences(view: ClusterView) -> None
     assert brokers == [1]
 
 
+def coordinates(shard: int, broker_id: int) -> KeyValue:
+    record = CoordinatorRecord(broker_id=broker_id, coordinator_epoch=0)
+    value = encode_coordinator_record(record)
+    return KeyValue(key=keys.coordinator(shard), value=value, mod_revision=1)
+
+
+def test_a_shards_coordinator_comes_changes_and_goes(view: ClusterView) -> None:
+    assert view.coordinator(7) is None
+    view.apply(keys.COORDINATORS, snapshot(coordinates(7, 1), coordinates(63, 2)))
+    assert (view.coordinator(7), view.coordinator(63), view.coordinator(0)) == (1, 2, None)
+    view.apply(keys.COORDINATORS, changes(coordinates(7, 3), Delete(keys.coordinator(63))))
+    assert (view.coordinator(7), view.coordinator(63)) == (3, None)
+    view.apply(keys.COORDINATORS, snapshot(coordinates(63, 1)))
+    assert (view.coordinator(7), view.coordinator(63)) == (None, 1)
+
+
 async def test_ready_once_everything_was_read(view: ClusterView) -> None:
     waiting = asyncio.create_task(view.ready())
-    for prefix in (keys.BROKERS, keys.LEADERS):
+    for prefix in (keys.BROKERS, keys.LEADERS, keys.COORDINATORS):
         view.apply(prefix, snapshot())
         await asyncio.sleep(0)
         assert not waiting.done()
