@@ -9,7 +9,8 @@ import pytest
 from tests.compat import tools
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.broker import KafscaleBroker
-from tests.support.java import ToolServer, tool_server
+from tests.support.java import JavaServer, ToolServer, tool_server
+from tests.support.java_groups import JavaGroups, group_server, groups_on
 from tests.support.reporting import pytest_runtest_makereport
 from tests.support.topics import create_topic, unique_name
 
@@ -64,6 +65,21 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
     _skip_without_java()
     with tool_server(tmp_path_factory.mktemp("java")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def group_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaServer]:
+    """A JVM for members of groups."""
+    _skip_without_java()
+    with group_server(tmp_path_factory.mktemp("java-groups")) as server:
+        yield server
+
+
+@pytest.fixture
+def java_groups(group_jvm: JavaServer, broker: Peer) -> Iterator[JavaGroups]:
+    """Java consumers in groups on `broker`, and its Java AdminClient."""
+    with groups_on(group_jvm, broker.bootstrap) as groups:
+        yield groups
 
 
 @pytest.fixture

@@ -74,18 +74,65 @@ class JavaError(Exception):
 
 
 @dataclass
-class ToolServer:
-    """One JVM that runs tools and clients one after the other. Not for concurrent use."""
+class JavaServer:
+    """A JVM that answers each line of JSON with one. Not for concurrent use. Started when first asked."""
 
+    command: Sequence[str]
     error_log: Path
     _process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
+        """The reply. Raises `JavaError` for an exception there, AssertionError when none came in time."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        watchdog = threading.Timer(timeout_s, process.kill)
+        watchdog.start()
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            self.close()
+            raise AssertionError(
+                f"no reply within {timeout_s} s to {str(request)[:300]}\n{self.error_log.read_text()[-4000:]}"
+            )
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise JavaError(reply["error"], reply["message"])
+        return reply
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            with self.error_log.open("ab") as errors:
+                self._process = subprocess.Popen(
+                    list(self.command),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    encoding="utf-8",
+                )
+        return self._process
+
+
+class ToolServer(JavaServer):
+    """One JVM that runs tools and clients one after the other."""
 
     def tool(
         self, main: str, *arguments: str, stdin: str | bytes = b"", timeout_s: float = 60.0
     ) -> ToolResult:
         """Run a tool's main method."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        reply = self._ask(
+        reply = self.ask(
             {"do": "tool", "class": main, "args": list(arguments), "stdin": _encode(data)}, timeout_s
         )
         return ToolResult(exit_code=reply["exit"], out=reply["out"], err=reply["err"])
@@ -141,56 +188,15 @@ class ToolServer:
         """`beginning`, `end` and, with a timestamp, `for_time` and `time_found`."""
         return self._client("offsets", config, topic=topic, partition=partition, timestamp=timestamp)
 
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
     def _client(self, what: str, config: Mapping[str, object], **request: object) -> dict[str, Any]:
         texts = {name: str(value) for name, value in config.items()}
-        return self._ask({"do": what, "config": texts, **request}, 120.0)
-
-    def _ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
-        process = self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        watchdog = threading.Timer(timeout_s, process.kill)
-        watchdog.start()
-        try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        finally:
-            watchdog.cancel()
-        if not line:
-            self.close()
-            raise AssertionError(
-                f"no reply within {timeout_s} s to {str(request)[:300]}\n{self.error_log.read_text()[-4000:]}"
-            )
-        reply: dict[str, Any] = json.loads(line)
-        if "error" in reply:
-            raise JavaError(reply["error"], reply["message"])
-        return reply
-
-    def _started(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            with self.error_log.open("ab") as errors:
-                self._process = subprocess.Popen(
-                    java_command(str(TOOL_SERVER)),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    text=True,
-                    encoding="utf-8",
-                )
-        return self._process
+        return self.ask({"do": what, "config": texts, **request}, 120.0)
 
 
 @contextlib.contextmanager
 def tool_server(folder: Path) -> Iterator[ToolServer]:
     """A tool server for the time of the block."""
-    server = ToolServer(folder / "tool-server.err")
+    server = ToolServer(java_command(str(TOOL_SERVER)), folder / "tool-server.err")
     try:
         yield server
     finally:
