@@ -1,0 +1,71 @@
+"""DescribeGroups (15), versions 0 to 5: groups, their members, and what each member was assigned.
+
+v1: throttle time. v3: authorized operations (KIP-430). v4: instance ids of static members (KIP-345). v5:
+flexible. A group that is not here is Dead, without an error; v6, which is not served, makes it one (KIP-1043).
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.protocol.admin import DescribeGroupsResponse
+
+from kafscale.groups.group import Group, Member
+from kafscale.groups.states import GroupState
+from kafscale.handlers.authorized_operations import GROUP_OPERATIONS
+from kafscale.handlers.in_turns import in_turns
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+_Group = DescribeGroupsResponse.DescribedGroup
+_Member = _Group.DescribedGroupMember
+
+# kafka-python's own form of the field; None: not asked for
+_GROUP_OPERATIONS: Final = frozenset(bit for bit in range(31) if GROUP_OPERATIONS >> bit & 1)
+_GROUPS_PER_TURN: Final = 8
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Each group once, however often it is named: an answer is larger than a name."""
+    operations = _GROUP_OPERATIONS if message.include_authorized_operations else None
+    groups = [
+        _describe(broker, group_id, operations)
+        async for group_id in in_turns(dict.fromkeys(message.groups), _GROUPS_PER_TURN)
+    ]
+    return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
+
+
+def _describe(broker: "Broker", group_id: str, operations: frozenset[int] | None) -> Any:
+    try:
+        group = broker.groups.describe(group_id)
+    except KafkaError as refusal:
+        return _Group(error_code=refusal.code, group_id=group_id, authorized_operations=None)
+    answer = _Group(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=GroupState.DEAD.value,
+        authorized_operations=operations,
+    )
+    if group is not None:
+        _fill(answer, group)
+    return answer
+
+
+def _fill(answer: Any, group: Group) -> None:
+    """As Kafka does: which protocol was selected, and what members say under it, is told of a Stable group."""
+    protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
+    answer.group_state = group.state.value
+    answer.protocol_type = group.protocol_type or ""
+    answer.protocol_data = protocol_name or ""
+    answer.members = [_member(member, protocol_name) for member in group.members.values()]
+
+
+def _member(member: Member, protocol_name: str | None) -> Any:
+    return _Member(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(protocol_name) if protocol_name is not None else b"",
+        member_assignment=member.assignment,
+    )

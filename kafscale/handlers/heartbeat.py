@@ -1,0 +1,30 @@
+"""Heartbeat (12), versions 0 to 4: a member lives, and hears whether it must join again.
+
+v1: throttle time. v3: static members (KIP-345). v4: flexible.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.consumer import HeartbeatResponse
+
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+
+def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Answer at once; nothing is written."""
+    try:
+        code = broker.groups.heartbeat(
+            message.group_id,
+            member_id=message.member_id,
+            group_instance_id=message.group_instance_id,
+            generation=message.generation_id,
+        )
+    except KafkaError as refusal:
+        code = refusal.code
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        # As in Kafka: sessions start anew with the coordinator, so the member loses nothing by going on.
+        code = ErrorCode.NONE
+    return HeartbeatResponse(throttle_time_ms=0, error_code=code)

@@ -1,0 +1,52 @@
+"""LeaveGroup (13), versions 0 to 4: members go, and the others need not wait for their sessions to end.
+
+v1: throttle time. v3: several members, a static one by its instance id alone (KIP-345). v4: flexible.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.consumer import LeaveGroupResponse
+
+from kafscale.groups.effects import Left
+from kafscale.groups.events import LeavingMember
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+_FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
+
+
+def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """What became of each member; in old versions, of the one member, as the error of the whole request."""
+    several = request.api_version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS
+    members = (
+        tuple(LeavingMember(one.member_id, one.group_instance_id) for one in message.members)
+        if several
+        else (LeavingMember(message.member_id),)
+    )
+    left = _leave(broker, message.group_id, members)
+    if not several:
+        codes = (left.error_code, *(code for _, code in left.members))
+        first_error = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
+        return LeaveGroupResponse(throttle_time_ms=0, error_code=first_error)
+    return LeaveGroupResponse(
+        throttle_time_ms=0,
+        error_code=left.error_code,
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
+            )
+            for member, code in left.members
+        ],
+    )
+
+
+def _leave(broker: "Broker", group_id: str, members: tuple[LeavingMember, ...]) -> Left:
+    try:
+        return broker.groups.leave(group_id, members)
+    except KafkaError as refusal:
+        if refusal.code is ErrorCode.UNKNOWN_MEMBER_ID:
+            # As Kafka answers for a group that is not there: nobody is a member of it.
+            return Left(ErrorCode.NONE, tuple((member, refusal.code) for member in members))
+        return Left(refusal.code)

@@ -1,0 +1,38 @@
+"""ListGroups (16), versions 0 to 5: the groups that this broker coordinates.
+
+v1: throttle time. v3: flexible. v4: states, and a filter of them (KIP-518). v5: types, and a filter of them
+(KIP-848); here every group is a classic one. A filter that names nothing there is finds nothing, as in Kafka.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.protocol.admin import ListGroupsResponse
+
+from kafscale.handlers.in_turns import in_turns
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+GROUP_TYPE: Final = "classic"
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """The groups that pass both filters; clients ask every broker and put the answers together."""
+    states = {state.strip().lower() for state in message.states_filter}
+    types = {group_type.lower() for group_type in message.types_filter}
+    try:
+        groups = () if types and GROUP_TYPE not in types else tuple(broker.groups.groups())
+    except KafkaError as refusal:
+        return ListGroupsResponse(throttle_time_ms=0, error_code=refusal.code, groups=[])
+    listed = [
+        ListGroupsResponse.ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",  # empty: it has only ever stored offsets
+            group_state=group.state.value,
+            group_type=GROUP_TYPE,
+        )
+        async for group in in_turns(groups)
+        if not states or group.state.value.lower() in states
+    ]
+    return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)

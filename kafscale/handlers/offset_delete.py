@@ -1,0 +1,36 @@
+"""OffsetDelete (47), version 0: a group's offsets in topics that no member is subscribed to go (KIP-496)."""
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.consumer import OffsetDeleteResponse
+
+from kafscale.handlers.error_per_partition import answer_each, partitions_of
+from kafscale.handlers.in_turns import in_turns
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+_Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """What became of each partition's offset; that there was none is no error."""
+    records = [broker.view.topic(topic.name) for topic in message.topics]
+    named = [
+        (topic.name, partition.partition_index)
+        if record is not None and 0 <= partition.partition_index < record.partition_count
+        else None
+        async for topic, record, partition in in_turns(partitions_of(message.topics, records))
+    ]
+    try:
+        # As in Kafka the group is asked even when no partition is left: that it is not there comes first.
+        deleted = await broker.groups.delete_offsets(
+            message.group_id, tuple(one for one in named if one is not None)
+        )
+    except KafkaError as refusal:
+        return OffsetDeleteResponse(error_code=refusal.code, throttle_time_ms=0, topics=[])
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    codes = (unknown if one is None else deleted[one] for one in named)
+    topics = await answer_each(message.topics, codes, _Topic, _Topic.OffsetDeleteResponsePartition)
+    return OffsetDeleteResponse(error_code=ErrorCode.NONE, throttle_time_ms=0, topics=topics)
