@@ -146,6 +146,8 @@ class Group:
 
     def next_deadline_ms(self) -> int | None:
         """When `TimePassed` will have something to do, unless something else happens before."""
+        if self.state is GroupState.DEAD:
+            return None
         deadlines = [member.expires_at_ms for member in self.members.values() if member.can_expire]
         deadlines += self.pending_members.values()
         deadlines += [at for at in (self.join_deadline_ms, self.sync_deadline_ms) if at is not None]
@@ -153,8 +155,8 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asked for."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        """The longest that any member asked for, and not nothing: time has to pass between two deadlines."""
+        return max(1, max((member.rebalance_timeout_ms for member in self.members.values()), default=0))
 
     @property
     def all_joined(self) -> bool:
@@ -256,6 +258,11 @@ class Group:
         """Expect it no longer, if it was expected."""
         if self.pending_members.pop(member_id, None) is not None:
             self.memory_bytes -= _PENDING_MEMORY_BYTES
+
+    def forget_all_pending(self) -> None:
+        """Expect nobody."""
+        for member_id in list(self.pending_members):
+            self.forget_pending(member_id)
 
     def next_store_id(self) -> int:
         """A number for a `Store`."""

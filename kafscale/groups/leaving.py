@@ -85,7 +85,7 @@ def unload(group: Group, event: Unload, out: Effects) -> None:
     for member in group.members.values():
         answer_join(member, Joined(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id), out)
         answer_sync(member, Synced(error_code=ErrorCode.NOT_COORDINATOR), out)
-    group.pending_members.clear()
+    group.forget_all_pending()
     group.join_deadline_ms = None
     group.sync_deadline_ms = None
     enter(group, GroupState.DEAD, event.now_ms)

@@ -99,7 +99,7 @@ TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
     (_EMPTY, StoreFailed): Row(nothing, (_EMPTY,), _LATE),
     (_EMPTY, Unload): _UNLOAD,
     (_PREPARING, Join): Row(
-        join, (_PREPARING, _COMPLETING, _EMPTY), "waits; the last one that is missing starts the generation"
+        join, (_PREPARING, _COMPLETING), "waits; the last one that is missing starts the generation"
     ),
     (_PREPARING, Sync): Row(sync, (_PREPARING,), "REBALANCE_IN_PROGRESS: join first"),
     (_PREPARING, Heartbeat): Row(heartbeat, (_PREPARING,), "REBALANCE_IN_PROGRESS; the session goes on"),

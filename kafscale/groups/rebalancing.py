@@ -108,8 +108,8 @@ def complete_join_if_all_are_here(group: Group, now_ms: int, out: Effects) -> No
 
 def join_deadline_passed(group: Group, now_ms: int, out: Effects) -> None:
     """Time is up for those who have not joined; in an empty group's first rebalance, only if nobody new came."""
-    if group.is_initial_rebalance and group.member_added and group.initial_remaining_ms > 0:
-        delay_ms = min(group.policy.initial_rebalance_delay_ms, group.initial_remaining_ms)
+    delay_ms = min(group.policy.initial_rebalance_delay_ms, group.initial_remaining_ms)
+    if group.is_initial_rebalance and group.member_added and delay_ms > 0:
         group.member_added = False
         group.initial_remaining_ms -= delay_ms
         group.join_deadline_ms = now_ms + delay_ms

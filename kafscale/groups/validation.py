@@ -59,7 +59,7 @@ def _commit_error(group: Group, event: Commit) -> ErrorCode:
 
 def remove_empty(group: Group, event: Remove, out: Effects) -> None:
     """The group is to go: nobody can join it from now on."""
-    group.pending_members.clear()
+    group.forget_all_pending()
     enter(group, GroupState.DEAD, event.now_ms)
     out.append(Answer(event.reply_id, Decided(ErrorCode.NONE)))
 
