@@ -9,16 +9,23 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import uvloop
 
 from kafscale.errors import StartupError
+from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.groups.expiry import OffsetExpiry
+from kafscale.groups.shards import GroupShards
+from kafscale.groups.states import GroupState
 from kafscale.handlers.context import Broker
 from kafscale.handlers.produce_purgatory import ProducePurgatory
+from kafscale.metadata import keys
 from kafscale.metadata.cluster import ensure_cluster_id
+from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.leadership import Leadership
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.model import BrokerRecord
@@ -79,6 +86,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_clock() -> Callable[[], int]:
+    """Unix milliseconds as of now and the time since: a clock that is set does not move it."""
+    offset_ms = now_ms() - time.monotonic_ns() // 1_000_000
+    return lambda: time.monotonic_ns() // 1_000_000 + offset_ms
+
+
 async def _serve(settings: Settings) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -133,6 +146,7 @@ class BrokerProcess:
         self._health = health
         self._metadata = metadata
         self._objects = objects
+        self._steady_now_ms = steady_clock()
         self._pool = SlabPool(settings.buffer_bytes)
         self._budget = MemoryBudget(settings.buffer_bytes)
         self._reader = LogReader(
@@ -241,6 +255,14 @@ class BrokerProcess:
             namespace=settings.s3_namespace,
         )
         self._topic_deletion.start()
+        coordination = Coordination(self._metadata, settings.broker_id, self._leadership.lease)
+        self._groups = GroupShards(
+            self._metadata, coordination, settings, metrics.groups, self._steady_now_ms
+        )
+        await self._groups.claim(range(keys.GROUP_SHARD_COUNT))
+        await view.wait_until(view.all_shards_have_coordinators)
+        self._offset_expiry = OffsetExpiry(self._groups, self._metadata, view, settings, self._steady_now_ms)
+        self._offset_expiry.start()
         broker = Broker(
             settings=settings,
             view=view,
@@ -250,6 +272,9 @@ class BrokerProcess:
             metrics=metrics,
             purgatory=self._purgatory,
             record_deletion=self._record_deletion,
+            groups=GroupCoordinator(
+                self._groups, self._metadata, view, settings, metrics.groups, self._steady_now_ms
+            ),
             now_ms=now_ms,
         )
         self._register_gauges(view)
@@ -263,13 +288,22 @@ class BrokerProcess:
         gauge(metric_families.CACHE_USED, lambda: cache.used_bytes, cache="segment")
         gauge(metric_families.CACHE_LIMIT, lambda: cache.limit_bytes, cache="segment")
         gauge(metric_families.TOPICS, lambda: view.topic_count)
+        totals = self._groups.totals
+        for state in GroupState:
+            gauge(metric_families.GROUPS, partial(totals.by_state.__getitem__, state), state=state)
+        gauge(metric_families.GROUP_MEMBERS, lambda: totals.members)
+        gauge(metric_families.GROUP_MEMORY_USED, lambda: totals.memory_bytes)
+        gauge(metric_families.GROUP_MEMORY_LIMIT, lambda: self._settings.group_memory_bytes)
         gauge(metric_families.PARTITIONS_LED, lambda: self._logs.partition_count)
 
     async def _stop(self) -> bool:
         """Flush what is buffered, answer what waits, let go; False when not everything could be flushed."""
         self._health.set_not_ready()
         self._listener.stop_accepting()
+        self._groups.refuse_requests()
+        await self._offset_expiry.close()
         await self._listener.finish_requests(FINISH_REQUESTS_SEC)
+        await self._groups.close()
         drained = True
         try:
             await asyncio.wait_for(self._logs.drain(), self._settings.shutdown_timeout_ms / 1000)

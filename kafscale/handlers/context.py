@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.view import ClusterView
@@ -27,6 +28,7 @@ class Broker:
     metrics: Metrics
     purgatory: ProducePurgatory
     record_deletion: RecordDeletion
+    groups: GroupCoordinator
     now_ms: Callable[[], int]
 
 

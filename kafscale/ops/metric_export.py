@@ -70,6 +70,7 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
         families.BROKER_INFO.name: [((str(metrics.broker_id), metrics.version), 1)],
         families.FLUSHES.name: _by_label(metrics.flushes.outcomes),
         families.INDEX_REBUILDS.name: [((), metrics.index_rebuilds)],
+        families.OFFSET_COMMITS.name: [((), metrics.groups.commits)],
         families.CONNECTIONS.name: [((), metrics.connections.current)],
         families.CONNECTIONS_ACCEPTED.name: [((), metrics.connections.accepted)],
         families.CONNECTIONS_REJECTED.name: [((), metrics.connections.rejected)],
@@ -133,6 +134,8 @@ def _histograms(metrics: Metrics) -> dict[str, list[tuple[LabelValues, Histogram
         families.REQUEST_DURATION.name: [((name,), api.duration) for name, api in list(metrics.apis.items())],
         families.FLUSH_BYTES.name: [((), metrics.flushes.size)],
         families.FLUSH_DURATION.name: [((), metrics.flushes.duration)],
+        families.GROUP_REBALANCE_DURATION.name: [((), metrics.groups.rebalance_duration)],
+        families.OFFSET_COMMIT_DURATION.name: [((), metrics.groups.commit_duration)],
         families.OBJECT_STORE_DURATION.name: [
             ((name,), operation.duration) for name, operation in list(metrics.object_store_operations.items())
         ],

@@ -107,6 +107,26 @@ CACHE_LIMIT = _gauge("kafscale_cache_limit_bytes", "Memory that a cache may take
 CACHE_HITS = _counter("kafscale_cache_hits_total", "Reads that a cache answered.", "cache")
 CACHE_MISSES = _counter("kafscale_cache_misses_total", "Reads that a cache could not answer.", "cache")
 
+GROUPS = _gauge("kafscale_groups", "Consumer groups that this broker coordinates, by state.", "state")
+GROUP_MEMBERS = _gauge("kafscale_group_members", "Members of the groups that this broker coordinates.")
+GROUP_MEMORY_USED = _gauge(
+    "kafscale_group_memory_used_bytes", "Memory taken by groups, their subscriptions and assignments."
+)
+GROUP_MEMORY_LIMIT = _gauge(
+    "kafscale_group_memory_limit_bytes", "Memory that groups may take before members are refused."
+)
+GROUP_REBALANCE_DURATION = _histogram(
+    "kafscale_group_rebalance_duration_seconds",
+    "Time from the first call to join again to the assignments being durable; its count is the number of "
+    "completed rebalances.",
+)
+OFFSET_COMMITS = _counter(
+    "kafscale_offset_commits_total", "Committed offsets, one for each partition of a commit."
+)
+OFFSET_COMMIT_DURATION = _histogram(
+    "kafscale_offset_commit_duration_seconds", "Time from a commit's request to its offsets being durable."
+)
+
 CONNECTIONS = _gauge("kafscale_connections", "Kafka clients connected now.")
 CONNECTIONS_ACCEPTED = _counter(
     "kafscale_connections_accepted_total", "Connections of Kafka clients accepted."
@@ -147,6 +167,13 @@ FAMILIES: tuple[Family, ...] = (
     CACHE_LIMIT,
     CACHE_HITS,
     CACHE_MISSES,
+    GROUPS,
+    GROUP_MEMBERS,
+    GROUP_MEMORY_USED,
+    GROUP_MEMORY_LIMIT,
+    GROUP_REBALANCE_DURATION,
+    OFFSET_COMMITS,
+    OFFSET_COMMIT_DURATION,
     CONNECTIONS,
     CONNECTIONS_ACCEPTED,
     CONNECTIONS_REJECTED,

@@ -108,6 +108,17 @@ class FlushMetrics:
         self.outcomes[outcome] += 1
 
 
+class GroupMetrics:
+    """The consumer groups that this broker coordinates. `commits`: committed offsets, one per partition."""
+
+    __slots__ = ("commit_duration", "commits", "rebalance_duration")
+
+    def __init__(self) -> None:
+        self.rebalance_duration = Histogram(DURATION_BOUNDS_SEC)
+        self.commit_duration = Histogram(DURATION_BOUNDS_SEC)
+        self.commits = 0
+
+
 class OperationMetrics:
     """One operation of a store: its calls, its errors by name, and the bytes it moved."""
 
@@ -169,6 +180,7 @@ class Metrics:
         self.metadata_store_operations: dict[str, OperationMetrics] = {}
         self.caches: dict[str, CacheMetrics] = {}
         self.flushes = FlushMetrics()
+        self.groups = GroupMetrics()
         self.connections = ConnectionMetrics()
         self.frames_refused: Counter[str] = Counter(dict.fromkeys(FrameRefusal, 0))
         self.index_rebuilds = 0

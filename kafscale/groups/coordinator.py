@@ -1,0 +1,302 @@
+"""The group coordinator: finds the group that a request means, lets it decide, and writes what must last."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
+
+from kafscale.groups.effects import Decided, Joined, Left, Synced
+from kafscale.groups.events import (
+    NO_MEMBER_ID,
+    Commit,
+    Heartbeat,
+    Join,
+    Leave,
+    LeavingMember,
+    Protocol,
+    Remove,
+    Sync,
+)
+from kafscale.groups.group import GROUP_MEMORY_BYTES, Group
+from kafscale.groups.offsets import TopicPartition, of_existing_topics, read_offsets
+from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.shard import encode_checked
+from kafscale.groups.shards import GroupShards
+from kafscale.groups.states import GroupState
+from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from kafscale.metadata import keys
+from kafscale.metadata.committed_offset import CommittedOffset, encode_committed_offset
+from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
+from kafscale.metadata.view import ClusterView
+from kafscale.ops.metrics import GroupMetrics
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.settings import Settings
+
+
+class GroupCoordinator:
+    """The groups whose shards this broker coordinates.
+
+    Every method raises `KafkaError` for what concerns the request as a whole: NOT_COORDINATOR,
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (the store is away), INVALID_GROUP_ID.
+    `now_ms` is a clock of Unix milliseconds that never goes back.
+    """
+
+    def __init__(
+        self,
+        shards: GroupShards,
+        store: MetadataStore,
+        view: ClusterView,
+        settings: Settings,
+        metrics: GroupMetrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._shards = shards
+        self._store = store
+        self._view = view
+        self._settings = settings
+        self._metrics = metrics
+        self._now_ms = now_ms
+
+    def _member_group(self, group_id: str) -> RunningGroup | None:
+        if group_id == "":
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group with members must have a name")
+        return self._shards.group(group_id)
+
+    # Membership
+
+    async def join(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocol_type: str,
+        protocols: tuple[Protocol, ...],
+        member_id_required: bool,
+    ) -> Joined:
+        """JoinGroup: returns when the next generation has its members. Raises INVALID_SESSION_TIMEOUT, too."""
+        running = self._member_group(group_id)
+        self._check_session_timeout(session_timeout_ms)
+        if running is None and member_id != NO_MEMBER_ID:
+            return Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
+        self._check_memory(running, member_id, protocols)
+        if running is None:
+            running = self._shards.shard(group_id).create(group_id)
+        reply_id = running.next_reply_id()
+        event = Join(
+            now_ms=self._now_ms(),
+            reply_id=reply_id,
+            member_id=member_id,
+            new_member_id=f"{group_instance_id or client_id}-{uuid.uuid4()}",
+            group_instance_id=group_instance_id,
+            client_id=client_id,
+            client_host=client_host,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            protocol_type=protocol_type,
+            protocols=protocols,
+            member_id_required=member_id_required,
+        )
+        return cast(Joined, await running.ask(event, reply_id))
+
+    def _check_session_timeout(self, session_timeout_ms: int) -> None:
+        settings = self._settings
+        low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not low <= session_timeout_ms <= high:
+            raise KafkaError(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"a session timeout of {session_timeout_ms} ms is not between {low} and {high}",
+            )
+
+    def _check_memory(
+        self, running: RunningGroup | None, member_id: str, protocols: tuple[Protocol, ...]
+    ) -> None:
+        """Refuse what would take more memory than groups may, unless it takes no more than it did."""
+        growth = sum(len(one.name) + len(one.metadata) for one in protocols)
+        member = None if running is None else running.group.members.get(member_id)
+        growth += GROUP_MEMORY_BYTES if member is None else -member.memory_bytes
+        if growth > 0 and self._shards.totals.memory_bytes + growth > self._settings.group_memory_bytes:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                "the groups of this broker have all the memory that KAFSCALE_GROUP_MEMORY_BYTES allows",
+            )
+
+    async def sync(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        assignments: Mapping[str, bytes],
+    ) -> Synced:
+        """SyncGroup: returns when the assignment is there and durable."""
+        running = self._member_group(group_id)
+        if running is None:
+            return Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        reply_id = running.next_reply_id()
+        event = Sync(
+            now_ms=self._now_ms(),
+            reply_id=reply_id,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            generation=generation,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=assignments,
+        )
+        return cast(Synced, await running.ask(event, reply_id))
+
+    def heartbeat(
+        self, group_id: str, *, member_id: str, group_instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Heartbeat: writes nothing. While groups are being loaded every member is believed, as in Kafka."""
+        try:
+            running = self._member_group(group_id)
+        except KafkaError as problem:
+            if problem.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return ErrorCode.NONE
+            raise
+        if running is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        reply_id = running.next_reply_id()
+        event = Heartbeat(
+            now_ms=self._now_ms(),
+            reply_id=reply_id,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            generation=generation,
+        )
+        return cast(Decided, running.decide(event, reply_id)).error_code
+
+    def leave(self, group_id: str, members: tuple[LeavingMember, ...]) -> Left:
+        """LeaveGroup."""
+        running = self._member_group(group_id)
+        if running is None:
+            return Left(ErrorCode.NONE, tuple((member, ErrorCode.UNKNOWN_MEMBER_ID) for member in members))
+        reply_id = running.next_reply_id()
+        event = Leave(now_ms=self._now_ms(), reply_id=reply_id, members=members)
+        return cast(Left, running.decide(event, reply_id))
+
+    # Offsets
+
+    async def commit(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> ErrorCode:
+        """OffsetCommit: NONE once every offset is durable. A group that is not there is made, without members."""
+        began = time.perf_counter()
+        shard = self._shards.shard(group_id)
+        running = shard.groups.get(group_id)
+        if running is None:
+            if generation >= 0:
+                return ErrorCode.ILLEGAL_GENERATION
+            self._check_memory(None, NO_MEMBER_ID, ())
+            running = shard.create(group_id)
+        reply_id = running.next_reply_id()
+        event = Commit(
+            now_ms=self._now_ms(),
+            reply_id=reply_id,
+            member_id=member_id,
+            group_instance_id=group_instance_id,
+            generation=generation,
+        )
+        running.commits_under_way += 1
+        try:
+            error_code = cast(Decided, running.decide(event, reply_id)).error_code
+            if error_code is ErrorCode.NONE and offsets:
+                await shard.write(_puts(running, offsets))
+                running.is_stored = True
+                self._metrics.commits += len(offsets)
+                self._metrics.commit_duration.observe(time.perf_counter() - began)
+        finally:
+            running.commits_under_way -= 1
+            if running.is_needless:
+                shard.forget(running)
+        return error_code
+
+    async def fetch_offsets(
+        self, group_id: str, *, require_stable: bool
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """OffsetFetch: every offset of the group; `require_stable` waits for commits that are under way."""
+        shard = self._shards.shard(group_id)
+        if require_stable:
+            await shard.flush()
+        return of_existing_topics(await read_offsets(self._store, group_id), self._topic_id)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """OffsetDelete. Raises GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP unless the members are consumers."""
+        running = self._shards.existing(group_id)
+        group = running.group
+        subscribed: frozenset[str] | None = frozenset()
+        if group.state is not GroupState.EMPTY:
+            if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+            subscribed = subscribed_topics(group)
+        results = {
+            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if subscribed is None or partition[0] in subscribed
+            else ErrorCode.NONE
+            for partition in partitions
+        }
+        deletions = [
+            Delete(keys.group_offset(group_id, topic, index))
+            for (topic, index), error_code in results.items()
+            if error_code is ErrorCode.NONE
+        ]
+        await self._shards.shard(group_id).write(deletions)
+        return results
+
+    def _topic_id(self, topic: str) -> uuid.UUID | None:
+        record = self._view.topic(topic)
+        return None if record is None else record.topic_id
+
+    # Groups
+
+    def describe(self, group_id: str) -> Group | None:
+        """The group to read from, None when there is none."""
+        running = self._shards.group(group_id)
+        return None if running is None else running.group
+
+    def groups(self) -> Iterable[Group]:
+        """Every group that this broker coordinates."""
+        return [running.group for _, running in self._shards.all_groups()]
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """DeleteGroups: NONE once the group and its offsets are gone from the store."""
+        running = self._shards.existing(group_id)
+        reply_id = running.next_reply_id()
+        event = Remove(now_ms=self._now_ms(), reply_id=reply_id)
+        error_code = cast(Decided, running.decide(event, reply_id)).error_code
+        if error_code is ErrorCode.NONE:
+            await self._shards.shard(group_id).erase(running)
+        return error_code
+
+
+def _puts(running: RunningGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
+    """What a commit writes; the group's first one gives it a record, too."""
+    group_id = running.group.group_id
+    operations: list[Operation] = []
+    if not running.is_stored:
+        operations.append(Put(keys.group(group_id), encode_checked(group_id, running.group.record())))
+    for (topic, index), committed in offsets.items():
+        key = keys.group_offset(group_id, topic, index)
+        operations.append(Put(key, encode_committed_offset(committed)))
+        if running.touched is not None:
+            running.touched.add(key)
+        if committed.expire_timestamp_ms is not None:
+            running.expiry_check_at_ms = min(running.expiry_check_at_ms, committed.expire_timestamp_ms)
+    return operations

@@ -1,0 +1,147 @@
+"""The end of committed offsets: of groups that were given up long ago (KIP-211), and of topics that are gone."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.groups.events import Remove
+from kafscale.groups.group import Group
+from kafscale.groups.offsets import TopicPartition, expires_at_ms, read_offsets
+from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.shard import GroupShard
+from kafscale.groups.shards import GroupShards
+from kafscale.groups.states import GroupState
+from kafscale.groups.subscription import subscribed_topics
+from kafscale.metadata import keys
+from kafscale.metadata.committed_offset import CommittedOffset
+from kafscale.metadata.store import Delete, MetadataStore
+from kafscale.metadata.topic_record import decode_topic_record
+from kafscale.metadata.view import ClusterView
+from kafscale.protocol.error_codes import KafkaError
+from kafscale.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_MS_PER_MINUTE = 60_000
+
+
+class OffsetExpiry:
+    """Looks through the groups from time to time, and reads only those in which something may have expired."""
+
+    def __init__(
+        self,
+        shards: GroupShards,
+        store: MetadataStore,
+        view: ClusterView,
+        settings: Settings,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._shards = shards
+        self._store = store
+        self._retention_ms = settings.offsets_retention_minutes * _MS_PER_MINUTE
+        self._interval_sec = settings.offsets_retention_check_interval_ms / 1000
+        self._now_ms = now_ms
+        self._topics_went = False
+        self._unsubscribe = view.subscribe(self._topic_changed)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._run(), name="offset expiry")
+
+    async def close(self) -> None:
+        """Look no longer."""
+        self._unsubscribe()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _topic_changed(self, before: object, after: object) -> None:
+        self._topics_went = self._topics_went or after is None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_sec)
+            try:
+                await self.check()
+            except KafkaError as problem:
+                logger.info("looking for expired offsets later", extra={"problem": str(problem)})
+
+    async def check(self) -> None:
+        """Remove what has expired by now, and groups of which nothing is left."""
+        everything, self._topics_went = self._topics_went, False
+        for shard, running in self._shards.all_groups():
+            if everything or running.expiry_check_at_ms <= self._now_ms():
+                try:
+                    await self._check_group(shard, running)
+                except (KafkaError, StoreError, CorruptDataError) as problem:
+                    fields = {"group": running.group.group_id, "problem": str(problem)}
+                    logger.warning("could not look for expired offsets", extra=fields)
+
+    async def _check_group(self, shard: GroupShard, running: RunningGroup) -> None:
+        running.touched = set()
+        try:
+            await shard.flush()
+            offsets = await read_offsets(self._store, running.group.group_id)
+            gone = await self._of_gone_topics(offsets)
+            # Nothing is awaited between here and the writer's queue: no commit can come in between.
+            await self._remove_expired(shard, running, offsets, gone)
+        finally:
+            running.touched = None
+
+    async def _remove_expired(
+        self,
+        shard: GroupShard,
+        running: RunningGroup,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        gone: Iterable[TopicPartition],
+    ) -> None:
+        group, now_ms = running.group, self._now_ms()
+        expirations = self._expirations(group, offsets) | dict.fromkeys(gone, now_ms)
+        expired = {
+            keys.group_offset(group.group_id, topic, index)
+            for (topic, index), at_ms in expirations.items()
+            if at_ms is not None and at_ms <= now_ms
+        } - (running.touched or set())
+        if len(expired) == len(offsets) and _may_go(running):
+            reply_id = running.next_reply_id()
+            running.decide(Remove(now_ms=now_ms, reply_id=reply_id), reply_id)
+            await shard.erase(running)
+            logger.info("removed a group that nobody used", extra={"group": group.group_id})
+            return
+        later = [at_ms for at_ms in expirations.values() if at_ms is not None and at_ms > now_ms]
+        # What cannot expire as things are cannot before the group has been empty for the whole retention.
+        running.expiry_check_at_ms = min([now_ms + self._retention_ms, *later])
+        if expired:
+            await shard.write([Delete(key) for key in sorted(expired)])
+
+    def _expirations(
+        self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, int | None]:
+        subscribed = subscribed_topics(group) if group.state is GroupState.STABLE else None
+        return {
+            (topic, index): expires_at_ms(group, topic, committed, self._retention_ms, subscribed)
+            for (topic, index), committed in offsets.items()
+        }
+
+    async def _of_gone_topics(
+        self, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> list[TopicPartition]:
+        """Asked of the store itself: a picture of the topics that lags behind must not cost an offset."""
+        ids: dict[str, uuid.UUID | None] = {}
+        for topic in {topic for topic, _ in offsets}:
+            item = await self._store.get(keys.topic(topic))
+            ids[topic] = None if item is None else decode_topic_record(item.key, item.value).topic_id
+        return [key for key, committed in offsets.items() if committed.topic_id != ids[key[0]]]
+
+
+def _may_go(running: RunningGroup) -> bool:
+    group = running.group
+    return (
+        group.state is GroupState.EMPTY
+        and not group.pending_members
+        and not running.touched
+        and not running.commits_under_way
+    )

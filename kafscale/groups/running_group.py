@@ -1,0 +1,184 @@
+"""One group at work: carries out what its state machine decides, on the event loop."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from kafscale.groups.effects import Answer, Content, RebalanceCompleted, RebalanceStarted, Store
+from kafscale.groups.events import Commit, Event, Heartbeat, Stored, StoreFailed, TimePassed
+from kafscale.groups.group import Group
+from kafscale.groups.machine import apply
+from kafscale.groups.states import GroupState
+from kafscale.groups.totals import NOT_COUNTED, Counted, GroupTotals
+from kafscale.metadata.group_record import GroupRecord
+from kafscale.ops.metrics import GroupMetrics
+from kafscale.protocol.error_codes import KafkaError
+
+logger = logging.getLogger(__name__)
+
+StoreGroup = Callable[["RunningGroup", GroupRecord], Awaitable[None]]
+"""Makes the record durable. Raises `KafkaError` with what the members are to hear."""
+
+# These only ever move a deadline further away: the timer that is set fires early then, and is set again.
+_SESSION_EVENTS: Final = (Heartbeat, Commit)
+
+
+class RunningGroup:
+    """A group, its timer, the requests that wait in it and the stores under way.
+
+    `is_stored`: it has a record in the store. `commits_under_way`: requests that may give it one.
+    `touched`: while somebody looks for expired offsets, the keys that were committed since.
+    `expiry_check_at_ms`: no offset of it can expire before.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        now_ms: Callable[[], int],
+        store: StoreGroup,
+        on_needless: Callable[["RunningGroup"], None],
+        totals: GroupTotals,
+        metrics: GroupMetrics,
+        *,
+        is_stored: bool,
+    ) -> None:
+        self.group = group
+        self.is_stored = is_stored
+        self.commits_under_way = 0
+        self.touched: set[str] | None = None
+        self.expiry_check_at_ms = 0
+        self._now_ms = now_ms
+        self._store = store
+        self._on_needless = on_needless
+        self._totals = totals
+        self._metrics = metrics
+        self._waiting: dict[int, asyncio.Future[Content]] = {}
+        self._stores: set[asyncio.Task[None]] = set()
+        self._next_reply_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._counted = NOT_COUNTED
+        self._count()
+        self._set_timer()
+
+    def next_reply_id(self) -> int:
+        """A number for the next request."""
+        self._next_reply_id += 1
+        return self._next_reply_id
+
+    def decide(self, event: Event, reply_id: int) -> Content:
+        """Let a request happen that is answered at once."""
+        content = self._apply(event, reply_id)
+        assert content is not None, f"{event} is answered at once"
+        return content
+
+    async def ask(self, event: Event, reply_id: int) -> Content:
+        """Let a request happen, and return once the group has come so far that it is answered.
+
+        Who stops waiting stays a member; its answer is dropped.
+        """
+        content = self._apply(event, reply_id)
+        if content is not None:
+            return content
+        waiting: asyncio.Future[Content] = asyncio.get_running_loop().create_future()
+        self._waiting[reply_id] = waiting
+        try:
+            return await waiting
+        finally:
+            self._waiting.pop(reply_id, None)
+
+    def tell(self, event: Event) -> None:
+        """Let something happen that nobody waits for."""
+        self._apply(event, None)
+
+    def stop(self) -> set[asyncio.Task[None]]:
+        """Forget the timer and what was counted, and end the stores under way, which are returned."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._counted = self._totals.replace(self._counted, NOT_COUNTED)
+        for task in self._stores:
+            task.cancel()
+        return set(self._stores)
+
+    @property
+    def is_needless(self) -> bool:
+        """Whether nothing would be lost if it were forgotten: nobody is in it, and nothing is stored of it."""
+        group = self.group
+        has_record = self.is_stored or self._stores or self.commits_under_way
+        return group.state is GroupState.EMPTY and not group.pending_members and not has_record
+
+    def _apply(self, event: Event, reply_id: int | None) -> Content | None:
+        """The answer to the request of `reply_id`, if it has one by now."""
+        own = None
+        for effect in apply(self.group, event):
+            match effect:
+                case Answer(reply_id=answered, content=content):
+                    if answered == reply_id:
+                        own = content
+                    else:
+                        self._reply(answered, content)
+                case Store():
+                    task = asyncio.create_task(self._carry_out(effect), name=f"store {self.group.group_id}")
+                    self._stores.add(task)
+                    task.add_done_callback(self._stores.discard)
+                case RebalanceStarted(reason=reason):
+                    logger.info("rebalance", extra=self._fields() | {"reason": reason})
+                case RebalanceCompleted(duration_ms=duration_ms):
+                    self._metrics.rebalance_duration.observe(duration_ms / 1000)
+                    logger.info("stable", extra=self._fields() | {"duration_ms": duration_ms})
+        if not isinstance(event, _SESSION_EVENTS):
+            self._count()
+            self._set_timer()
+            if self.is_needless:
+                self._on_needless(self)
+        return own
+
+    def _reply(self, reply_id: int, content: Content) -> None:
+        waiting = self._waiting.pop(reply_id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(content)
+
+    async def _carry_out(self, store: Store) -> None:
+        try:
+            await self._store(self, store.record)
+        except KafkaError as problem:
+            logger.warning("could not store a group", extra=self._fields() | {"problem": str(problem)})
+            self.tell(StoreFailed(now_ms=self._now_ms(), store_id=store.store_id, error_code=problem.code))
+        else:
+            self.is_stored = True
+            self.tell(Stored(now_ms=self._now_ms(), store_id=store.store_id))
+
+    def _forget_store(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._stores.discard(task)
+
+    def _set_timer(self) -> None:
+        deadline_ms = self.group.next_deadline_ms()
+        if deadline_ms is None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            return
+        if self._timer is not None:
+            if self._timer_at_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
+        delay_sec = max(deadline_ms - self._now_ms(), 0) / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_sec, self._time_has_passed)
+
+    def _time_has_passed(self) -> None:
+        self._timer = None
+        self.tell(TimePassed(now_ms=self._now_ms()))
+
+    def _count(self) -> None:
+        group = self.group
+        counted = Counted(group.state, len(group.members), group.memory_bytes)
+        self._counted = self._totals.replace(self._counted, counted)
+
+    def _fields(self) -> dict[str, object]:
+        group = self.group
+        return {"group": group.group_id, "generation": group.generation, "members": len(group.members)}

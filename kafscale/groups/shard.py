@@ -1,0 +1,149 @@
+"""One group shard under this broker's coordination: its groups, and the one way to write about them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from kafscale.groups.events import Unload
+from kafscale.groups.group import Group, GroupPolicy
+from kafscale.groups.offsets import read_offsets
+from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.shard_writer import ShardWriter
+from kafscale.groups.totals import GroupTotals
+from kafscale.metadata import keys
+from kafscale.metadata.coordination import ClaimedShard
+from kafscale.metadata.group_record import (
+    MAX_GROUP_RECORD_BYTES,
+    GroupRecord,
+    decode_group_record,
+    encode_group_record,
+)
+from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
+from kafscale.ops.metrics import GroupMetrics
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+
+def encode_checked(group_id: str, record: GroupRecord) -> bytes:
+    """The record's stored bytes. Raises `KafkaError` when they are too many, as Kafka answers then."""
+    data = encode_group_record(record)
+    if len(data) > MAX_GROUP_RECORD_BYTES:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"group {group_id!r} with {len(record.members)} members takes {len(data)} bytes, "
+            f"at most {MAX_GROUP_RECORD_BYTES} can be stored",
+        )
+    return data
+
+
+class GroupShard:
+    """Groups by id. `on_fenced` is told when another broker coordinates the shard."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        claimed: ClaimedShard,
+        policy: GroupPolicy,
+        write_timeout_sec: float,
+        now_ms: Callable[[], int],
+        on_fenced: Callable[["GroupShard"], None],
+        totals: GroupTotals,
+        metrics: GroupMetrics,
+    ) -> None:
+        self.shard = claimed.shard
+        self.groups: dict[str, RunningGroup] = {}
+        self._writer = ShardWriter(store, claimed, lambda: on_fenced(self))
+        self._store = store
+        self._policy = policy
+        self._write_timeout_sec = write_timeout_sec
+        self._now_ms = now_ms
+        self._totals = totals
+        self._metrics = metrics
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def load(self) -> None:
+        """Read the groups as the coordinator before left them. Raises store errors, `CorruptDataError`."""
+        snapshot = await self._store.range(keys.groups(self.shard))
+        for item in snapshot.items:
+            self._run(
+                Group.of(
+                    keys.group_id(item.key),
+                    self._policy,
+                    decode_group_record(item.key, item.value),
+                    self._now_ms(),
+                ),
+                is_stored=True,
+            )
+
+    def create(self, group_id: str) -> RunningGroup:
+        """A new, empty group."""
+        return self._run(Group(group_id, self._policy, self._now_ms()), is_stored=False)
+
+    async def erase(self, running: RunningGroup) -> None:
+        """Remove from the store what it has of a dead group; of a living one, if that fails.
+
+        The record goes last: as long as it is there, whoever coordinates the group can try again. Raises
+        `KafkaError`.
+        """
+        group_id = running.group.group_id
+        try:
+            await self.flush()  # Commits that were accepted before it died.
+            offsets = await read_offsets(self._store, group_id)
+            deletions = [Delete(keys.group_offset(group_id, topic, index)) for topic, index in offsets]
+            await self.write([*deletions, Delete(keys.group(group_id))])
+        except KafkaError:
+            if self.groups.get(group_id) is running:
+                self._restore(running)
+            raise
+        self.forget(running)
+
+    async def write(self, operations: Sequence[Operation]) -> None:
+        """Make it durable, in the order of the calls. Raises `KafkaError` (`ShardWriter.write`)."""
+        await self._writer.write(operations, self._write_timeout_sec)
+
+    async def flush(self) -> None:
+        """Wait until everything before is durable. Raises `KafkaError`."""
+        await self.write([])
+
+    def forget(self, running: RunningGroup) -> None:
+        """Keep the group no longer."""
+        group_id = running.group.group_id
+        if self.groups.get(group_id) is running:
+            del self.groups[group_id]
+        for task in running.stop():
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def unload(self) -> None:
+        """Send every client that waits to look for the coordinator again, and keep nothing."""
+        for running in tuple(self.groups.values()):
+            running.tell(Unload(now_ms=self._now_ms()))
+            self.forget(running)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        self.unload()
+        await self._writer.close()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _restore(self, running: RunningGroup) -> None:
+        """Begin again with the record of a group that was to be removed and is still there."""
+        self.forget(running)
+        record = running.group.record()
+        self._run(Group.of(running.group.group_id, self._policy, record, self._now_ms()), is_stored=True)
+
+    def _run(self, group: Group, *, is_stored: bool) -> RunningGroup:
+        running = RunningGroup(
+            group,
+            self._now_ms,
+            self._store_group,
+            self.forget,
+            self._totals,
+            self._metrics,
+            is_stored=is_stored,
+        )
+        self.groups[group.group_id] = running
+        return running
+
+    async def _store_group(self, running: RunningGroup, record: GroupRecord) -> None:
+        group_id = running.group.group_id
+        value = encode_checked(group_id, record)
+        await self.write([Put(keys.group(group_id), value)])

@@ -1,0 +1,139 @@
+"""The group shards that this broker coordinates: gained, loaded, lost, given up; and the group behind an id."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from kafscale.errors import StoreError
+from kafscale.groups.group import GroupPolicy
+from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.shard import GroupShard
+from kafscale.groups.states import GroupState
+from kafscale.groups.totals import GroupTotals
+from kafscale.metadata import keys
+from kafscale.metadata.coordination import Coordination
+from kafscale.metadata.store import MetadataStore
+from kafscale.ops.metrics import GroupMetrics
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_LOADS_AT_ONCE = 8
+_RETRY_DELAY_SEC = 0.2
+
+
+class GroupShards:
+    """Shards by number. `now_ms` is a clock of Unix milliseconds that never goes back."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        coordination: Coordination,
+        settings: Settings,
+        metrics: GroupMetrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.totals = GroupTotals()
+        self._write_timeout_sec = settings.offsets_commit_timeout_ms / 1000
+        self._store = store
+        self._coordination = coordination
+        self._policy = GroupPolicy(
+            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            max_size=settings.group_max_size,
+        )
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._shards: dict[int, GroupShard] = {}
+        self._loading: set[int] = set()
+        self._stopping = False
+
+    async def claim(self, shards: Iterable[int]) -> None:
+        """Coordinate these shards, and return once their groups are loaded; waits for a store that is away.
+
+        Raises `LeaseEndedError`, `CorruptDataError`.
+        """
+        wanted = set(shards)
+        self._loading |= wanted
+        at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
+
+        async def load(shard: GroupShard) -> None:
+            async with at_once:
+                await self._load(shard)
+            self._shards[shard.shard] = shard
+            self._loading.discard(shard.shard)
+
+        claimed = await self._coordination.claim(wanted)
+        loaded = [
+            GroupShard(
+                self._store,
+                one,
+                self._policy,
+                self._write_timeout_sec,
+                self._now_ms,
+                self._lose,
+                self.totals,
+                self._metrics,
+            )
+            for one in claimed
+        ]
+        await asyncio.gather(*(load(shard) for shard in loaded))
+
+    async def _load(self, shard: GroupShard) -> None:
+        while True:
+            try:
+                return await shard.load()
+            except StoreError as problem:
+                logger.warning("could not load groups, trying again", extra={"problem": str(problem)})
+            await asyncio.sleep(_RETRY_DELAY_SEC)
+
+    def _lose(self, shard: GroupShard) -> None:
+        if self._shards.get(shard.shard) is shard:
+            del self._shards[shard.shard]
+        shard.unload()
+
+    def refuse_requests(self) -> None:
+        """Send every client, and all that still come, to look for the coordinator again."""
+        self._stopping = True
+        for shard in self._shards.values():
+            shard.unload()
+
+    async def close(self) -> None:
+        """Let writes that have begun come to their end, within their time, and give everything up."""
+        self.refuse_requests()
+        shards = tuple(self._shards.values())
+        flushes = (shard.flush() for shard in shards)
+        await asyncio.gather(*flushes, return_exceptions=True)
+        await asyncio.gather(*(shard.close() for shard in shards))
+        self._shards.clear()
+
+    def shard(self, group_id: str) -> GroupShard:
+        """The shard of the group. Raises `KafkaError` NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        number = keys.shard_of(group_id)
+        shard = self._shards.get(number)
+        if shard is not None and not self._stopping:
+            return shard
+        if number in self._loading and not self._stopping:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the groups are being loaded")
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, "another broker coordinates this group")
+
+    def group(self, group_id: str) -> RunningGroup | None:
+        """The group, None when there is none. Raises as `shard` does."""
+        return self.shard(group_id).groups.get(group_id)
+
+    def existing(self, group_id: str) -> RunningGroup:
+        """The group. Raises as `shard` does, and GROUP_ID_NOT_FOUND."""
+        running = self.group(group_id)
+        if running is None or running.group.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        return running
+
+    def all_groups(self) -> Iterator[tuple[GroupShard, RunningGroup]]:
+        """Every group, with its shard. Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
+        if self._stopping:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "this broker is stopping")
+        if self._loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the groups are being loaded")
+        for shard in tuple(self._shards.values()):
+            for running in tuple(shard.groups.values()):
+                yield shard, running

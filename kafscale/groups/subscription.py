@@ -1,0 +1,42 @@
+"""Which topics the members of a consumer group read, as far as their subscriptions say so."""
+
+from typing import Final
+
+from kafscale.groups.group import Group
+from kafscale.protocol.wire import UNDERRUN_ERRORS, MalformedRequestError, check_count, read_string
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+_VERSION_BYTES = 2
+_COUNT_BYTES = 4
+_SMALLEST_STRING_BYTES = 2
+_MAX_TOPICS = 100_000
+
+
+def subscribed_topics(group: Group) -> frozenset[str] | None:
+    """The topics of all members together; None when the group is none of consumers or says it in another way.
+
+    Every version of a consumer's subscription begins with its version and its topics.
+    """
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return None
+    topics: set[str] = set()
+    try:
+        for member in group.members.values():
+            topics.update(_topics(member.metadata(group.protocol_name)))
+    except (MalformedRequestError, *UNDERRUN_ERRORS):
+        return None
+    return frozenset(topics)
+
+
+def _topics(metadata: bytes) -> list[str]:
+    position = _VERSION_BYTES + _COUNT_BYTES
+    if len(metadata) < position:
+        raise MalformedRequestError(f"a subscription of {len(metadata)} bytes is too short")
+    count = int.from_bytes(metadata[_VERSION_BYTES:position], "big", signed=True)
+    check_count(count, _SMALLEST_STRING_BYTES, metadata, position, _MAX_TOPICS)
+    topics = []
+    for _ in range(count):
+        topic, position = read_string(metadata, position, "a subscribed topic")
+        topics.append(topic)
+    return topics

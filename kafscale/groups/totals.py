@@ -1,0 +1,37 @@
+"""What all groups of this broker add up to, kept as they change."""
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+from kafscale.groups.states import GroupState
+
+
+class Counted(NamedTuple):
+    """One group's part."""
+
+    state: GroupState | None
+    members: int
+    memory_bytes: int
+
+
+NOT_COUNTED: Final = Counted(None, 0, 0)
+
+
+class GroupTotals:
+    """Plain numbers, which another thread may read."""
+
+    def __init__(self) -> None:
+        self.by_state: Counter[GroupState] = Counter()
+        self.members = 0
+        self.memory_bytes = 0
+
+    def replace(self, before: Counted, after: Counted) -> Counted:
+        """Count `after` where `before` was counted; returns `after`."""
+        if before.state is not after.state:
+            if before.state is not None:
+                self.by_state[before.state] -= 1
+            if after.state is not None:
+                self.by_state[after.state] += 1
+        self.members += after.members - before.members
+        self.memory_bytes += after.memory_bytes - before.memory_bytes
+        return after
