@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import HeartbeatResponse
 
-from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.error_codes import KafkaError
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
@@ -24,7 +24,4 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
         )
     except KafkaError as refusal:
         code = refusal.code
-    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        # As in Kafka: sessions start anew with the coordinator, so the member loses nothing by going on.
-        code = ErrorCode.NONE
     return HeartbeatResponse(throttle_time_ms=0, error_code=code)

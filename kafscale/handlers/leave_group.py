@@ -25,7 +25,10 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
         if several
         else (LeavingMember(message.member_id),)
     )
-    left = _leave(broker, message.group_id, members)
+    try:
+        left = broker.groups.leave(message.group_id, members)
+    except KafkaError as refusal:
+        left = Left(refusal.code)
     if not several:
         codes = (left.error_code, *(code for _, code in left.members))
         first_error = next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
@@ -40,13 +43,3 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
             for member, code in left.members
         ],
     )
-
-
-def _leave(broker: "Broker", group_id: str, members: tuple[LeavingMember, ...]) -> Left:
-    try:
-        return broker.groups.leave(group_id, members)
-    except KafkaError as refusal:
-        if refusal.code is ErrorCode.UNKNOWN_MEMBER_ID:
-            # As Kafka answers for a group that is not there: nobody is a member of it.
-            return Left(ErrorCode.NONE, tuple((member, refusal.code) for member in members))
-        return Left(refusal.code)

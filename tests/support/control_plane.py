@@ -86,12 +86,21 @@ class ControlPlane:
     deletion: TopicDeletion
     logs: LogsStandIn
     settings: Settings = field(default_factory=Settings)
+    groups: Any = None
+    now_ms: int = 0
 
     @property
     def broker(self) -> Broker:
         return cast(
             Broker,
-            SimpleNamespace(settings=self.settings, view=self.view, topics=self.topics, logs=self.logs),
+            SimpleNamespace(
+                settings=self.settings,
+                view=self.view,
+                topics=self.topics,
+                logs=self.logs,
+                groups=self.groups,
+                now_ms=lambda: self.now_ms,
+            ),
         )
 
     async def keys_under(self, prefix: str) -> list[str]:
