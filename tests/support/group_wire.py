@@ -22,7 +22,7 @@ from kafka.protocol.consumer import (
 from tests.support.group_apis import TopicPartition, commit, describe, find_coordinator
 from tests.support.topics import unique_name
 from tests.support.waiting import wait_until
-from tests.support.wire import Wire, connect
+from tests.support.wire import Wire
 
 NONE = 0
 NOT_COORDINATOR = 16
@@ -58,6 +58,27 @@ def subscription(*topics: str, user_data: bytes = b"") -> bytes:
 def unique_instance() -> str:
     """A group instance id that no other test uses."""
     return f"instance-{next(_instances)}"
+
+
+class StrictWire(Wire):
+    """A connection that takes only replies that are, byte for byte, what their version has."""
+
+    def receive(self, response: Any, version: int) -> tuple[int, Any]:
+        """As `Wire.receive`; raises AssertionError when the reply has bytes that say nothing."""
+        frame = self.receive_frame()
+        decoded = response.decode(frame, version=version, header=True)
+        assert decoded.encode(header=True, framed=False) == frame, f"{response.name} v{version}: {frame!r}"
+        return decoded.header.correlation_id, decoded
+
+
+@contextlib.contextmanager
+def connect_strictly(broker: Any) -> Iterator[StrictWire]:
+    """A `StrictWire` for the time of the block."""
+    wire = StrictWire(broker.host, broker.port)
+    try:
+        yield wire
+    finally:
+        wire.close()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,7 +236,7 @@ class RawGroup:
 
     def connection(self) -> Wire:
         """One more connection, closed when the test ends."""
-        return self._connections.enter_context(connect(self.broker))
+        return self._connections.enter_context(connect_strictly(self.broker))
 
     def member(self, *, group: str | None = None, **options: Any) -> Member:
         """One more member that has not joined yet."""
@@ -282,7 +303,7 @@ def raw_group(broker: Any) -> Iterator[RawGroup]:
     """A group that nobody uses yet, once its coordinator is ready."""
     name = unique_name("group")
     with contextlib.ExitStack() as connections:
-        wire = connections.enter_context(connect(broker))
+        wire = connections.enter_context(connect_strictly(broker))
         await_coordinator(wire, name)
         yield RawGroup(broker, wire, name, connections)
 
