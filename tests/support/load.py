@@ -51,10 +51,18 @@ class IdempotentLoad(Load):
     """librdkafka with idempotence: it sends again after a crash, and nothing may be doubled by that."""
 
     def __init__(
-        self, name: str, broker: Any, places: list[Place], ledger: Ledger, *, codec: str = "none"
+        self,
+        name: str,
+        broker: Any,
+        places: list[Place],
+        ledger: Ledger,
+        *,
+        codec: str = "none",
+        pause_s: float = 0.0,
     ) -> None:
         super().__init__(name, broker, places, ledger)
         self._codec = codec
+        self._pause_s = pause_s  # after one record to every place
 
     def run(self) -> None:
         client = librdkafka.producer(
@@ -74,6 +82,7 @@ class IdempotentLoad(Load):
             for topic, partition in self.places:
                 self._send(client, topic, partition, value_of(self.name, number))
             client.poll(0.002)
+            self._stopping.wait(self._pause_s)
             while len(client) > 2000 and not self._stopping.is_set():
                 client.poll(0.05)
         unanswered = client.flush(90)

@@ -1,0 +1,117 @@
+"""Groups whose members come, go, are killed and are stopped, on a broker that is killed, keep their promises.
+
+KAFSCALE_TEST_GROUP_SECONDS sets how long each kind of group is troubled (default 5), KAFSCALE_TEST_SEED
+repeats a run's actions; KAFSCALE_TEST_PEER=kafka runs the same on Apache Kafka, which is not killed.
+"""
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import wire
+from tests.support.group_chaos import Chaos, Scenario
+from tests.support.group_journal import Assigned, Committed, Processed
+from tests.support.group_observer import Observer
+from tests.support.group_peer import group_peer, peer_kind
+from tests.support.group_witness import Evidence, check, periods
+from tests.support.ledger import Ledger, Place
+from tests.support.load import IdempotentLoad
+from tests.support.topics import create_topic, unique_name
+from tests.support.waiting import wait_until
+
+SECONDS = float(os.environ.get("KAFSCALE_TEST_GROUP_SECONDS", "5"))
+SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
+
+PARTITIONS = 6
+PAUSE_S = 0.02  # after a record to each partition: some 250 records a second
+SETTINGS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_timeout_ms": 500}
+
+ALL_CLIENTS = ("librdkafka", "kafka-python", "aiokafka")
+
+
+def ends(broker: Any, topic: str) -> dict[int, int]:
+    """Partition -> log end offset."""
+    with wire.connect(broker) as connection:
+        return {
+            partition: wire.list_offset(connection, topic, partition, wire.LATEST).offset
+            for partition in range(PARTITIONS)
+        }
+
+
+def run_group(broker: Any, chaos: Chaos, scenario: Scenario, seconds: float) -> Evidence:
+    """Produce, trouble the group, let it work off what is left, and let all leave."""
+    places: list[Place] = [(scenario.topic, partition) for partition in range(PARTITIONS)]
+    ledger = Ledger()
+    load = IdempotentLoad("load", broker, places, ledger, pause_s=PAUSE_S)
+    observer = Observer(broker, scenario.group, scenario.topic, PARTITIONS)
+    load.start()
+    observer.start()
+    try:
+        chaos.start()
+        chaos.run(seconds)
+    finally:
+        load.stop()
+        load.join(120)
+        chaos.calm()
+    try:
+        end = ends(broker, scenario.topic)
+        wait_until(lambda: observer.last() == end, f"all is committed up to {end}", 40)
+        chaos.stop()
+        wait_until(lambda: observer.last() == end, "the offsets stay when all have left")
+    finally:
+        observer.stop()
+    ledger.check_producers()
+    with wire.connect(broker) as connection:
+        log = {partition: wire.read_all(connection, scenario.topic, partition) for partition in end}
+    return Evidence(
+        journals=chaos.journals(),
+        log=log,
+        acknowledged=ledger.acknowledged(),
+        observations=observer.observations,
+    )
+
+
+def summary(evidence: Evidence) -> str:
+    """What the run was made of."""
+    events = [event for journal in evidence.journals.values() for event in journal]
+    processed = [event for event in events if isinstance(event, Processed)]
+    generations = {event.generation for event in events if isinstance(event, Assigned)}
+    return (
+        f"{len(evidence.journals)} members, {len(generations)} generations, {len(periods(evidence))} periods, "
+        f"{len(evidence.acknowledged)} records, {len(processed)} processed, "
+        f"{sum(isinstance(event, Committed) for event in events)} commits, "
+        f"{len(evidence.observations)} observations"
+    )
+
+
+@pytest.mark.timeout(240 + 4 * SECONDS)
+@pytest.mark.parametrize(
+    ("clients", "assignor"),
+    [
+        pytest.param(ALL_CLIENTS, "range", id="mixed"),
+        pytest.param(("librdkafka",), "range", id="librdkafka-range"),
+        pytest.param(("librdkafka",), "roundrobin", id="librdkafka-roundrobin"),
+        pytest.param(("librdkafka",), "cooperative-sticky", id="librdkafka-cooperative"),
+        pytest.param(("kafka-python",), "range", id="kafka-python"),
+        pytest.param(("aiokafka",), "range", id="aiokafka"),
+    ],
+)
+def test_a_group_keeps_its_promises(tmp_path: Path, clients: tuple[str, ...], assignor: str) -> None:
+    print(f"KAFSCALE_TEST_SEED={SEED} KAFSCALE_TEST_GROUP_SECONDS={SECONDS}")
+    generator = random.Random(f"{SEED} {clients} {assignor}")
+    with group_peer(tmp_path / "broker", **SETTINGS) as broker:
+        topic = unique_name()
+        create_topic(broker, topic, PARTITIONS)
+        scenario = Scenario(group=f"group-of-{topic}", topic=topic, clients=clients, assignor=assignor)
+        chaos = Chaos(
+            broker, scenario, tmp_path / "members", generator, kill_broker=peer_kind() == "kafscale"
+        )
+        try:
+            evidence = run_group(broker, chaos, scenario, SECONDS)
+        finally:
+            chaos.close()
+    print(f"{summary(evidence)}; {chaos.done}")
+    check(evidence)

@@ -1,0 +1,75 @@
+"""Looks at a group's committed offsets all the time, through restarts of the broker."""
+
+import threading
+import time
+from typing import Any
+
+from kafka.protocol.consumer import OffsetFetchResponse
+
+from tests.support import wire
+from tests.support.group_apis import fetch_offsets_request, offsets_in
+from tests.support.group_witness import NOTHING_COMMITTED, Observation
+
+OFFSET_FETCH_VERSION = 7
+PAUSE_SECONDS = 0.05
+RECONNECT_SECONDS = 0.02
+# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: what a coordinator may say at its start
+RETRIABLE_CODES = (14, 15, 16)
+
+
+class Observer:
+    """A thread with a connection of its own. `observations` grow until `stop`."""
+
+    def __init__(self, broker: Any, group: str, topic: str, partitions: int) -> None:
+        self.observations: list[Observation] = []
+        self._broker = broker
+        self._group = group
+        self._pairs = [(topic, partition) for partition in range(partitions)]
+        self._failures: list[str] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"observer of {group}")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. Raises AssertionError when it met what no restart excuses."""
+        self._stopping.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive(), f"{self._thread.name} did not end"
+        self.check()
+
+    def check(self) -> None:
+        assert not self._failures, self._failures[:5]
+
+    def last(self) -> dict[int, int]:
+        """Partition -> committed offset as seen last, -1 where none was."""
+        if not self.observations:
+            return {partition: NOTHING_COMMITTED for _, partition in self._pairs}
+        return dict(self.observations[-1].offsets)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with wire.connect(self._broker) as connection:
+                    while not self._stopping.is_set():
+                        self._look(connection)
+                        self._stopping.wait(PAUSE_SECONDS)
+            except (OSError, wire.ConnectionEndedError):
+                self._stopping.wait(RECONNECT_SECONDS)
+            except Exception as error:  # noqa: BLE001  (a thread's exception would be lost)
+                self._failures.append(repr(error))
+                return
+
+    def _look(self, connection: wire.Wire) -> None:
+        began_s = time.monotonic()
+        request = fetch_offsets_request({self._group: self._pairs}, OFFSET_FETCH_VERSION)
+        reply = connection.call(request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
+        rows = offsets_in(reply, OFFSET_FETCH_VERSION)
+        codes = {reply.error_code, *(one.error_code for one in rows.values())} - {0}
+        if not codes:
+            offsets = {partition: one.offset for (_, partition), one in rows.items()}
+            assert len(offsets) == len(self._pairs), f"{len(self._pairs)} partitions asked for, got {offsets}"
+            self.observations.append(Observation(began_s=began_s, ended_s=time.monotonic(), offsets=offsets))
+        elif not codes <= set(RETRIABLE_CODES):
+            self._failures.append(f"OffsetFetch of {self._group}: error codes {codes}")
