@@ -33,6 +33,11 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
 
 
+def _check_named(group_id: str) -> None:
+    if group_id == "":  # as in Kafka, offsets may be committed and fetched without a name, no more than that
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have a name for this")
+
+
 class GroupCoordinator:
     """The groups whose shards this broker coordinates.
 
@@ -58,8 +63,7 @@ class GroupCoordinator:
         self._now_ms = now_ms
 
     def _member_group(self, group_id: str) -> RunningGroup | None:
-        if group_id == "":
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group with members must have a name")
+        _check_named(group_id)
         return self._shards.group(group_id)
 
     # Membership
@@ -239,6 +243,7 @@ class GroupCoordinator:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         """OffsetDelete. Raises GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP unless the members are consumers."""
+        _check_named(group_id)
         running = self._shards.existing(group_id)
         group = running.group
         subscribed: frozenset[str] | None = frozenset()
