@@ -6,17 +6,18 @@ from tests.compat.conftest import NewTopic, Peer
 from tests.support.java import JavaError
 from tests.support.java_groups import (
     ROUND_ROBIN,
+    STRATEGY,
     USER_DATA,
     Committed,
     JavaAdmin,
     JavaGroups,
     Partition,
     partition_set,
+    partitions_of,
 )
 from tests.support.topics import unique_name
 from tests.support.waiting import wait_until
 
-STRATEGY = "partition.assignment.strategy"
 SOME_OFFSETS = {0: Committed(offset=3, metadata="three"), 1: Committed(offset=0)}
 
 
@@ -44,9 +45,9 @@ def test_groups_are_listed_with_state_type_and_protocol(
 ) -> None:
     topic = new_topic(partitions=2)
     stable, left = unique_name("stable"), unique_name("left")
-    java_groups.member(stable, [topic]).wait_owned([(topic, 0), (topic, 1)])
+    java_groups.member(stable, [topic]).wait_owned(partitions_of(topic, 2))
     member = java_groups.member(left, [topic])
-    member.wait_owned([(topic, 0), (topic, 1)])
+    member.wait_owned(partitions_of(topic, 2))
     member.close()
     simple = group_with_offsets(admin, topic)
     ours = {
@@ -87,13 +88,13 @@ def test_a_rebalance_shows_its_states(java_groups: JavaGroups, admin: JavaAdmin,
 
     assert show("CompletingRebalance")
     leader.open_gate()
-    leader.wait_owned([(topic, 0), (topic, 1)])
+    leader.wait_owned(partitions_of(topic, 2))
     assert show("Stable")
     leader.hold()
     other = java_groups.member(group, [topic], config={STRATEGY: USER_DATA})
     wait_until(lambda: show("PreparingRebalance"), "the group waits for the member that does not poll")
     leader.resume()
-    java_groups.wait_shared([leader, other], [(topic, 0), (topic, 1)])
+    java_groups.wait_shared([leader, other], partitions_of(topic, 2))
     assert show("Stable")
     java_groups.close(leader, other)
     assert show("Empty")
@@ -111,7 +112,7 @@ def test_a_group_is_described_with_its_members(
         java_groups.member(group, [topic], config=config),
         java_groups.member(group, [topic], config={**config, "group.instance.id": "static"}),
     ]
-    java_groups.wait_shared(members, [(topic, number) for number in range(4)])
+    java_groups.wait_shared(members, partitions_of(topic, 4))
     described = admin.describe(group)[group]
     classic = admin.describe_classic(group)[group]
     for one in (described, classic):
@@ -134,7 +135,7 @@ def test_a_group_without_members_is_described(
 ) -> None:
     topic, group = new_topic(partitions=2), unique_name("group")
     member = java_groups.member(group, [topic])
-    member.wait_owned([(topic, 0), (topic, 1)])
+    member.wait_owned(partitions_of(topic, 2))
     member.close()
     simple = group_with_offsets(admin, topic)
     described = admin.describe(group, simple)
@@ -246,7 +247,7 @@ def test_offsets_are_deleted_unless_a_member_subscribes_to_their_topic(
     }
     admin.alter_offsets(group, offsets)
     member = java_groups.member(group, [topic])
-    member.wait_owned([(topic, 0), (topic, 1)])
+    member.wait_owned(partitions_of(topic, 2))
     assert admin.delete_offsets(group, (topic, 0), (unused, 0)) == {
         (topic, 0): "GroupSubscribedToTopicException",
         (unused, 0): None,
@@ -276,7 +277,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(
     java_groups: JavaGroups, admin: JavaAdmin, new_topic: NewTopic
 ) -> None:
     topic = new_topic(partitions=2)
-    partitions = [(topic, 0), (topic, 1)]
+    partitions = partitions_of(topic, 2)
     used, simple, unknown = unique_name("used"), group_with_offsets(admin, topic), unique_name("unknown")
     member = java_groups.member(used, [topic])
     member.wait_owned(partitions)
@@ -300,7 +301,7 @@ def test_members_are_removed_by_their_instance_ids(
     java_groups: JavaGroups, admin: JavaAdmin, new_topic: NewTopic
 ) -> None:
     topic, group = new_topic(partitions=3), unique_name("group")
-    partitions = [(topic, number) for number in range(3)]
+    partitions = partitions_of(topic, 3)
     removed, dynamic, stays = (
         java_groups.member(group, [topic], config={} if instance is None else {"group.instance.id": instance})
         for instance in ("removed", None, "stays")
@@ -323,12 +324,12 @@ def test_all_members_of_a_group_are_removed_and_join_again(
     away, dynamic = (
         java_groups.member(group, [topic], config=config) for config in ({"group.instance.id": "away"}, {})
     )
-    java_groups.wait_shared([away, dynamic], [(topic, 0), (topic, 1)])
+    java_groups.wait_shared([away, dynamic], partitions_of(topic, 2))
     away.close()
     [before] = [event["member_id"] for event in dynamic.events("assigned")[-1:]]
     admin.remove_members(group)
     # It hears of it by its next heartbeat, and joins as a new member.
-    dynamic.wait_owned([(topic, 0), (topic, 1)])
+    dynamic.wait_owned(partitions_of(topic, 2))
     assert dynamic.events("assigned")[-1]["member_id"] != before
     assert dynamic.events("lost")
     assert [one["client_id"] for one in admin.describe(group)[group]["members"]] == [dynamic.name]

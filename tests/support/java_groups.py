@@ -15,21 +15,24 @@ from tests.support.waiting import wait_until
 SOURCES = ROOT / "tests/compat/java/groups"
 ASK_SECONDS = 45.0  # longer than the server's own patience, whose error says more
 
+STRATEGY = "partition.assignment.strategy"
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 ROUND_ROBIN = "org.apache.kafka.clients.consumer.RoundRobinAssignor"
 STICKY = "org.apache.kafka.clients.consumer.StickyAssignor"
 COOPERATIVE_STICKY = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 USER_DATA = "UserDataAssignor"
 
-# What members learn from their heartbeats they learn at once; only tests of a timeout set a short one.
+# What members learn from their heartbeats they learn at once, and closing does not wait long for a fetch. Only
+# tests of a timeout set a short one.
 MEMBER_CONFIG: Mapping[str, object] = {
+    "fetch.max.wait.ms": 100,
     "auto.offset.reset": "earliest",
     "enable.auto.commit": "false",
     "heartbeat.interval.ms": 50,
     "retry.backoff.ms": 20,
     "session.timeout.ms": 20_000,
     "max.poll.interval.ms": 30_000,
-    "partition.assignment.strategy": RANGE,
+    STRATEGY: RANGE,
 }
 
 Partition = tuple[str, int]
@@ -362,6 +365,11 @@ def groups_on(server: JavaServer, bootstrap: str) -> Iterator[JavaGroups]:
         # Those that an exception ended may not close cleanly either; the test has seen why.
         with contextlib.suppress(JavaError):
             groups.close(*groups.members, membership="LEAVE_GROUP")
+
+
+def partitions_of(topic: str, count: int) -> list[Partition]:
+    """The first `count` partitions of a topic."""
+    return [(topic, number) for number in range(count)]
 
 
 def partition_set(rows: Iterable[Sequence[Any]]) -> set[Partition]:
