@@ -144,7 +144,7 @@ TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
         join,
         (_STABLE, _PREPARING, _COMPLETING),
         "the leader, a new member or one that says something new begins a rebalance; a static member that "
-        "comes back does not, if it says what it said",
+        "comes back does not, while the same protocol is selected",
     ),
     (_STABLE, Sync): Row(sync, (_STABLE,), "gets its assignment"),
     (_STABLE, Heartbeat): Row(heartbeat, (_STABLE,), "the session goes on"),
