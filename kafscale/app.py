@@ -19,6 +19,7 @@ import uvloop
 from kafscale.errors import StartupError
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
+from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.handlers.context import Broker
@@ -256,8 +257,9 @@ class BrokerProcess:
         )
         self._topic_deletion.start()
         coordination = Coordination(self._metadata, settings.broker_id, self._leadership.lease)
+        lag = self._consumer_lag(view)
         self._groups = GroupShards(
-            self._metadata, coordination, settings, metrics.groups, self._steady_now_ms
+            self._metadata, coordination, settings, metrics.groups, self._steady_now_ms, lag
         )
         await self._groups.claim(range(keys.GROUP_SHARD_COUNT))
         await view.wait_until(view.all_shards_have_coordinators)
@@ -280,6 +282,17 @@ class BrokerProcess:
         self._register_gauges(view)
         await self._listener.start(Dispatcher(broker))
         self._health.set_ready()
+
+    def _consumer_lag(self, view: ClusterView) -> ConsumerLag | None:
+        """The consumer lag and its metrics; None when it is switched off."""
+        max_series = self._settings.consumer_lag_max_series
+        if not max_series:
+            return None
+        lag = ConsumerLag(view, self._logs.log_end_offset, max_series)
+        self._metrics.gauge_series(metric_families.CONSUMER_GROUP_LAG, lag.samples)
+        self._metrics.gauge(metric_families.CONSUMER_GROUP_LAG_SERIES, lambda: lag.series_count)
+        self._metrics.gauge(metric_families.CONSUMER_GROUP_LAG_SERIES_OMITTED, lambda: lag.omitted_count)
+        return lag
 
     def _register_gauges(self, view: ClusterView) -> None:
         gauge, cache, budget = self._metrics.gauge, self._reader.cache, self._budget

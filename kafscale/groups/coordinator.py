@@ -222,6 +222,7 @@ class GroupCoordinator:
             if error_code is ErrorCode.NONE and offsets:
                 await shard.write(_puts(running, offsets))
                 running.is_stored = True
+                shard.tell_committed(running, offsets)
                 self._metrics.commits += len(offsets)
                 self._metrics.commit_duration.observe(time.perf_counter() - began)
         finally:
@@ -257,12 +258,10 @@ class GroupCoordinator:
             else ErrorCode.NONE
             for partition in partitions
         }
-        deletions = [
-            Delete(keys.group_offset(group_id, topic, index))
-            for (topic, index), error_code in results.items()
-            if error_code is ErrorCode.NONE
-        ]
-        await self._shards.shard(group_id).write(deletions)
+        deleted = [one for one, error_code in results.items() if error_code is ErrorCode.NONE]
+        shard = self._shards.shard(group_id)
+        await shard.write([Delete(keys.group_offset(group_id, topic, index)) for topic, index in deleted])
+        shard.tell_deleted(running, deleted)
         return results
 
     def _topic_id(self, topic: str) -> uuid.UUID | None:

@@ -116,6 +116,7 @@ class OffsetExpiry:
         running.expiry_check_at_ms = min([now_ms + self._retention_ms, *later])
         if expired:
             await shard.write([Delete(key) for key in sorted(expired)])
+            shard.tell_deleted(running, map(keys.offset_topic_and_partition, expired))
 
     def _expirations(
         self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset]

@@ -1,15 +1,17 @@
 """One group shard under this broker's coordination: its groups, and the one way to write about them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafscale.groups.events import Unload
 from kafscale.groups.group import Group, GroupPolicy
-from kafscale.groups.offsets import read_offsets
+from kafscale.groups.lag import ConsumerLag
+from kafscale.groups.offsets import TopicPartition, read_offsets
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard_writer import ShardWriter
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
+from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.coordination import ClaimedShard
 from kafscale.metadata.group_record import (
     MAX_GROUP_RECORD_BYTES,
@@ -47,6 +49,7 @@ class GroupShard:
         on_fenced: Callable[["GroupShard"], None],
         totals: GroupTotals,
         metrics: GroupMetrics,
+        lag: ConsumerLag | None,
     ) -> None:
         self.shard = claimed.shard
         self.groups: dict[str, RunningGroup] = {}
@@ -57,6 +60,7 @@ class GroupShard:
         self._now_ms = now_ms
         self._totals = totals
         self._metrics = metrics
+        self._lag = lag
         self._ending: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
@@ -93,6 +97,7 @@ class GroupShard:
             if self.groups.get(group_id) is running:
                 self._restore(running)
             raise
+        self._forget_lag(running)
         self.forget(running)
 
     async def write(self, operations: Sequence[Operation]) -> None:
@@ -112,10 +117,23 @@ class GroupShard:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
+    def tell_committed(
+        self, running: RunningGroup, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """The group's offsets are durable: its lag is another, unless the group is gone by now."""
+        if self._lag is not None and self.groups.get(running.group.group_id) is running:
+            self._lag.committed(running.group.group_id, offsets)
+
+    def tell_deleted(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
+        """The group has no offsets in these partitions any more."""
+        if self._lag is not None:
+            self._lag.forget_offsets(running.group.group_id, partitions)
+
     def unload(self) -> None:
         """Send every client that waits to look for the coordinator again, and keep nothing."""
         for running in tuple(self.groups.values()):
             running.tell(Unload(now_ms=self._now_ms()))
+            self._forget_lag(running)
             self.forget(running)
 
     async def close(self) -> None:
@@ -123,6 +141,10 @@ class GroupShard:
         self.unload()
         await self._writer.close()
         await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _forget_lag(self, running: RunningGroup) -> None:
+        if self._lag is not None:
+            self._lag.forget_group(running.group.group_id)
 
     def _restore(self, running: RunningGroup) -> None:
         """Begin again with the record of a group that was to be removed and is still there."""

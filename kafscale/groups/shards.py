@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kafscale.errors import StoreError
 from kafscale.groups.group import GroupPolicy
+from kafscale.groups.lag import ConsumerLag
+from kafscale.groups.lag_seeding import LagSeeding
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.states import GroupState
@@ -24,7 +26,10 @@ _RETRY_DELAY_SEC = 0.2
 
 
 class GroupShards:
-    """Shards by number. `now_ms` is a clock of Unix milliseconds that never goes back."""
+    """Shards by number. `now_ms` is a clock of Unix milliseconds that never goes back.
+
+    `lag` is told what is committed and removed, and of what was committed before; None: nobody is.
+    """
 
     def __init__(
         self,
@@ -33,6 +38,7 @@ class GroupShards:
         settings: Settings,
         metrics: GroupMetrics,
         now_ms: Callable[[], int],
+        lag: ConsumerLag | None = None,
     ) -> None:
         self.totals = GroupTotals()
         self._write_timeout_sec = settings.offsets_commit_timeout_ms / 1000
@@ -44,6 +50,8 @@ class GroupShards:
         )
         self._metrics = metrics
         self._now_ms = now_ms
+        self._lag = lag
+        self._lag_seeding = None if lag is None else LagSeeding(lag, store)
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
         self._stopping = False
@@ -74,10 +82,13 @@ class GroupShards:
                 self._lose,
                 self.totals,
                 self._metrics,
+                self._lag,
             )
             for one in claimed
         ]
         await asyncio.gather(*(load(shard) for shard in loaded))
+        if self._lag_seeding is not None:
+            self._lag_seeding.add(loaded)
 
     async def _load(self, shard: GroupShard) -> None:
         while True:
@@ -101,6 +112,8 @@ class GroupShards:
     async def close(self) -> None:
         """Let writes that have begun come to their end, within their time, and give everything up."""
         self.refuse_requests()
+        if self._lag_seeding is not None:
+            await self._lag_seeding.close()
         shards = tuple(self._shards.values())
         flushes = (shard.flush() for shard in shards)
         await asyncio.gather(*flushes, return_exceptions=True)

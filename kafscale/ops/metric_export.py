@@ -88,6 +88,8 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
     values[families.CACHE_MISSES.name] = [((name,), cache.misses) for name, cache in caches]
     for name, readings in list(metrics.readings.items()):
         values[name] = [(labels, read()) for labels, read in list(readings.items())]
+    for name, read_series in list(metrics.series_readings.items()):
+        values[name] = read_series()
     return values
 
 

@@ -126,6 +126,22 @@ OFFSET_COMMITS = _counter(
 OFFSET_COMMIT_DURATION = _histogram(
     "kafscale_offset_commit_duration_seconds", "Time from a commit's request to its offsets being durable."
 )
+CONSUMER_GROUP_LAG = _gauge(
+    "kafscale_consumer_group_lag",
+    "Records between a group's committed offset and the log end offset of a partition; for partitions that "
+    "this broker holds, of groups that it coordinates.",
+    "group",
+    "topic",
+    "partition",
+)
+CONSUMER_GROUP_LAG_SERIES = _gauge(
+    "kafscale_consumer_group_lag_series", "Partitions of groups whose lag is followed."
+)
+CONSUMER_GROUP_LAG_SERIES_OMITTED = _gauge(
+    "kafscale_consumer_group_lag_series_omitted",
+    "Partitions of groups whose lag is not followed because KAFSCALE_CONSUMER_LAG_MAX_SERIES others are; "
+    "counted up to that limit.",
+)
 
 CONNECTIONS = _gauge("kafscale_connections", "Kafka clients connected now.")
 CONNECTIONS_ACCEPTED = _counter(
@@ -174,6 +190,9 @@ FAMILIES: tuple[Family, ...] = (
     GROUP_REBALANCE_DURATION,
     OFFSET_COMMITS,
     OFFSET_COMMIT_DURATION,
+    CONSUMER_GROUP_LAG,
+    CONSUMER_GROUP_LAG_SERIES,
+    CONSUMER_GROUP_LAG_SERIES_OMITTED,
     CONNECTIONS,
     CONNECTIONS_ACCEPTED,
     CONNECTIONS_REJECTED,

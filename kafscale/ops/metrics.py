@@ -8,7 +8,7 @@ see one counter of an event before the next.
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -21,6 +21,9 @@ DURATION_BOUNDS_SEC = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
 SIZE_BOUNDS_BYTES = tuple(float(2**exponent) for exponent in range(10, 31, 2))
+
+ReadSeries = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+"""Gives the values of a gauge's labels, in their order, and the sample."""
 
 
 class FlushOutcome(StrEnum):
@@ -185,6 +188,7 @@ class Metrics:
         self.frames_refused: Counter[str] = Counter(dict.fromkeys(FrameRefusal, 0))
         self.index_rebuilds = 0
         self.readings: dict[str, dict[tuple[str, ...], Callable[[], float]]] = {}
+        self.series_readings: dict[str, ReadSeries] = {}
 
     def topic(self, name: str) -> TopicMetrics:
         """The topic's counters, created at first use. Name only topics that exist: each is exported."""
@@ -219,8 +223,20 @@ class Metrics:
 
         Raises `ValueError` unless `family` is a gauge of the table and `labels` are exactly its labels.
         """
-        if family.type is not MetricType.GAUGE or family not in metric_families.FAMILIES:
-            raise ValueError(f"{family.name} is not a gauge of metric_families.FAMILIES")
+        _check_gauge(family)
         if set(labels) != set(family.labels):
             raise ValueError(f"{family.name} has the labels {family.labels}, not {tuple(labels)}")
         self.readings.setdefault(family.name, {})[tuple(labels[label] for label in family.labels)] = read
+
+    def gauge_series(self, family: Family, read: ReadSeries) -> None:
+        """Export the samples that `read` gives at each scrape, in another thread, as for `gauge`.
+
+        For labels that come and go. Raises `ValueError` unless `family` is a gauge of the table.
+        """
+        _check_gauge(family)
+        self.series_readings[family.name] = read
+
+
+def _check_gauge(family: Family) -> None:
+    if family.type is not MetricType.GAUGE or family not in metric_families.FAMILIES:
+        raise ValueError(f"{family.name} is not a gauge of metric_families.FAMILIES")

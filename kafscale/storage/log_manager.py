@@ -104,6 +104,11 @@ class LogManager:
         """How many partitions this broker holds."""
         return sum(map(len, list(self._partitions.values())))
 
+    def log_end_offset(self, topic: str, index: int) -> int | None:
+        """The partition's published log end offset, for any thread; None when this broker does not lead it."""
+        partition = self.partition(topic, index)
+        return partition.record.log_end_offset if partition is not None and partition.is_led else None
+
     async def size_bytes(self, topic: str, index: int) -> int | None:
         """The bytes of the partition's published segments; None when this broker does not hold it."""
         partition = self.partition(topic, index)
