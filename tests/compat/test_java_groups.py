@@ -28,7 +28,7 @@ ASSIGNORS = {
     "cooperative-sticky": COOPERATIVE_STICKY,
     "rolling upgrade": f"{COOPERATIVE_STICKY},{RANGE}",
 }
-SHORT_SESSION = {"session.timeout.ms": 1500}
+SHORT_SESSION = {"session.timeout.ms": 2000}
 
 
 def generations(*members: JavaMember) -> set[int]:
@@ -305,6 +305,7 @@ def test_a_member_that_vanishes_is_missed_after_its_session(
     java_groups.wait_shared([gone, other], partitions_of(topic, 2))
     generation = other.generation()
     gone.vanish()
+    assert len(java_groups.admin.describe(group)[group]["members"]) == 2  # it did not leave
     other.wait_owned(partitions_of(topic, 2))
     assert other.generation() == generation + 1
 
