@@ -6,7 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
-from kafscale.metadata.store import Compare, KeyValue, MetadataStore, Operation, TransactionResult
+from kafscale.metadata.store import (
+    Compare,
+    KeyValue,
+    MetadataStore,
+    Operation,
+    Snapshot,
+    TransactionResult,
+)
 from kafscale.protocol.types import Buffer
 from kafscale.storage.object_store import ObjectInfo, ObjectStore
 
@@ -52,6 +59,10 @@ class Network:
         self._late.add(task)
         task.add_done_callback(self._late.discard)
 
+    def heal(self) -> None:
+        """Nothing goes wrong from now on; what is on its way still arrives."""
+        self._fault_rate = 0.0
+
     async def settle(self) -> None:
         """Wait until nothing is on its way any more."""
         while self._late:
@@ -96,14 +107,21 @@ class UnreliableObjects:
 
 
 class UnreliableMetadata:
-    """The part of a metadata store that publication uses, behind a network."""
+    """The part of a metadata store that publication and groups use, behind a network."""
 
     def __init__(self, inner: MetadataStore, network: Network) -> None:
         self._inner = inner
         self._network = network
 
+    @property
+    def max_operations(self) -> int:
+        return self._inner.max_operations
+
     async def get(self, key: str) -> KeyValue | None:
         return await self._network.call(lambda: self._inner.get(key))
+
+    async def range(self, prefix: str) -> Snapshot:
+        return await self._network.call(lambda: self._inner.range(prefix))
 
     async def transact(
         self, compares: Sequence[Compare], operations: Sequence[Operation]

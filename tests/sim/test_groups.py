@@ -1,0 +1,138 @@
+"""No commit is lost or goes back and no partition has two owners, whatever stores and coordinators do."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kafscale.groups.shard_writer import ShardWriter
+from kafscale.metadata import keys
+from kafscale.metadata.store import Operation, TransactionResult
+from kafscale.protocol.error_codes import KafkaError
+from tests.sim.group_cluster import PARTITIONS, SimulatedMember, World
+from tests.sim.unreliable import UnreliableMetadata
+from tests.support.virtual_time import run_virtually
+
+SEEDS_PER_RUN = 60
+
+
+class _Run:
+    """Members as tasks, and a hand that disturbs them."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World(self.rng, fault_rate=self.rng.choice((0.0, 0.05, 0.2)))
+        self.tasks: dict[SimulatedMember, asyncio.Task[None]] = {}
+        self._names = 0
+
+    def start_member(self, instance_id: str | None = None) -> None:
+        self._names += 1
+        member = SimulatedMember(self.world, f"m{self._names}", instance_id)
+        self.tasks[member] = asyncio.create_task(member.run(), name=member.name)
+
+    async def end(self, member: SimulatedMember, *, leave: bool) -> None:
+        task = self.tasks.pop(member)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        if leave:
+            await member.leave()
+
+    async def disturb(self) -> None:
+        match self.rng.randrange(5):
+            case 0:
+                self.start_member(self.rng.choice((None, None, "one", "two")))
+            case 1 | 2 if len(self.tasks) > 1:
+                await self.end(self.rng.choice(list(self.tasks)), leave=self.rng.random() < 0.5)
+            case _:
+                await self.world.elect()
+        await asyncio.sleep(self.rng.expovariate(1 / 3))
+
+    async def settle(self) -> None:
+        """Raises `TimeoutError` when it takes longer than all timeouts together."""
+        async with asyncio.timeout(120):
+            while not self.is_settled():
+                await asyncio.sleep(0.5)
+                for member, task in self.tasks.items():
+                    if task.done():
+                        await task
+                        assert member.fenced
+
+    def is_settled(self) -> bool:
+        """Whether everybody who lives is in one generation that has every partition once."""
+        living = [member for member, task in self.tasks.items() if not task.done()]
+        owned = sorted(index for member in living for index in member.owned)
+        if not living:
+            return True
+        return len({member.generation for member in living}) == 1 and owned == list(range(PARTITIONS))
+
+
+async def _check(seed: int, *, must_settle: bool = True) -> None:
+    run = _Run(seed)
+    world = run.world
+    await world.elect()
+    for _ in range(3):
+        run.start_member()
+    for _ in range(12):
+        await run.disturb()
+    world.network.heal()
+    with contextlib.nullcontext() if must_settle else contextlib.suppress(TimeoutError):
+        await run.settle()
+    for member in list(run.tasks):
+        await run.end(member, leave=True)
+    await world.close()
+    stored = await world.stored_offsets()
+    for index, offset in world.acknowledged.items():
+        assert stored[index] >= offset, f"seed {seed}: a commit of {offset} in {index} is lost: {stored}"
+    for key, history in world.store.history.items():
+        assert history == sorted(history), f"seed {seed}: {key} went back: {history}"
+    for generation, marks in world.assignments.items():
+        assert len(marks) == 1, f"seed {seed}: generation {generation} had {len(marks)} assignments"
+
+
+def test_commits_last_and_assignments_are_one_per_generation() -> None:
+    first = random.randrange(2**32)
+    print(f"seeds {first} to {first + SEEDS_PER_RUN - 1}")
+    for seed in range(first, first + SEEDS_PER_RUN):
+        run_virtually(_check(seed))
+
+
+def _first_seeds_without_settling() -> None:
+    for seed in range(SEEDS_PER_RUN):
+        run_virtually(_check(seed, must_settle=False))
+
+
+def test_the_simulation_notices_a_coordinator_that_is_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its compare, a coordinator that was replaced writes what its members still send it."""
+    transact = UnreliableMetadata.transact
+
+    async def unfenced(store: UnreliableMetadata, compares: Any, operations: Any) -> TransactionResult:
+        claims = any(operation.key.startswith(keys.COORDINATORS) for operation in operations)
+        return await transact(store, compares if claims else (), operations)
+
+    monkeypatch.setattr(UnreliableMetadata, "transact", unfenced)
+    with pytest.raises(AssertionError, match=r"went back|is lost|assignments"):
+        _first_seeds_without_settling()
+
+
+def test_the_simulation_notices_answers_before_the_store_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = ShardWriter.write
+    under_way: set[asyncio.Task[None]] = set()
+
+    async def hidden(writer: ShardWriter, operations: Sequence[Operation], timeout_sec: float) -> None:
+        with contextlib.suppress(KafkaError):
+            await write(writer, operations, timeout_sec)
+
+    async def answered_early(
+        writer: ShardWriter, operations: Sequence[Operation], timeout_sec: float
+    ) -> None:
+        task = asyncio.create_task(hidden(writer, operations, timeout_sec))
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+
+    monkeypatch.setattr(ShardWriter, "write", answered_early)
+    with pytest.raises(AssertionError, match=r"went back|is lost|assignments"):
+        _first_seeds_without_settling()
