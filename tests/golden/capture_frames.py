@@ -28,6 +28,7 @@ from kafscale.protocol.header import parse_request_header
 from kafscale.protocol.messages import encode_response
 from tests.protocol.test_messages import SERVED
 from tests.support.apache_kafka import ApacheKafka
+from tests.support.consumer_groups_tool import CONSUMER_GROUPS
 from tests.support.java import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, GET_OFFSETS, TOPICS, run_tool
 from tests.support.waiting import free_port
 
@@ -115,9 +116,34 @@ def run_kafka_python(bootstrap: str) -> None:
         next(consumer)
     consumer.commit()
     consumer.close()
-    admin.describe_groups(["kafka-python"])
+    administer_with_kafka_python(admin, bootstrap)
     admin.delete_topics(["kafka-python"])
     admin.close()
+
+
+def administer_with_kafka_python(admin: KafkaAdminClient, bootstrap: str) -> None:
+    """What the admin client asks of groups; the group has one static member for a while."""
+    member = kafka.KafkaConsumer(
+        "kafka-python",
+        bootstrap_servers=bootstrap,
+        group_id="kafka-python",
+        group_instance_id="static",
+    )
+    while not member.assignment():
+        member.poll(timeout_ms=100)
+    admin.describe_groups(["kafka-python"], include_authorized_operations=True)
+    admin.remove_group_members("kafka-python", [kafka.admin.MemberToRemove(group_instance_id="static")])
+    member.close(autocommit=False)
+    partitions = [kafka.TopicPartition("kafka-python", index) for index in range(2)]
+    admin.list_groups()
+    admin.list_groups(states_filter=["Empty"], types_filter=["classic"])
+    admin.alter_group_offsets(
+        "kafka-python", {partitions[0]: kafka.OffsetAndMetadata(1, "set by the admin", -1)}
+    )
+    admin.list_group_offsets({"kafka-python": None})
+    admin.list_group_offsets({"kafka-python": partitions})
+    admin.delete_group_offsets("kafka-python", partitions)
+    admin.delete_groups(["kafka-python"])
 
 
 def run_confluent_kafka(bootstrap: str) -> None:
@@ -143,8 +169,26 @@ def run_confluent_kafka(bootstrap: str) -> None:
         assert message is not None
         received += message.error() is None
     consumer.commit(asynchronous=False)
-    consumer.close()
+    administer_with_confluent_kafka(admin, consumer)
     for future in admin.delete_topics(["librdkafka"]).values():
+        future.result(30)
+
+
+def administer_with_confluent_kafka(admin: Any, consumer: confluent_kafka.Consumer) -> None:
+    """What the admin client asks of groups, before and after the only member leaves."""
+    described = admin.describe_consumer_groups(["librdkafka"], include_authorized_operations=True)
+    assert len(described["librdkafka"].result(30).members) == 1
+    consumer.close()
+    group, partition = confluent_kafka.ConsumerGroupTopicPartitions, confluent_kafka.TopicPartition
+    changed = group("librdkafka", [partition("librdkafka", 0, 1)])
+    asked = [
+        *admin.list_consumer_group_offsets([group("librdkafka")]).values(),
+        *admin.list_consumer_group_offsets([group("librdkafka", [partition("librdkafka", 1)])]).values(),
+        *admin.alter_consumer_group_offsets([changed]).values(),
+        admin.list_consumer_groups(states={confluent_kafka.ConsumerGroupState.EMPTY}),
+        *admin.delete_consumer_groups(["librdkafka"]).values(),
+    ]
+    for future in asked:
         future.result(30)
 
 
@@ -175,6 +219,15 @@ def run_java(bootstrap: str) -> None:
         CONSOLE_CONSUMER, *server, "--topic", "java", "--group", "java", "--from-beginning",
         "--max-messages", count, "--timeout-ms", "20000",
     ).ok()  # fmt: skip
+    groups = (CONSUMER_GROUPS, *server)
+    run_tool(*groups, "--list", "--state", "Empty", "--type", "classic").ok()
+    run_tool(*groups, "--describe", "--group", "java", "--members", "--verbose").ok()
+    run_tool(*groups, "--describe", "--group", "java").ok()
+    run_tool(
+        *groups, "--reset-offsets", "--group", "java", "--topic", "java", "--to-earliest", "--execute"
+    ).ok()
+    run_tool(*groups, "--delete-offsets", "--group", "java", "--topic", "java").ok()
+    run_tool(*groups, "--delete", "--group", "java").ok()
     run_tool(
         CONFIGS, *server, "--alter", "--entity-type", "topics", "--entity-name", "java",
         "--add-config", "retention.ms=1000",
@@ -188,7 +241,9 @@ def run_kcat(bootstrap: str) -> None:
     lines = "".join(f"{value}\n" for _, value in RECORDS).encode()
     subprocess.run(["kcat", "-b", bootstrap, "-P", "-t", "kcat"], input=lines, check=True, timeout=30)
     consume = ["kcat", "-b", bootstrap, "-C", "-t", "kcat", "-o", "beginning", "-c", str(len(RECORDS)), "-q"]
-    subprocess.run(consume, check=True, timeout=30, stdout=subprocess.DEVNULL)
+    join = ["kcat", "-b", bootstrap, "-X", "auto.offset.reset=earliest", "-c", str(len(RECORDS)), "-q"]
+    for command in (consume, [*join, "-G", "kcat", "kcat"]):
+        subprocess.run(command, check=True, timeout=30, stdout=subprocess.DEVNULL)
 
 
 def kcat_version() -> str:

@@ -34,7 +34,7 @@ CLIENT_IDS = {
 
 def test_frames_of_every_client_are_there() -> None:
     assert {path.stem for path in FRAMES.glob("*.txt")} == set(CLIENT_IDS)
-    assert len(CASES) >= 80
+    assert len(CASES) >= 115
 
 
 @pytest.mark.parametrize(("client", "api_name", "version", "frame_hex"), CASES)
