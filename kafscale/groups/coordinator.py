@@ -34,7 +34,7 @@ from kafscale.settings import Settings
 
 
 def _check_named(group_id: str) -> None:
-    if group_id == "":  # as in Kafka, offsets may be committed and fetched without a name, no more than that
+    if group_id == "":  # Kafka keeps offsets for clients without a group under it; nobody can be its member
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have a name for this")
 
 
