@@ -11,6 +11,8 @@ from kafscale.ops.metrics import FlushOutcome, FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
+ODD_NAME = 'a"b\\c\nd'
+
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -47,7 +49,22 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.CACHE_LIMIT, lambda: 27, cache="segment")
     metrics.gauge(families.TOPICS, lambda: 28)
     metrics.gauge(families.PARTITIONS_LED, lambda: 29)
+    count_groups(metrics)
     return metrics
+
+
+def count_groups(metrics: Metrics) -> None:
+    metrics.groups.commits = 30
+    metrics.groups.commit_duration.observe(0.003)
+    metrics.groups.rebalance_duration.observe(4)
+    metrics.gauge(families.GROUPS, lambda: 31, state="Stable")
+    metrics.gauge(families.GROUPS, lambda: 32, state="Empty")
+    metrics.gauge(families.GROUP_MEMBERS, lambda: 33)
+    metrics.gauge(families.GROUP_MEMORY_USED, lambda: 34)
+    metrics.gauge(families.GROUP_MEMORY_LIMIT, lambda: 35)
+    metrics.gauge(families.CONSUMER_GROUP_LAG_SERIES, lambda: 36)
+    metrics.gauge(families.CONSUMER_GROUP_LAG_SERIES_OMITTED, lambda: 37)
+    metrics.gauge_series(families.CONSUMER_GROUP_LAG, lambda: [((ODD_NAME, "orders", "7"), 38)])
 
 
 def test_every_counter_and_gauge_arrives_under_its_name() -> None:
@@ -81,6 +98,19 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_cache_limit_bytes", cache): 27,
         ("kafscale_topics", ()): 28,
         ("kafscale_partitions_led", ()): 29,
+        ("kafscale_offset_commits_total", ()): 30,
+        ("kafscale_offset_commit_duration_seconds_count", ()): 1,
+        ("kafscale_offset_commit_duration_seconds_sum", ()): 0.003,
+        ("kafscale_group_rebalance_duration_seconds_count", ()): 1,
+        ("kafscale_group_rebalance_duration_seconds_sum", ()): 4,
+        ("kafscale_groups", (("state", "Stable"),)): 31,
+        ("kafscale_groups", (("state", "Empty"),)): 32,
+        ("kafscale_group_members", ()): 33,
+        ("kafscale_group_memory_used_bytes", ()): 34,
+        ("kafscale_group_memory_limit_bytes", ()): 35,
+        ("kafscale_consumer_group_lag_series", ()): 36,
+        ("kafscale_consumer_group_lag_series_omitted", ()): 37,
+        ("kafscale_consumer_group_lag", (("group", ODD_NAME), ("partition", "7"), ("topic", "orders"))): 38,
     }
     assert expected.items() <= samples.items()
 
@@ -126,6 +156,18 @@ def test_a_deleted_topic_is_exported_no_longer() -> None:
     text = render(metrics).decode()
     assert 'topic="kept"' in text
     assert "gone" not in text
+
+
+def test_a_series_is_what_is_read_at_the_scrape() -> None:
+    metrics = Metrics()
+    values: dict[tuple[str, ...], float] = {("billing", "orders", "0"): 5}
+    metrics.gauge_series(families.CONSUMER_GROUP_LAG, lambda: values.copy().items())
+    billing = ("kafscale_consumer_group_lag", (("group", "billing"), ("partition", "0"), ("topic", "orders")))
+    assert scrape(metrics)[billing] == 5
+    values["billing", "orders", "0"] = 6
+    assert scrape(metrics)[billing] == 6
+    del values["billing", "orders", "0"]
+    assert billing not in scrape(metrics)
 
 
 def test_topics_come_and_go_while_a_scrape_runs() -> None:

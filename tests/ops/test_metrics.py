@@ -65,3 +65,10 @@ def test_a_gauge_must_be_in_the_table_with_its_labels() -> None:
         metrics.gauge(families.CACHE_USED, lambda: 1)
     with pytest.raises(ValueError, match="not a gauge"):
         metrics.gauge(families.TOPIC_BYTES_IN, lambda: 1, topic="orders")
+
+
+def test_a_series_is_of_a_gauge_of_the_table() -> None:
+    metrics = Metrics()
+    metrics.gauge_series(families.CONSUMER_GROUP_LAG, lambda: [(("billing", "orders", "0"), 1)])
+    with pytest.raises(ValueError, match="not a gauge"):
+        metrics.gauge_series(families.TOPIC_BYTES_IN, lambda: [(("orders",), 1)])
