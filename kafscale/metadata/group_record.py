@@ -114,9 +114,13 @@ def decode_group_record(name: str, data: bytes) -> GroupRecord:
     if form not in (_PLAIN, _ZSTD):
         raise CorruptDataError(name, f"form {form} of a group record is neither {_PLAIN} nor {_ZSTD}")
     try:
-        return _decode_body(name, body if form == _PLAIN else zstandard.ZstdDecompressor().decompress(body))
+        return _decode_body(name, body if form == _PLAIN else _decompressed(body))
     except (MalformedRequestError, zstandard.ZstdError, *UNDERRUN_ERRORS) as problem:
         raise CorruptDataError(name, f"group record: {problem}") from problem
+
+
+def _decompressed(body: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
 
 
 def _decode_body(name: str, body: bytes) -> GroupRecord:
@@ -125,7 +129,7 @@ def _decode_body(name: str, body: bytes) -> GroupRecord:
     protocol_name, position = read_nullable_string(body, position)
     leader, position = read_nullable_string(body, position)
     members = []
-    for _ in range(member_count):
+    for _ in _counted(member_count, "members"):
         member, position = _decode_member(body, position)
         members.append(member)
     if position != len(body):
@@ -150,7 +154,7 @@ def _decode_member(body: bytes, position: int) -> tuple[MemberRecord, int]:
     (protocol_count,) = _COUNT.unpack_from(body, position)
     position += _COUNT.size
     protocols = []
-    for _ in range(protocol_count):
+    for _ in _counted(protocol_count, "protocols"):
         protocol_name, position = read_string(body, position, "a protocol's name")
         metadata, position = _read_sized(body, position)
         protocols.append((protocol_name, metadata))
@@ -166,6 +170,12 @@ def _decode_member(body: bytes, position: int) -> tuple[MemberRecord, int]:
         assignment=assignment,
     )
     return member, position
+
+
+def _counted(count: int, what: str) -> range:
+    if count < 0:
+        raise MalformedRequestError(f"{count} {what}")
+    return range(count)
 
 
 def _read_sized(body: bytes, position: int) -> tuple[bytes, int]:
