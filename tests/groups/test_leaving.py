@@ -134,6 +134,17 @@ def test_each_member_has_the_session_timeout_that_it_asked_for() -> None:
     assert list(table.group.members) == ["b"]
 
 
+def test_a_member_may_ask_for_another_session_timeout_when_it_joins_again() -> None:
+    table = Table()
+    table.stable("a", session_ms=10_000)
+    table.join("a", session_ms=30_000)
+    table.complete()
+    table.passes(29_999)
+    assert list(table.group.members) == ["a"]
+    table.passes(1)
+    assert table.is_in(GroupState.EMPTY)
+
+
 def test_a_commit_says_that_a_member_lives() -> None:
     table = Table()
     table.stable("a")

@@ -61,6 +61,20 @@ def test_when_its_new_id_could_not_be_stored_it_hears_that_and_comes_again() -> 
     assert table.is_in(GroupState.STABLE) and len(table.started) == 1
 
 
+def test_its_session_begins_anew_when_it_comes_back() -> None:
+    table = Table()
+    table.stable("a", "static-b")
+    for _ in range(2):
+        table.passes(SESSION_TIMEOUT_MS - 1)
+        table.heartbeat("a")
+        if table.group.static_members["static-b"] == "static-b":
+            table.join(new="b2", instance="static-b")
+            table.stored()
+    assert set(table.group.members) == {"a", "b2"}
+    table.passes(1)
+    assert set(table.group.members) == {"a"}
+
+
 def test_one_that_comes_back_twice_fences_its_first_return() -> None:
     table = Table()
     table.stable("a", "static-b")

@@ -187,6 +187,15 @@ def test_when_the_assignments_could_not_be_stored_all_hear_it_and_join_again() -
     assert all(not one.assignment for one in table.group.members.values())
 
 
+def test_a_generation_without_assignments_does_not_show_those_of_the_one_before() -> None:
+    table = Table()
+    table.stable("a")
+    table.join("a")
+    table.sync("a", {"a": b"new"})
+    table.store_fails()
+    assert table.group.members["a"].assignment == b""
+
+
 def test_an_answer_of_the_store_for_an_older_generation_means_nothing() -> None:
     table = Table()
     table.completing("a", "b")
