@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Self
 
 from confluent_kafka import Producer
@@ -14,7 +15,7 @@ from tests.support.waiting import wait_until
 
 FIND_COORDINATOR_VERSION = 3
 OFFSET_FETCH_VERSION = 7
-COORDINATOR_NOT_AVAILABLE = 15
+NO_COORDINATOR_YET = (14, 15, 16)  # loading, not available, not this one
 PAUSE_SECONDS = 0.01
 
 
@@ -91,9 +92,8 @@ def committed_offsets(
         ]
     request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=False)
     with wire.connect(broker) as connection:
-        find_coordinator(connection, group)
-        reply = connection.call(request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
-    assert reply.error_code == 0, f"OffsetFetch: error {reply.error_code}"
+        reply = wait_until(partial(_answer_of_coordinator, connection, request), f"{group}'s offsets")
+    assert reply is not None
     return {
         (topic.name, one.partition_index): one.committed_offset
         for topic in reply.topics
@@ -101,17 +101,15 @@ def committed_offsets(
     }
 
 
-def find_coordinator(connection: wire.Wire, group: str) -> int:
-    """The node that coordinates the group, as soon as there is one."""
-    request = FindCoordinatorRequest(key=group, key_type=0)
-
-    def found() -> Any:
-        reply = connection.call(request, FindCoordinatorResponse, FIND_COORDINATOR_VERSION)
-        assert reply.error_code in (0, COORDINATOR_NOT_AVAILABLE), f"FindCoordinator: {reply.error_code}"
-        return reply if reply.error_code == 0 else None
-
-    node: int = wait_until(found, f"a coordinator of {group}").node_id
-    return node
+def _answer_of_coordinator(connection: wire.Wire, request: OffsetFetchRequest) -> Any:
+    """The answer, or None while the broker is about to become the coordinator; looking for one makes it one."""
+    looked = FindCoordinatorRequest(key=request.group_id, key_type=0)
+    connection.call(looked, FindCoordinatorResponse, FIND_COORDINATOR_VERSION)
+    reply = connection.call(request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
+    if reply.error_code in NO_COORDINATOR_YET:
+        return None
+    assert reply.error_code == 0, f"OffsetFetch: error {reply.error_code}"
+    return reply
 
 
 def wait_for_shares(
@@ -157,11 +155,12 @@ class CommitWatch:
         wanted = {(topic, partition): count for partition, count in enumerate(counts)}
         wait_until(lambda: self.look() == wanted, f"{wanted} is committed")
 
-    def wait_for_shares(self, members: Sequence[Any], partitions: Iterable[Partition]) -> None:
+    def wait_for_shares(self, members: Sequence[Any], partitions: Iterable[Partition]) -> list[Partitions]:
         """`wait_for_shares`, and a look before and after."""
         self.look()
-        wait_for_shares(members, partitions)
+        shares = wait_for_shares(members, partitions)
         self.look()
+        return shares
 
 
 def wait_until_handled(members: Sequence[Any], topic: str, counts: Sequence[int]) -> None:
@@ -175,6 +174,11 @@ def wait_until_handled(members: Sequence[Any], topic: str, counts: Sequence[int]
         return all((topic, partition, count - 1) in handled for partition, count in enumerate(counts))
 
     wait_until(done, f"{sum(counts)} records are handled", 20)
+
+
+def wait_until_all_work(members: Sequence[Any]) -> None:
+    """Wait until each member has handled something."""
+    wait_until(lambda: all(member.handled for member in members), "every member works")
 
 
 def assert_handled_once_in_order(members: Sequence[Any], topic: str, counts: Sequence[int]) -> None:
