@@ -7,11 +7,12 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import KafkaError, UnknownMemberIdError
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownMemberIdError
 
 from tests.support.group_journal import NO_GENERATION
 from tests.support.group_member_work import POLL_SECONDS, RECORDS_PER_COMMIT, MemberOptions, Work
 
+RECONNECT_SECONDS = 0.1
 ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 
@@ -36,11 +37,19 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]
             fetch_max_wait_ms=100,
         )
 
+    async def start(self) -> bool:
+        """False when no broker is there: the client gives up then."""
+        self._consumer.subscribe([self._topic], listener=self)
+        try:
+            await self._consumer.start()
+        except KafkaConnectionError:
+            await self._consumer.stop()
+            return False
+        self._never_commit_without_membership()
+        return True
+
     async def run(self) -> None:
         consumer, work = self._consumer, self._work
-        consumer.subscribe([self._topic], listener=self)
-        await consumer.start()
-        self._never_commit_without_membership()
         while not work.stopping.is_set():
             found = await consumer.getmany(
                 timeout_ms=int(POLL_SECONDS * 1000), max_records=RECORDS_PER_COMMIT
@@ -101,4 +110,9 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]
 
 async def run_aiokafka(options: MemberOptions, work: Work) -> None:
     """The client wants to be made within the event loop that it uses."""
-    await AiokafkaMember(options, work).run()
+    while not work.stopping.is_set():
+        member = AiokafkaMember(options, work)
+        if await member.start():
+            await member.run()
+            return
+        await asyncio.sleep(RECONNECT_SECONDS)

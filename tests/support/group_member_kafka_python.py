@@ -58,7 +58,7 @@ class KafkaPythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         """The client's: these go. Its thread for requests says so, which cannot wait for a commit."""
-        self._work.revoked(one.partition for one in revoked)
+        self._work.revoked((one.partition for one in revoked), keeps_positions=True)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
         """The client's: these are gone."""

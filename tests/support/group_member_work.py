@@ -47,15 +47,16 @@ class Work:
     journal: Journal
     stopping: threading.Event
     owned: set[int] = field(default_factory=set)
-    _positions: dict[int, int] = field(default_factory=dict)
+    _positions: dict[int, int] = field(default_factory=dict)  # to be committed
+    _kept: dict[int, int] = field(default_factory=dict)
     _uncommitted: int = 0
     _committed_at: float = 0.0
 
     def assigned(self, partitions: Iterable[int], generation: int, member_id: str) -> None:
         new = sorted(partitions)
         self.owned |= set(new)
-        for partition in new:
-            self._positions.pop(partition, None)
+        self._positions |= {partition: self._kept[partition] for partition in new if partition in self._kept}
+        self._kept.clear()
         self.journal.write(
             Assigned(
                 time_s=time.monotonic(),
@@ -66,11 +67,17 @@ class Work:
             )
         )
 
-    def revoked(self, partitions: Iterable[int], *, lost: bool = False) -> None:
+    def revoked(
+        self, partitions: Iterable[int], *, lost: bool = False, keeps_positions: bool = False
+    ) -> None:
+        """`keeps_positions`: the client goes on where it was with those that it is assigned again."""
         gone = sorted(partitions)
         self.owned -= set(gone)
-        for partition in gone:
-            self._positions.pop(partition, None)
+        positions = {
+            partition: self._positions.pop(partition) for partition in gone if partition in self._positions
+        }
+        if keeps_positions:
+            self._kept |= positions
         self.journal.write(Revoked(time_s=time.monotonic(), partitions=tuple(gone), lost=lost))
 
     def process(self, partition: int, offset: int, value: bytes | None) -> None:
@@ -94,7 +101,7 @@ class Work:
         return offsets
 
     def end_commit(self, offsets: dict[int, int], error: object = None) -> None:
-        """After a failure the same offsets, or later ones, are tried with the next commit."""
+        """Without an error it was acknowledged; after one the next commit tries the same offsets, or later ones."""
         now = time.monotonic()
         if error is not None:
             self.journal.write(CommitFailed(time_s=now, offsets=offsets, error=repr(error)))
