@@ -72,6 +72,13 @@ class ConsumerGroupsTool:
         return {partition: row["STATUS"] for partition, row in by_partition(rows).items()}
 
 
+def says_absent(described: ToolResult, group: str) -> bool:
+    """Whether `--describe` found no such group: an error from DescribeGroups v6 on (KIP-1043), before that Dead."""
+    told = described.out + described.err
+    named = "GroupIdNotFoundException" in told or f"Consumer group '{group}' does not exist" in told
+    return named and not table_rows(described.out)
+
+
 def by_partition(rows: list[Row]) -> dict[Partition, Row]:
     """The row of each partition; each may stand there once."""
     keys = [(row["TOPIC"], -1 if row["PARTITION"] == MISSING else int(row["PARTITION"])) for row in rows]
