@@ -91,17 +91,18 @@ class ConsumerLag:
             self._remove(self._by_topic.get(before.name, ()))
 
     def _add(self, series: Series, committed: CommittedOffset) -> None:
+        has_room = len(self._offsets) < self._max_series
+        if not has_room and (series in self._omitted or self.is_full):
+            return
         group_id, topic, _ = series
         record = self._view.topic(topic)
         if record is None or record.topic_id != committed.topic_id:
             return  # It means a topic that is gone.
-        if len(self._offsets) < self._max_series:
+        if has_room:
             self._omitted.discard(series)
             self._offsets[series] = committed.offset
-        elif len(self._omitted) < self._max_series:
-            self._omitted.add(series)
         else:
-            return
+            self._omitted.add(series)
         self._by_group.setdefault(group_id, set()).add(series)
         self._by_topic.setdefault(topic, set()).add(series)
 
