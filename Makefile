@@ -38,7 +38,7 @@ run: $(BIN)/.runtime ## start a broker with nothing configured
 test: $(BIN)/.develop tools ## run all tests
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-tools: $(BIN)/.develop ## fetch what tests need beyond Python: Kafka's Java tools into .tools, kcat
+tools: $(BIN)/.develop ## fetch what tests need beyond Python: Kafka's Java tools and a franz-go client into .tools, kcat
 	$(BIN)/python -m tests.compat.tools
 
 check: $(BIN)/.develop ## format, lint, strict types, import contract

@@ -1,4 +1,4 @@
-"""Install what tests need beyond Python (Kafka's Java artifacts, kcat): `python -m tests.compat.tools`."""
+"""Install what tests need beyond Python (Kafka's Java artifacts, kcat, franz-go): `python -m tests.compat.tools`."""
 
 import fcntl
 import hashlib
@@ -15,6 +15,9 @@ TOOLS = ROOT / ".tools"
 KAFKA_LIBS = TOOLS / "kafka-libs"
 KAFKA_LIBS_STAMP = KAFKA_LIBS / ".pom-sha256"
 OLDEST_JAVA = 17
+FRANZ_SOURCE = Path(__file__).with_name("go")
+FRANZ = TOOLS / "franz"
+FRANZ_STAMP = TOOLS / "franz.sha256"
 
 
 class CannotInstallError(Exception):
@@ -33,6 +36,13 @@ def java_missing() -> str | None:
 def kcat_missing() -> str | None:
     """Why kcat tests cannot run here, or None."""
     return None if shutil.which("kcat") else "no kcat on the PATH (Debian package kcat)"
+
+
+def franz_missing() -> str | None:
+    """Why franz-go tests cannot run here, or None."""
+    if _franz_current():
+        return None
+    return "the franz-go client is not built in .tools/franz (needs Go; run `python -m tests.compat.tools`)"
 
 
 def install_kafka_libs() -> str:
@@ -58,6 +68,19 @@ def install_kcat() -> str:
     return _ensure_command("kcat", package="kcat")
 
 
+def install_franz() -> str:
+    """The franz-go client of tests/compat/go, built with Go into `.tools/franz`. Returns what was done."""
+    if _franz_current():
+        return "there already"
+    _ensure_command("go", package="golang-go")
+    staging = TOOLS / "franz.new"
+    # without the commit in the binary: a checkout of another owner would refuse to tell it
+    _run("go", "build", "-C", str(FRANZ_SOURCE), "-buildvcs=false", "-o", str(staging), ".")
+    staging.rename(FRANZ)
+    FRANZ_STAMP.write_text(_franz_digest())
+    return "built with Go"
+
+
 def _ensure_command(command: str, *, package: str) -> str:
     """Install a Debian package unless its command is there. Returns what was done."""
     if shutil.which(command):
@@ -79,6 +102,7 @@ def main() -> int:
     installers: dict[str, Callable[[], str]] = {
         "Kafka's Java artifacts": install_kafka_libs,
         "kcat": install_kcat,
+        "franz-go": install_franz,
     }
     with (TOOLS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -92,6 +116,17 @@ def main() -> int:
 
 def _libs_current() -> bool:
     return KAFKA_LIBS_STAMP.exists() and KAFKA_LIBS_STAMP.read_text() == _pom_digest()
+
+
+def _franz_current() -> bool:
+    return FRANZ.exists() and FRANZ_STAMP.exists() and FRANZ_STAMP.read_text() == _franz_digest()
+
+
+def _franz_digest() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(FRANZ_SOURCE.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _pom_digest() -> str:
