@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kafscale.groups.machine import TABLE
+from kafscale.groups.states import GroupState
 from kafscale.handlers.routes import ROUTES
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.ops.metric_families import FAMILIES
@@ -78,8 +80,33 @@ def topic_configs_table() -> str:
     )
 
 
+def group_states_drawing() -> str:
+    """The ways from one state of a group to another, with the events that may lead there."""
+    events: dict[tuple[GroupState, GroupState], list[str]] = {}
+    for (state, event), row in TABLE.items():
+        for to in row.to:
+            if to is not state:
+                events.setdefault((state, to), []).append(event.__name__)
+    ways = [f"    {state} --> {to} : {', '.join(names)}" for (state, to), names in events.items()]
+    return "\n".join(
+        ("```mermaid", "stateDiagram-v2", f"    [*] --> {GroupState.EMPTY}", *ways, "```"),
+    )
+
+
+def group_events_table() -> str:
+    """What each event does in each state of a group."""
+    return _table(
+        ("State", "Event", "What happens", "State after it"),
+        (
+            (state, f"`{event.__name__}`", row.meaning, ", ".join(row.to))
+            for (state, event), row in TABLE.items()
+        ),
+    )
+
+
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"settings": settings_table},
+    "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
     "docs/operations.md": {"metrics": metrics_table},
     "docs/supported-apis.md": {"apis": supported_apis_table},
     "docs/topic-configs.md": {"topic-configs": topic_configs_table},
