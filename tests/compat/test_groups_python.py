@@ -9,7 +9,8 @@ import kafka
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError as AiokafkaCommitFailedError
-from aiokafka.errors import KafkaError as AiokafkaError
+from aiokafka.errors import OffsetMetadataTooLargeError as AiokafkaOffsetMetadataTooLargeError
+from aiokafka.errors import TransactionalIdAuthorizationFailed
 from kafka import OffsetAndMetadata
 from kafka.errors import (
     FencedInstanceIdError,
@@ -238,7 +239,7 @@ async def test_aiokafkas_commit_metadata_is_read_back_by_its_admin(
     admin: Any = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
     with AiokafkaMember(broker.bootstrap, group, partitions=[(topic, 0)], enable_auto_commit=False) as member:
         await asyncio.to_thread(member.commit, {(topic, 0): 7}, "von Hand — 🎈")
-        with pytest.raises(AiokafkaError):
+        with pytest.raises(AiokafkaOffsetMetadataTooLargeError):
             await asyncio.to_thread(member.commit, {(topic, 0): 8}, "x" * (LONGEST_METADATA + 1))
     await admin.start()
     try:
@@ -273,7 +274,7 @@ async def test_aiokafka_is_told_that_there_are_no_transactions(broker: Peer) -> 
     producer = aiokafka.AIOKafkaProducer(
         bootstrap_servers=broker.bootstrap, transactional_id=unique_name("tx")
     )
-    with pytest.raises(AiokafkaError):
+    with pytest.raises(TransactionalIdAuthorizationFailed):
         async with asyncio.timeout(10):
             await producer.start()
     await producer.stop()
