@@ -253,7 +253,7 @@ class CheckedGroup:
                 stores = group.assignments_to_store is not None
                 assert stores or (group.pending_syncs and group.sync_deadline_ms is not None), "it is stuck"
             case GroupState.STABLE:
-                replaced = {member_id for member_id, _ in group.replacements_to_store.values()}
+                replaced = {one.member_id for one in group.replacements_to_store.values()}
                 assert {one.member_id for one in waiting} <= replaced, "it waits for nothing"
                 assert all(one.assignment == self._assigned(one.member_id) for one in members)
             case GroupState.DEAD:
