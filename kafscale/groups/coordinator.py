@@ -81,6 +81,8 @@ class GroupCoordinator:
         protocol_type: str,
         protocols: tuple[Protocol, ...],
         member_id_required: bool,
+        can_skip_assignment: bool = False,
+        reason: str = "",
     ) -> Joined:
         """JoinGroup: returns when the next generation has its members. Raises INVALID_SESSION_TIMEOUT, too."""
         running = self._member_group(group_id)
@@ -104,6 +106,8 @@ class GroupCoordinator:
             protocol_type=protocol_type,
             protocols=protocols,
             member_id_required=member_id_required,
+            can_skip_assignment=can_skip_assignment,
+            reason=reason,
         )
         return cast(Joined, await running.ask(event, reply_id))
 

@@ -18,7 +18,10 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """The answer to a `Join`. `members` is filled for the leader only."""
+    """The answer to a `Join`. `members` is filled for the leader only.
+
+    `skip_assignment`: the leader is not to assign anew; everybody has an assignment of this generation.
+    """
 
     error_code: ErrorCode = ErrorCode.NONE
     member_id: str = NO_MEMBER_ID
@@ -27,6 +30,7 @@ class Joined:
     protocol_name: str | None = None
     leader: str = NO_MEMBER_ID
     members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,10 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """JoinGroup. `new_member_id`: the id that the member gets if it has none.
+    """JoinGroup. `new_member_id`: the id that the member gets if it has none. `reason`: for the log.
 
     `member_id_required`: a dynamic member must come again with the id it was given (KIP-394).
+    `can_skip_assignment`: a leader that comes back can be told not to assign anew (KIP-814).
     """
 
     now_ms: int
@@ -39,6 +40,8 @@ class Join:
     protocol_type: str
     protocols: tuple[Protocol, ...]
     member_id_required: bool
+    can_skip_assignment: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +71,14 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """One member of a LeaveGroup; an administrator names a static member by its instance id alone."""
+    """One member of a LeaveGroup; an administrator names a static member by its instance id alone.
+
+    `reason`: for the log.
+    """
 
     member_id: str
     group_instance_id: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

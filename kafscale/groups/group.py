@@ -60,6 +60,15 @@ class Member:
         return _MEMBER_MEMORY_BYTES + metadata + len(self.assignment)
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A static member's new id on its way to the store. `former_leader`: who led before it had that id."""
+
+    member_id: str
+    former_leader: str | None
+    can_skip_assignment: bool
+
+
 class Group:
     """One group. Only the actions behind machine.py change it; the rest of the program reads.
 
@@ -87,7 +96,7 @@ class Group:
         self.initial_remaining_ms = 0
         self.rebalance_since_ms: int | None = None
         self.assignments_to_store: tuple[int, Mapping[str, bytes]] | None = None
-        self.replacements_to_store: dict[int, tuple[str, str | None]] = {}
+        self.replacements_to_store: dict[int, Replacement] = {}
         self._store_id = 0
         self._protocol_counts: Counter[str] = Counter()
 

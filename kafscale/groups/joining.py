@@ -2,7 +2,7 @@
 
 from kafscale.groups.effects import Answer, Joined, Store, Synced
 from kafscale.groups.events import NO_MEMBER_ID, Join
-from kafscale.groups.group import Group, Member
+from kafscale.groups.group import Group, Member, Replacement
 from kafscale.groups.rebalancing import (
     Effects,
     answer_join,
@@ -39,6 +39,10 @@ def join(group: Group, event: Join, out: Effects) -> None:
 
 def _refuse(event: Join, error_code: ErrorCode, member_id: str, out: Effects) -> None:
     out.append(Answer(event.reply_id, Joined(error_code=error_code, member_id=member_id)))
+
+
+def _because(event: Join) -> str:
+    return f": {event.reason}" if event.reason else ""
 
 
 def _has_room(group: Group, member_id: str) -> bool:
@@ -86,7 +90,7 @@ def _add(group: Group, member_id: str, event: Join, out: Effects) -> None:
     )
     group.add(member)
     group.member_added = True
-    rebalance_or_complete_join(group, f"member {member_id} joined", event.now_ms, out)
+    rebalance_or_complete_join(group, f"member {member_id} joined{_because(event)}", event.now_ms, out)
 
 
 def _join_known(group: Group, event: Join, out: Effects) -> None:
@@ -110,7 +114,9 @@ def _join_known(group: Group, event: Join, out: Effects) -> None:
         out.append(Answer(event.reply_id, current_generation(group, member)))
     else:
         _update(group, member, event, out)
-        rebalance_or_complete_join(group, f"member {member.member_id} joined again", event.now_ms, out)
+        rebalance_or_complete_join(
+            group, f"member {member.member_id} joined again{_because(event)}", event.now_ms, out
+        )
 
 
 def _update(group: Group, member: Member, event: Join, out: Effects) -> None:
@@ -129,14 +135,15 @@ def _replace(group: Group, old_member_id: str, event: Join, out: Effects) -> Non
     member.client_id, member.client_host = event.client_id, event.client_host
     _update(group, member, event, out)
     extend_session(member, event.now_ms)
-    reason = f"static member {event.group_instance_id} joined again as {member.member_id}"
+    reason = f"static member {event.group_instance_id} joined again as {member.member_id}{_because(event)}"
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_all_are_here(group, event.now_ms, out)
     elif group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
-        # It goes on with the assignment it had, once its new id is durable: no rebalance. Below version 9
-        # a leader is told who led before it, so that it does not assign anything (as Kafka does).
+        # It goes on with the assignment it had, once its new id is durable: no rebalance.
         store_id = group.next_store_id()
-        group.replacements_to_store[store_id] = (member.member_id, former_leader)
+        group.replacements_to_store[store_id] = Replacement(
+            member.member_id, former_leader, event.can_skip_assignment
+        )
         out.append(Store(store_id, group.record()))
     else:
         prepare_rebalance(group, reason, event.now_ms, out)

@@ -27,7 +27,9 @@ def leave(group: Group, event: Leave, out: Effects) -> None:
     left = members - len(group.members)
     # One that was only expected and leaves may have been the last that a rebalance waited for, no more.
     if left or group.state is GroupState.PREPARING_REBALANCE:
-        rebalance_or_complete_join(group, f"{left} members left", event.now_ms, out)
+        reasons = sorted({leaving.reason for leaving in event.members if leaving.reason})
+        because = f": {'; '.join(reasons)}" if reasons else ""
+        rebalance_or_complete_join(group, f"{left} members left{because}", event.now_ms, out)
 
 
 def _leave_one(group: Group, leaving: LeavingMember, out: Effects) -> ErrorCode:

@@ -25,6 +25,11 @@ _LOADS_AT_ONCE = 8
 _RETRY_DELAY_SEC = 0.2
 
 
+def unknown_group(group_id: str) -> KafkaError:
+    """The refusal of a group that is not there."""
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+
+
 class GroupShards:
     """Shards by number. `now_ms` is a clock of Unix milliseconds that never goes back.
 
@@ -138,7 +143,7 @@ class GroupShards:
         """The group. Raises as `shard` does, and GROUP_ID_NOT_FOUND."""
         running = self.group(group_id)
         if running is None or running.group.state is GroupState.DEAD:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+            raise unknown_group(group_id)
         return running
 
     def all_groups(self) -> Iterator[tuple[GroupShard, RunningGroup]]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kafscale.groups.effects import Answer, Joined, Store, Synced
 from kafscale.groups.events import NO_MEMBER_ID, Stored, StoreFailed, Sync
-from kafscale.groups.group import Group, Member
+from kafscale.groups.group import Group, Member, Replacement
 from kafscale.groups.rebalancing import (
     Effects,
     answer_join,
@@ -62,10 +62,20 @@ def stored(group: Group, event: Stored, out: Effects) -> None:
         group.assignments_to_store = None
         become_stable(group, assignments, event.now_ms, out)
         return
-    member, former_leader = _replacement(group, event.store_id)
-    if member is not None:
-        content = current_generation(group, member)
-        answer_join(member, replace(content, leader=former_leader or NO_MEMBER_ID), out)
+    replacement = group.replacements_to_store.pop(event.store_id, None)
+    member = None if replacement is None else group.members.get(replacement.member_id)
+    if replacement is not None and member is not None:
+        answer_join(member, _generation_it_came_back_to(group, member, replacement), out)
+
+
+def _generation_it_came_back_to(group: Group, member: Member, replacement: Replacement) -> Joined:
+    """What a static member hears that goes on with its assignment."""
+    if not replacement.can_skip_assignment:
+        # If it leads, it hears who led before it: believing that it does not, it assigns nothing (as Kafka does).
+        return replace(current_generation(group, member), leader=replacement.former_leader or NO_MEMBER_ID)
+    leads = group.leader == member.member_id
+    members = group.members_for_leader() if leads else ()
+    return replace(current_generation(group, member, members), skip_assignment=leads)
 
 
 def store_failed(group: Group, event: StoreFailed, out: Effects) -> None:
@@ -74,12 +84,7 @@ def store_failed(group: Group, event: StoreFailed, out: Effects) -> None:
         reset_assignments(group, event.error_code, event.now_ms, out)
         prepare_rebalance(group, "the assignments could not be stored", event.now_ms, out)
         return
-    member, _ = _replacement(group, event.store_id)
+    replacement = group.replacements_to_store.pop(event.store_id, None)
+    member = None if replacement is None else group.members.get(replacement.member_id)
     if member is not None:
         answer_join(member, Joined(error_code=event.error_code), out)
-
-
-def _replacement(group: Group, store_id: int) -> tuple[Member | None, str | None]:
-    """The static member whose new id was to be stored, if it still has it, and who led before."""
-    member_id, former_leader = group.replacements_to_store.pop(store_id, (NO_MEMBER_ID, None))
-    return group.members.get(member_id), former_leader

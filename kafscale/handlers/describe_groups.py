@@ -1,7 +1,7 @@
-"""DescribeGroups (15), versions 0 to 5: groups, their members, and what each member was assigned.
+"""DescribeGroups (15), versions 0 to 6: groups, their members, and what each member was assigned.
 
 v1: throttle time. v3: authorized operations (KIP-430). v4: instance ids of static members (KIP-345). v5:
-flexible. A group that is not here is Dead, without an error; v6, which is not served, makes it one (KIP-1043).
+flexible. A group that is not here is Dead; v6 makes that an error, with a message (KIP-1043).
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka.protocol.admin import DescribeGroupsResponse
 
 from kafscale.groups.group import Group, Member
+from kafscale.groups.shards import unknown_group
 from kafscale.groups.states import GroupState
 from kafscale.handlers.authorized_operations import GROUP_OPERATIONS
 from kafscale.handlers.in_turns import in_turns
@@ -23,23 +24,30 @@ _Member = _Group.DescribedGroupMember
 # kafka-python's own form of the field; None: not asked for
 _GROUP_OPERATIONS: Final = frozenset(bit for bit in range(31) if GROUP_OPERATIONS >> bit & 1)
 _GROUPS_PER_TURN: Final = 8
+_FIRST_VERSION_WITH_UNKNOWN_GROUPS: Final = 6
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """Each group once, however often it is named: an answer is larger than a name."""
     operations = _GROUP_OPERATIONS if message.include_authorized_operations else None
     groups = [
-        _describe(broker, group_id, operations)
+        _describe(broker, request, group_id, operations)
         async for group_id in in_turns(dict.fromkeys(message.groups), _GROUPS_PER_TURN)
     ]
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
 
 
-def _describe(broker: "Broker", group_id: str, operations: frozenset[int] | None) -> Any:
+def _describe(
+    broker: "Broker", request: "RequestContext", group_id: str, operations: frozenset[int] | None
+) -> Any:
     try:
         group = broker.groups.describe(group_id)
     except KafkaError as refusal:
-        return _Group(error_code=refusal.code, group_id=group_id, authorized_operations=None)
+        return _refused(refusal, group_id)
+    if group is None and request.api_version >= _FIRST_VERSION_WITH_UNKNOWN_GROUPS:
+        answer = _refused(unknown_group(group_id), group_id)
+        answer.group_state = GroupState.DEAD.value
+        return answer
     answer = _Group(
         error_code=ErrorCode.NONE,
         group_id=group_id,
@@ -48,6 +56,12 @@ def _describe(broker: "Broker", group_id: str, operations: frozenset[int] | None
     )
     if group is not None:
         _fill(answer, group)
+    return answer
+
+
+def _refused(refusal: KafkaError, group_id: str) -> Any:
+    answer = _Group(error_code=refusal.code, group_id=group_id, authorized_operations=None)
+    answer.error_message = refusal.message
     return answer
 
 

@@ -1,8 +1,9 @@
-"""JoinGroup (11), versions 0 to 7: a member asks to be in the group's next generation, and waits for it.
+"""JoinGroup (11), versions 0 to 9: a member asks to be in the group's next generation, and waits for it.
 
 v1: rebalance timeout (KIP-62); before, the session timeout is taken for it. v2: throttle time. v4: a new
 member must come again with the id it is given (KIP-394). v5: static members (KIP-345). v6: flexible. v7: the
-answer names the protocol type, and no protocol is null (KIP-559).
+answer names the protocol type, and no protocol is null (KIP-559). v8: a reason, for the log (KIP-800). v9: a
+static leader that comes back is told not to assign anew (KIP-814).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from kafka.protocol.consumer import JoinGroupResponse
 
 from kafscale.groups.effects import Joined
 from kafscale.groups.events import Protocol
+from kafscale.handlers.logged_reason import logged_reason
 from kafscale.protocol.error_codes import KafkaError
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_VERSION_THAT_REQUIRES_MEMBER_ID = 4
 _FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+_FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
@@ -39,6 +42,8 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
             protocol_type=message.protocol_type,
             protocols=tuple(Protocol(one.name, one.metadata) for one in message.protocols),
             member_id_required=version >= _FIRST_VERSION_THAT_REQUIRES_MEMBER_ID,
+            can_skip_assignment=version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+            reason=logged_reason(message.reason),
         )
     except KafkaError as refusal:
         joined = Joined(error_code=refusal.code, member_id=message.member_id)
@@ -50,6 +55,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
         protocol_type=joined.protocol_type,
         protocol_name=joined.protocol_name or no_protocol,
         leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,
         members=[
             JoinGroupResponse.JoinGroupResponseMember(

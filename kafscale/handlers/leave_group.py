@@ -1,6 +1,7 @@
-"""LeaveGroup (13), versions 0 to 4: members go, and the others need not wait for their sessions to end.
+"""LeaveGroup (13), versions 0 to 5: members go, and the others need not wait for their sessions to end.
 
 v1: throttle time. v3: several members, a static one by its instance id alone (KIP-345). v4: flexible.
+v5: reasons, for the log (KIP-800).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from kafka.protocol.consumer import LeaveGroupResponse
 
 from kafscale.groups.effects import Left
 from kafscale.groups.events import LeavingMember
+from kafscale.handlers.logged_reason import logged_reason
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,7 +23,10 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """What became of each member; in old versions, of the one member, as the error of the whole request."""
     several = request.api_version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS
     members = (
-        tuple(LeavingMember(one.member_id, one.group_instance_id) for one in message.members)
+        tuple(
+            LeavingMember(one.member_id, one.group_instance_id, logged_reason(one.reason))
+            for one in message.members
+        )
         if several
         else (LeavingMember(message.member_id),)
     )

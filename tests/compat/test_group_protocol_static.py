@@ -88,6 +88,18 @@ def test_a_leader_that_comes_back_is_told_of_its_former_self(group: RawGroup) ->
     assert {one.member_id for one in replies[again.id].members} == {again.id, follower.id}
 
 
+def test_a_leader_that_comes_back_is_told_to_skip_the_assignment(group: RawGroup) -> None:
+    """From version 9 on (KIP-814)."""
+    leader, follower = static_members(group, 2)
+    again = successor(group, leader)
+    reply = again.join(9)
+    assert (reply.error_code, reply.generation_id, reply.skip_assignment) == (NONE, leader.generation, True)
+    assert reply.leader == reply.member_id
+    assert {one.member_id for one in reply.members} == {again.id, follower.id}
+    assert bytes(again.sync().assignment) == leader.id.encode()
+    assert follower.heartbeat() == NONE
+
+
 def test_other_metadata_for_the_same_protocol_is_no_reason_for_a_rebalance(group: RawGroup) -> None:
     leader, follower = static_members(group, 2)
     again = successor(group, follower, protocols={"range": subscription("other", user_data=b"new")})

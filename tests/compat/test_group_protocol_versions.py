@@ -41,11 +41,11 @@ PROMISED = {
     8: (2, 8),  # OffsetCommit
     9: (1, 8),  # OffsetFetch
     10: (0, 4),  # FindCoordinator
-    11: (0, 7),  # JoinGroup
+    11: (0, 9),  # JoinGroup
     12: (0, 4),  # Heartbeat
-    13: (0, 4),  # LeaveGroup
+    13: (0, 5),  # LeaveGroup
     14: (0, 5),  # SyncGroup
-    15: (0, 5),  # DescribeGroups
+    15: (0, 6),  # DescribeGroups
     16: (0, 5),  # ListGroups
     42: (0, 2),  # DeleteGroups
     47: (0, 0),  # OffsetDelete

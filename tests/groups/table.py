@@ -101,6 +101,7 @@ class Table:
         session_ms: int = SESSION_TIMEOUT_MS,
         rebalance_ms: int = REBALANCE_TIMEOUT_MS,
         required: bool = False,
+        can_skip: bool = False,
     ) -> int:
         """JoinGroup. `new`: the id that a member without one gets."""
         reply_id = next(self._numbers)
@@ -118,6 +119,7 @@ class Table:
                 protocol_type=protocol_type,
                 protocols=protocols,
                 member_id_required=required,
+                can_skip_assignment=can_skip,
             )
         )
         return reply_id

@@ -49,6 +49,27 @@ def test_a_leader_that_comes_back_is_told_who_led_before_so_that_it_does_not_ass
     assert table.synced(table.sync("a2", instance="static-a")).assignment == b"part of static-a"
 
 
+def test_a_leader_that_can_skip_the_assignment_leads_on_without_assigning() -> None:
+    table = Table()
+    table.stable("static-a", "b")
+    back = table.join(new="a2", instance="static-a", can_skip=True)
+    assert table.waits(back)
+    table.stored()
+    joined = table.joined(back)
+    assert (joined.leader, joined.generation, joined.skip_assignment) == ("a2", 1, True)
+    assert [member.member_id for member in joined.members] == ["b", "a2"]
+    assert table.synced(table.sync("a2", instance="static-a")).assignment == b"part of static-a"
+
+
+def test_a_follower_that_comes_back_has_no_assignment_to_skip() -> None:
+    table = Table()
+    table.stable("a", "static-b")
+    back = table.join(new="b2", instance="static-b", can_skip=True)
+    table.stored()
+    joined = table.joined(back)
+    assert (joined.leader, joined.members, joined.skip_assignment) == ("a", (), False)
+
+
 def test_when_its_new_id_could_not_be_stored_it_hears_that_and_comes_again() -> None:
     table = Table()
     table.stable("a", "static-b")

@@ -109,7 +109,7 @@ async def describe(plane: ControlPlane, version: int, *group_ids: str, operation
     return (await ask(plane, describe_groups.handle, version, request)).groups
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_a_stable_group_is_described(plane: ControlPlane, version: int) -> None:
     members = (member_record("m", "i"), member_record("n"))
     plane.groups.answer = group_in_state("g", GroupState.STABLE, *members)
@@ -128,7 +128,7 @@ async def test_a_stable_group_is_described(plane: ControlPlane, version: int) ->
     assert group.authorized_operations is None
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
 async def test_during_a_rebalance_no_protocol_is_told(
     plane: ControlPlane, version: int, state: GroupState
@@ -140,24 +140,29 @@ async def test_during_a_rebalance_no_protocol_is_told(
     assert [(one.member_id, one.member_metadata) for one in group.members] == [("m", b"")]
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_groups_without_members_are_described(plane: ControlPlane, version: int) -> None:
     plane.groups.answer = lambda group_id: (
         group_in_state(group_id, GroupState.EMPTY) if group_id == "empty" else None
     )
     empty, absent = await describe(plane, version, "empty", "absent")
     assert (empty.error_code, empty.group_state, empty.protocol_type, empty.members) == (0, "Empty", "", [])
-    assert (absent.error_code, absent.group_state, absent.protocol_type) == (0, "Dead", "")
+    if version >= 6:
+        assert (absent.error_code, absent.error_message) == (69, "there is no group 'absent'")
+    else:
+        assert absent.error_code == 0
+    assert (absent.group_state, absent.protocol_type) == ("Dead", "")
     assert (absent.group_id, absent.protocol_data, absent.members) == ("absent", "", [])
 
 
-@pytest.mark.parametrize("version", range(3, 6))
+@pytest.mark.parametrize("version", range(3, 7))
 async def test_authorized_operations_are_told_to_who_asks(plane: ControlPlane, version: int) -> None:
-    (group,) = await describe(plane, version, "absent", operations=True)
+    plane.groups.answer = group_in_state("g", GroupState.EMPTY)
+    (group,) = await describe(plane, version, "g", operations=True)
     assert group.authorized_operations == {3, 6, 8, 10, 11}  # read, delete, describe, configs
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_a_group_that_is_elsewhere_is_not_described(plane: ControlPlane, version: int) -> None:
     plane.groups.refuse(ErrorCode.NOT_COORDINATOR)
     (group,) = await describe(plane, version, "g", operations=version >= 3)

@@ -38,11 +38,12 @@ def join_request(**fields: Any) -> JoinGroupRequest:
             JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=BYTES),
             JoinGroupRequest.JoinGroupRequestProtocol(name="roundrobin", metadata=b""),
         ],
+        "reason": "why",
     }
     return JoinGroupRequest(**values | fields)
 
 
-@pytest.mark.parametrize("version", range(8))
+@pytest.mark.parametrize("version", range(10))
 async def test_a_member_joins(plane: ControlPlane, version: int) -> None:
     plane.groups.answer = Joined(
         member_id="m",
@@ -51,6 +52,7 @@ async def test_a_member_joins(plane: ControlPlane, version: int) -> None:
         protocol_name="range",
         leader="m",
         members=(JoinedMember("m", "i", BYTES), JoinedMember("n", None, b"")),
+        skip_assignment=True,
     )
     reply = await ask(plane, join_group.handle, version, join_request())
     assert plane.groups.calls == [
@@ -66,6 +68,8 @@ async def test_a_member_joins(plane: ControlPlane, version: int) -> None:
                 "protocol_type": "consumer",
                 "protocols": (Protocol("range", BYTES), Protocol("roundrobin", b"")),
                 "member_id_required": version >= 4,
+                "can_skip_assignment": version >= 9,
+                "reason": "why" if version >= 8 else "",
             },
         )
     ]
@@ -76,9 +80,11 @@ async def test_a_member_joins(plane: ControlPlane, version: int) -> None:
         assert [one.group_instance_id for one in reply.members] == ["i", None]
     if version >= 7:
         assert reply.protocol_type == "consumer"
+    if version >= 9:
+        assert reply.skip_assignment is True
 
 
-@pytest.mark.parametrize("version", range(8))
+@pytest.mark.parametrize("version", range(10))
 async def test_a_follower_hears_of_no_members(plane: ControlPlane, version: int) -> None:
     plane.groups.answer = Joined(
         member_id="m", generation=7, protocol_type="consumer", protocol_name="range", leader="other"
@@ -87,7 +93,7 @@ async def test_a_follower_hears_of_no_members(plane: ControlPlane, version: int)
     assert (reply.error_code, reply.leader, reply.members) == (0, "other", [])
 
 
-@pytest.mark.parametrize("version", range(8))
+@pytest.mark.parametrize("version", range(10))
 async def test_a_join_that_is_refused(plane: ControlPlane, version: int) -> None:
     plane.groups.answer = Joined(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="new")
     reply = await ask(plane, join_group.handle, version, join_request(member_id=""))
@@ -204,13 +210,13 @@ async def test_one_member_leaves(plane: ControlPlane, version: int) -> None:
     assert (await ask(plane, leave_group.handle, version, request)).error_code == 15
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 async def test_several_members_leave(plane: ControlPlane, version: int) -> None:
-    members = (LeavingMember("m"), LeavingMember("", "i"))
+    members = (LeavingMember("m", None, "x" * 255 if version >= 5 else ""), LeavingMember("", "i"))
     request = LeaveGroupRequest(
         group_id="g",
         members=[
-            Leaving(member_id="m", group_instance_id=None),
+            Leaving(member_id="m", group_instance_id=None, reason="x" * 1000),
             Leaving(member_id="", group_instance_id="i"),
         ],
     )
@@ -226,7 +232,7 @@ async def test_several_members_leave(plane: ControlPlane, version: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_leaving_through_the_wrong_broker(plane: ControlPlane, version: int) -> None:
     plane.groups.refuse(ErrorCode.NOT_COORDINATOR)
     request = (
