@@ -11,6 +11,7 @@ from kafscale.groups.events import (
     Leave,
     Remove,
     Stored,
+    StoreFailed,
     Sync,
     TimePassed,
     Unload,
@@ -49,6 +50,7 @@ class CheckedGroup:
         self.reached: set[tuple[GroupState, type, GroupState]] = set()
         self._proposed: dict[int, tuple[int, Assignments]] = {}
         self._durable: dict[int, Assignments] = {}
+        self._replacing: dict[int, int] = {}
         self._former_ids: dict[str, str] = {}
 
     def restart(self, record: bytes | None, now_ms: int) -> None:
@@ -57,6 +59,7 @@ class CheckedGroup:
         self.answered.clear()
         self.stores.clear()
         self._proposed.clear()
+        self._replacing.clear()
         self._durable.clear()
         if record is None:
             self.group = Group("group", self.policy, now_ms)
@@ -87,6 +90,8 @@ class CheckedGroup:
             made_for, assignments = self._proposed[event.store_id]
             assert made_for == group.generation and made_for not in self._durable
             self._durable[made_for] = assignments
+        if isinstance(event, Stored | StoreFailed):
+            self._replacing.pop(event.store_id, None)
         for instance_id, member_id in group.static_members.items():
             if member_id != held_instances.get(instance_id, member_id):
                 self._former_ids[member_id] = held_instances[instance_id]
@@ -201,6 +206,7 @@ class CheckedGroup:
                 self._proposed[store.store_id] = (group.generation, stored)
             case Join():
                 assert group.state is GroupState.STABLE
+                self._replacing[store.store_id] = event.reply_id
                 assert stored == {member_id: self._assigned(member_id) for member_id in group.members}
             case _:
                 assert group.state is GroupState.EMPTY
@@ -253,8 +259,8 @@ class CheckedGroup:
                 stores = group.assignments_to_store is not None
                 assert stores or (group.pending_syncs and group.sync_deadline_ms is not None), "it is stuck"
             case GroupState.STABLE:
-                replaced = {one.member_id for one in group.replacements_to_store.values()}
-                assert {one.member_id for one in waiting} <= replaced, "it waits for nothing"
+                being_stored = set(self._replacing.values())
+                assert {one.awaiting_join for one in waiting} <= being_stored, "it waits for nothing"
                 assert all(one.assignment == self._assigned(one.member_id) for one in members)
             case GroupState.DEAD:
                 assert not waiting and group.next_deadline_ms() is None
