@@ -141,6 +141,9 @@ class CheckedGroup:
         assert joined.member_id in group.members
         assert request.member_id in ("", joined.member_id)
         assert group.members[joined.member_id].protocols == request.protocols
+        if joined.skip_assignment:
+            assert request.can_skip_assignment and request.group_instance_id is not None
+            assert joined.members and group.state is GroupState.STABLE
         if joined.members:
             assert joined.leader == group.leader == joined.member_id
             assert joined.members == group.members_for_leader()

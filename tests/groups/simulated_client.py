@@ -33,6 +33,7 @@ class SimulatedClient:
     session_timeout_ms: int = 10_000
     rebalance_timeout_ms: int = 30_000
     member_id_required: bool = True
+    can_skip_assignment: bool = True
     member_id: str = ""
     generation: int = -1
     phase: Phase = Phase.TO_JOIN
@@ -68,6 +69,7 @@ class SimulatedClient:
             protocol_type="consumer",
             protocols=self.protocols,
             member_id_required=self.member_id_required,
+            can_skip_assignment=self.can_skip_assignment,
         )
 
     def sync(self, now_ms: int) -> Sync:

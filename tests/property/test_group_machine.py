@@ -145,6 +145,7 @@ class Walk:
                 session_timeout_ms=self.random.choice((6000, 10_000, 45_000)),
                 rebalance_timeout_ms=self.random.choice((5000, 20_000, 60_000)),
                 member_id_required=self.random.random() < 0.7,
+                can_skip_assignment=self.random.random() < 0.5,
             )
         )
         self.move(self.clients[-1])
