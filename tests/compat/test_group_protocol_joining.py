@@ -34,7 +34,7 @@ def group(broker: Peer) -> Iterator[RawGroup]:
 # --- who gets in
 
 
-@pytest.mark.parametrize("version", range(MEMBER_ID_REQUIRED_SINCE, 8))
+@pytest.mark.parametrize("version", range(MEMBER_ID_REQUIRED_SINCE, 10))
 def test_a_new_member_is_given_an_id_to_join_with(group: RawGroup, version: int) -> None:
     member = group.member()
     first = member.join(version)
@@ -56,7 +56,7 @@ def test_older_versions_take_a_new_member_in_at_once(group: RawGroup, version: i
     assert reply.member_id.startswith("tests-")
 
 
-@pytest.mark.parametrize("version", range(5, 8))
+@pytest.mark.parametrize("version", range(5, 10))
 def test_a_static_member_is_taken_in_at_once_and_named_after_its_instance(
     group: RawGroup, version: int
 ) -> None:

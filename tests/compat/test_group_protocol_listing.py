@@ -6,7 +6,7 @@ import pytest
 
 from tests.compat.conftest import NewTopic, Peer
 from tests.support.group_apis import commit, describe, list_groups
-from tests.support.group_wire import NONE, RawGroup, raw_group, unique_instance
+from tests.support.group_wire import GROUP_ID_NOT_FOUND, NONE, RawGroup, raw_group, unique_instance
 from tests.support.topics import unique_name
 
 READ, DELETE, DESCRIBE = 3, 6, 8
@@ -97,7 +97,14 @@ def test_a_group_that_does_not_exist_is_dead(group: RawGroup, version: int) -> N
     assert group.name not in list_groups(group.wire)
 
 
-@pytest.mark.parametrize("version", range(6))
+def test_from_version_6_a_group_that_does_not_exist_is_an_error(group: RawGroup) -> None:
+    (described,) = describe(group.wire, [group.name], 6)
+    assert (described.error_code, described.group_id) == (GROUP_ID_NOT_FOUND, group.name)
+    assert (described.group_state, list(described.members)) == ("Dead", [])
+    assert group.name in described.error_message
+
+
+@pytest.mark.parametrize("version", range(7))
 def test_a_stable_group_is_described_with_its_members(group: RawGroup, version: int) -> None:
     members = [group.member(instance=unique_instance()), group.member()]
     group.join_together(members)

@@ -94,7 +94,7 @@ def test_a_member_that_leaves_before_the_assignment_sends_the_others_back_to_joi
     assert [one.member_id for one in waiting.enter().members] == [waiting.id]
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_who_is_not_there_cannot_leave(group: RawGroup, version: int) -> None:
     (member,) = group.stable(1)
     for name, member_id in ((group.name, "invented"), (group.name, ""), (f"{group.name}-absent", member.id)):
@@ -109,7 +109,7 @@ def test_who_is_not_there_cannot_leave(group: RawGroup, version: int) -> None:
     assert member.heartbeat() == NONE
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 def test_several_members_leave_at_once_each_with_its_own_result(group: RawGroup, version: int) -> None:
     instances = [unique_instance() for _ in range(3)]
     members = [group.member(), *(group.member(instance=one) for one in instances), group.member()]
