@@ -276,13 +276,14 @@ class Settings:
     )
     offset_metadata_max_bytes: int = _setting(
         "KAFSCALE_OFFSET_METADATA_MAX_BYTES",
-        integer(0, INT32_MAX),
+        integer(0, 8191),
         "4096",
-        "The longest text that a client may store with a committed offset.",
+        "The longest text that a client may store with a committed offset, in characters (as in Kafka, "
+        "whatever the name says).",
     )
     consumer_lag_max_series: int = _setting(
         "KAFSCALE_CONSUMER_LAG_MAX_SERIES",
-        integer(0, 1_000_000),
+        integer(0, 100_000),
         "1000",
         "How many partitions of groups have their consumer lag among the metrics; 0 switches it off.",
     )

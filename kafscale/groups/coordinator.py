@@ -19,6 +19,7 @@ from kafscale.groups.events import (
 )
 from kafscale.groups.group import GROUP_MEMORY_BYTES, Group
 from kafscale.groups.offsets import TopicPartition, of_existing_topics, read_offsets
+from kafscale.groups.request_limits import check_group_id, check_named, check_texts
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import encode_checked
 from kafscale.groups.shards import GroupShards
@@ -31,11 +32,6 @@ from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
-
-
-def _check_named(group_id: str) -> None:
-    if group_id == "":  # Kafka keeps offsets for clients without a group under it; nobody can be its member
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have a name for this")
 
 
 class GroupCoordinator:
@@ -63,7 +59,7 @@ class GroupCoordinator:
         self._now_ms = now_ms
 
     def _member_group(self, group_id: str) -> RunningGroup | None:
-        _check_named(group_id)
+        check_named(group_id)
         return self._shards.group(group_id)
 
     # Membership
@@ -87,10 +83,12 @@ class GroupCoordinator:
         """JoinGroup: returns when the next generation has its members. Raises INVALID_SESSION_TIMEOUT, too."""
         running = self._member_group(group_id)
         self._check_session_timeout(session_timeout_ms)
+        check_texts(group_instance_id, client_id, protocol_type, *(one.name for one in protocols))
         if running is None and member_id != NO_MEMBER_ID:
             return Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
         self._check_memory(running, member_id, protocols)
         if running is None:
+            check_group_id(group_id)
             running = self._shards.shard(group_id).create(group_id)
         reply_id = running.next_reply_id()
         event = Join(
@@ -211,6 +209,7 @@ class GroupCoordinator:
             if generation >= 0:
                 return ErrorCode.ILLEGAL_GENERATION
             self._check_memory(None, NO_MEMBER_ID, ())
+            check_group_id(group_id)
             running = shard.create(group_id)
         reply_id = running.next_reply_id()
         event = Commit(
@@ -248,7 +247,7 @@ class GroupCoordinator:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         """OffsetDelete. Raises GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP unless the members are consumers."""
-        _check_named(group_id)
+        check_named(group_id)
         running = self._shards.existing(group_id)
         group = running.group
         subscribed: frozenset[str] | None = frozenset()

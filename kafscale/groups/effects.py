@@ -71,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Make the record durable, then tell `Stored` or `StoreFailed`. A later one replaces an earlier one."""
+    """Make the record durable, in the order of the effects, then tell `Stored` or `StoreFailed` for each."""
 
     store_id: int
     record: GroupRecord

@@ -23,6 +23,9 @@ from kafscale.protocol.error_codes import ErrorCode
 Effects = list[Effect]
 """What an action adds to."""
 
+# Members that allow next to no time to rebalance do not make the coordinator look more often.
+_LOOK_AGAIN_MS = 1000
+
 
 def enter(group: Group, state: GroupState, now_ms: int) -> None:
     """The group is in `state` from now on."""
@@ -127,7 +130,7 @@ def complete_join(group: Group, now_ms: int, out: Effects) -> None:
     if not _elect_joined_leader(group):
         if group.members:
             # Static members only, and none of them joined: their sessions end, or they come.
-            group.join_deadline_ms = now_ms + group.rebalance_timeout_ms
+            group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, _LOOK_AGAIN_MS)
             return
         _become_empty(group, now_ms, out)
         return

@@ -13,7 +13,7 @@ from kafscale.groups.states import GroupState
 from kafscale.groups.totals import NOT_COUNTED, Counted, GroupTotals
 from kafscale.metadata.group_record import GroupRecord
 from kafscale.ops.metrics import GroupMetrics
-from kafscale.protocol.error_codes import KafkaError
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -145,15 +145,20 @@ class RunningGroup:
             await self._store(self, store.record)
         except KafkaError as problem:
             logger.warning("could not store a group", extra=self._fields() | {"problem": str(problem)})
-            self.tell(StoreFailed(now_ms=self._now_ms(), store_id=store.store_id, error_code=problem.code))
+            self._store_failed(store, problem.code)
+        except Exception:
+            # A defect: the members are not to wait for it.
+            logger.exception("could not store a group", extra=self._fields())
+            self._store_failed(store, ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
             self.is_stored = True
             self.tell(Stored(now_ms=self._now_ms(), store_id=store.store_id))
 
-    def _forget_store(self) -> None:
+    def _store_failed(self, store: Store, error_code: ErrorCode) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._stores.discard(task)
+        self._stores.discard(task)  # It gives the group no record: the group may be needless now.
+        self.tell(StoreFailed(now_ms=self._now_ms(), store_id=store.store_id, error_code=error_code))
 
     def _set_timer(self) -> None:
         deadline_ms = self.group.next_deadline_ms()

@@ -1,0 +1,127 @@
+"""Claims of group shards: a new epoch in the shard's record and the coordinator's key, whatever the store answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kafscale.errors import CorruptDataError, LeaseEndedError, StoreUnavailableError
+from kafscale.metadata import keys
+from kafscale.metadata.coordination import Coordination
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import CoordinatorRecord, GroupShardRecord
+from kafscale.metadata.store import Put
+from kafscale.metadata.topic_record import decode_coordinator_record, decode_group_shard_record
+from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
+
+SHARDS = range(10)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    store = MemoryStore(max_operations=8)
+    yield store
+    await store.close()
+
+
+async def shard_record(store: MemoryStore, shard: int) -> GroupShardRecord:
+    found = await store.get(keys.group_shard(shard))
+    assert found is not None
+    return decode_group_shard_record(found.key, found.value)
+
+
+async def coordinator(store: MemoryStore, shard: int) -> CoordinatorRecord | None:
+    found = await store.get(keys.coordinator(shard))
+    return None if found is None else decode_coordinator_record(found.key, found.value)
+
+
+async def test_claiming_starts_the_next_epoch_of_every_shard(store: MemoryStore) -> None:
+    for epoch in range(3):
+        lease = await store.grant_lease(60)
+        claimed = await Coordination(store, 7 + epoch, lease).claim(SHARDS)
+        assert [one.shard for one in claimed] == list(SHARDS)
+        for one in claimed:
+            expected = GroupShardRecord(broker_id=7 + epoch, coordinator_epoch=epoch, sequence=0)
+            assert one.record == expected == await shard_record(store, one.shard)
+            found = await store.get(keys.group_shard(one.shard))
+            assert found is not None
+            assert found.mod_revision == one.revision
+            assert await coordinator(store, one.shard) == CoordinatorRecord(
+                broker_id=7 + epoch, coordinator_epoch=epoch
+            )
+
+
+async def test_only_what_is_wanted_is_claimed(store: MemoryStore) -> None:
+    await Coordination(store, 0, await store.grant_lease(60)).claim([2, 63])
+    snapshot = await store.range(keys.COORDINATORS)
+    assert [item.key for item in snapshot.items] == [keys.coordinator(2), keys.coordinator(63)]
+
+
+async def test_the_coordinator_goes_with_its_lease_but_its_epoch_stays(store: MemoryStore) -> None:
+    lease = await store.grant_lease(60)
+    await Coordination(store, 0, lease).claim([0])
+    await store.revoke_lease(lease)
+    assert await coordinator(store, 0) is None
+    (again,) = await Coordination(store, 1, await store.grant_lease(60)).claim([0])
+    assert again.record.coordinator_epoch == 1
+
+
+@pytest.mark.parametrize("fault", ERRORS)
+@pytest.mark.parametrize("call", range(1, 7))
+async def test_a_fault_at_any_call_leaves_every_shard_coordinated(
+    store: MemoryStore, call: int, fault: Fault
+) -> None:
+    lease = await store.grant_lease(60)
+    faulty = FusedMetadataStore(store, Fuse(call, fault))
+    claimed = await asyncio.wait_for(Coordination(faulty, 3, lease, retry_delay_sec=0).claim(SHARDS), 10)
+    assert [one.shard for one in claimed] == list(SHARDS)
+    for one in claimed:
+        assert one.record == await shard_record(store, one.shard)
+        assert one.record.broker_id == 3
+
+
+async def test_two_that_claim_at_once_get_different_epochs(store: MemoryStore) -> None:
+    claims = (
+        Coordination(store, broker_id, await store.grant_lease(60), retry_delay_sec=0)
+        for broker_id in range(2)
+    )
+    first, second = await asyncio.gather(*[claim.claim([5]) for claim in [one async for one in claims]])
+    assert {first[0].record.coordinator_epoch, second[0].record.coordinator_epoch} == {0, 1}
+    newest = max((*first, *second), key=lambda one: one.record.coordinator_epoch)
+    assert await shard_record(store, 5) == newest.record
+
+
+async def test_a_broker_whose_lease_has_ended_coordinates_nothing(store: MemoryStore) -> None:
+    lease = await store.grant_lease(60)
+    await store.revoke_lease(lease)
+    with pytest.raises(LeaseEndedError):
+        await Coordination(store, 0, lease).claim([0])
+    assert await store.get(keys.group_shard(0)) is None
+    assert issubclass(LeaseEndedError, StoreUnavailableError)  # which other claims are tried again after
+
+
+async def test_a_record_that_cannot_be_read_is_not_overwritten(store: MemoryStore) -> None:
+    await store.transact([], [Put(keys.group_shard(0), b"?")])
+    with pytest.raises(CorruptDataError, match="group-shards/0"):
+        await Coordination(store, 0, await store.grant_lease(60)).claim([0])
+    found = await store.get(keys.group_shard(0))
+    assert found is not None
+    assert found.value == b"?"
+
+
+@pytest.mark.parametrize("group_id", ["", "g", "a/b", "äöü", "%2F", ".", "..", "x" * 3000, "\x00", " "])
+def test_keys_of_any_group_id_come_back_and_stay_apart(group_id: str) -> None:
+    shard = keys.shard_of(group_id)
+    assert 0 <= shard < keys.GROUP_SHARD_COUNT
+    assert keys.group_id(keys.group(group_id)) == group_id
+    assert keys.group(group_id).startswith(keys.groups(shard))
+    offset = keys.group_offset(group_id, "orders", 12)
+    assert offset.startswith(keys.group_offsets(group_id))
+    assert keys.offset_topic_and_partition(offset) == ("orders", 12)
+    assert not offset.startswith(keys.group_offsets(group_id + "x"))
+    assert not keys.group_offset(group_id + "/x", "t", 0).startswith(keys.group_offsets(group_id))
+
+
+def test_shards_are_part_of_the_stored_format() -> None:
+    assert [keys.shard_of(group_id) for group_id in ("", "orders", "a/b", "äöü")] == [0, 46, 28, 15]
+    assert keys.group("a/b ü") == "groups/11/a%2Fb%20%C3%BC"
