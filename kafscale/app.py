@@ -10,23 +10,16 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import uvloop
 
 from kafscale.errors import StartupError
-from kafscale.groups.coordinator import GroupCoordinator
-from kafscale.groups.expiry import OffsetExpiry
-from kafscale.groups.lag import ConsumerLag
-from kafscale.groups.shards import GroupShards
-from kafscale.groups.states import GroupState
+from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
 from kafscale.handlers.produce_purgatory import ProducePurgatory
-from kafscale.metadata import keys
 from kafscale.metadata.cluster import ensure_cluster_id
-from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.leadership import Leadership
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.model import BrokerRecord
@@ -147,7 +140,6 @@ class BrokerProcess:
         self._health = health
         self._metadata = metadata
         self._objects = objects
-        self._steady_now_ms = steady_clock()
         self._pool = SlabPool(settings.buffer_bytes)
         self._budget = MemoryBudget(settings.buffer_bytes)
         self._reader = LogReader(
@@ -256,15 +248,16 @@ class BrokerProcess:
             namespace=settings.s3_namespace,
         )
         self._topic_deletion.start()
-        coordination = Coordination(self._metadata, settings.broker_id, self._leadership.lease)
-        lag = self._consumer_lag(view)
-        self._groups = GroupShards(
-            self._metadata, coordination, settings, metrics.groups, self._steady_now_ms, lag
+        self._groups = GroupService(
+            self._metadata,
+            view,
+            self._leadership.lease,
+            self._logs.log_end_offset,
+            settings,
+            metrics,
+            steady_clock(),
         )
-        await self._groups.claim(range(keys.GROUP_SHARD_COUNT))
-        await view.wait_until(view.all_shards_have_coordinators)
-        self._offset_expiry = OffsetExpiry(self._groups, self._metadata, view, settings, self._steady_now_ms)
-        self._offset_expiry.start()
+        await self._groups.start()
         broker = Broker(
             settings=settings,
             view=view,
@@ -274,25 +267,12 @@ class BrokerProcess:
             metrics=metrics,
             purgatory=self._purgatory,
             record_deletion=self._record_deletion,
-            groups=GroupCoordinator(
-                self._groups, self._metadata, view, settings, metrics.groups, self._steady_now_ms
-            ),
+            groups=self._groups.coordinator,
             now_ms=now_ms,
         )
         self._register_gauges(view)
         await self._listener.start(Dispatcher(broker))
         self._health.set_ready()
-
-    def _consumer_lag(self, view: ClusterView) -> ConsumerLag | None:
-        """The consumer lag and its metrics; None when it is switched off."""
-        max_series = self._settings.consumer_lag_max_series
-        if not max_series:
-            return None
-        lag = ConsumerLag(view, self._logs.log_end_offset, max_series)
-        self._metrics.gauge_series(metric_families.CONSUMER_GROUP_LAG, lag.samples)
-        self._metrics.gauge(metric_families.CONSUMER_GROUP_LAG_SERIES, lambda: lag.series_count)
-        self._metrics.gauge(metric_families.CONSUMER_GROUP_LAG_SERIES_OMITTED, lambda: lag.omitted_count)
-        return lag
 
     def _register_gauges(self, view: ClusterView) -> None:
         gauge, cache, budget = self._metrics.gauge, self._reader.cache, self._budget
@@ -301,12 +281,6 @@ class BrokerProcess:
         gauge(metric_families.CACHE_USED, lambda: cache.used_bytes, cache="segment")
         gauge(metric_families.CACHE_LIMIT, lambda: cache.limit_bytes, cache="segment")
         gauge(metric_families.TOPICS, lambda: view.topic_count)
-        totals = self._groups.totals
-        for state in GroupState:
-            gauge(metric_families.GROUPS, partial(totals.by_state.__getitem__, state), state=state)
-        gauge(metric_families.GROUP_MEMBERS, lambda: totals.members)
-        gauge(metric_families.GROUP_MEMORY_USED, lambda: totals.memory_bytes)
-        gauge(metric_families.GROUP_MEMORY_LIMIT, lambda: self._settings.group_memory_bytes)
         gauge(metric_families.PARTITIONS_LED, lambda: self._logs.partition_count)
 
     async def _stop(self) -> bool:
@@ -314,7 +288,6 @@ class BrokerProcess:
         self._health.set_not_ready()
         self._listener.stop_accepting()
         self._groups.refuse_requests()
-        await self._offset_expiry.close()
         await self._listener.finish_requests(FINISH_REQUESTS_SEC)
         await self._groups.close()
         drained = True

@@ -1,0 +1,79 @@
+"""Everything about groups from a broker's start to its stop, behind one door for the composition root."""
+
+from collections.abc import Callable
+from functools import partial
+
+from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.groups.expiry import OffsetExpiry
+from kafscale.groups.lag import ConsumerLag
+from kafscale.groups.shards import GroupShards
+from kafscale.groups.states import GroupState
+from kafscale.metadata import keys
+from kafscale.metadata.coordination import Coordination
+from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.view import ClusterView
+from kafscale.ops import metric_families
+from kafscale.ops.metrics import Metrics
+from kafscale.settings import Settings
+
+LogEndOffset = Callable[[str, int], int | None]
+"""The log end offset of a topic's partition, None where this broker does not know it."""
+
+
+class GroupService:
+    """The coordinator, the shards it works on, the expiry of offsets, the lag. `lease`: the broker's."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        view: ClusterView,
+        lease: int,
+        log_end_offset: LogEndOffset,
+        settings: Settings,
+        metrics: Metrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._view = view
+        coordination = Coordination(store, settings.broker_id, lease)
+        lag = _consumer_lag(view, log_end_offset, settings.consumer_lag_max_series, metrics)
+        self._shards = GroupShards(store, coordination, settings, metrics.groups, now_ms, lag)
+        self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms)
+        self.coordinator = GroupCoordinator(self._shards, store, view, settings, metrics.groups, now_ms)
+        _register_gauges(self._shards, settings, metrics)
+
+    async def start(self) -> None:
+        """Coordinate every group; returns once all are loaded. Raises `LeaseEndedError`, `CorruptDataError`."""
+        await self._shards.claim(range(keys.GROUP_SHARD_COUNT))
+        await self._view.wait_until(self._view.all_shards_have_coordinators)
+        self._expiry.start()
+
+    def refuse_requests(self) -> None:
+        """Send every client, and all that still come, to look for the coordinator again."""
+        self._shards.refuse_requests()
+
+    async def close(self) -> None:
+        """Let commits that have begun come to their end, and give everything up."""
+        await self._expiry.close()
+        await self._shards.close()
+
+
+def _consumer_lag(
+    view: ClusterView, log_end_offset: LogEndOffset, max_series: int, metrics: Metrics
+) -> ConsumerLag | None:
+    """The consumer lag and its metrics; None when it is switched off."""
+    if not max_series:
+        return None
+    lag = ConsumerLag(view, log_end_offset, max_series)
+    metrics.gauge_series(metric_families.CONSUMER_GROUP_LAG, lag.samples)
+    metrics.gauge(metric_families.CONSUMER_GROUP_LAG_SERIES, lambda: lag.series_count)
+    metrics.gauge(metric_families.CONSUMER_GROUP_LAG_SERIES_OMITTED, lambda: lag.omitted_count)
+    return lag
+
+
+def _register_gauges(shards: GroupShards, settings: Settings, metrics: Metrics) -> None:
+    totals = shards.totals
+    for state in GroupState:
+        metrics.gauge(metric_families.GROUPS, partial(totals.by_state.__getitem__, state), state=state)
+    metrics.gauge(metric_families.GROUP_MEMBERS, lambda: totals.members)
+    metrics.gauge(metric_families.GROUP_MEMORY_USED, lambda: totals.memory_bytes)
+    metrics.gauge(metric_families.GROUP_MEMORY_LIMIT, lambda: settings.group_memory_bytes)
