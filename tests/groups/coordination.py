@@ -1,0 +1,389 @@
+"""Brokers that coordinate groups over one store that a test controls, in virtual time, and members of groups."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.groups.effects import Joined, Left, Synced
+from kafscale.groups.events import LeavingMember, Protocol
+from kafscale.groups.expiry import OffsetExpiry
+from kafscale.groups.group import Group
+from kafscale.groups.shards import GroupShards
+from kafscale.groups.states import GroupState
+from kafscale.metadata import keys
+from kafscale.metadata.committed_offset import CommittedOffset, decode_committed_offset
+from kafscale.metadata.coordination import Coordination
+from kafscale.metadata.group_record import GroupRecord, decode_group_record
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import TopicRecord
+from kafscale.metadata.store import Compare, Delete, KeyValue, Operation, Put, Snapshot, TransactionResult
+from kafscale.metadata.topic_record import encode_topic_record
+from kafscale.metadata.view import ClusterView
+from kafscale.ops.metrics import Metrics
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.settings import Settings
+from tests.support.virtual_time import run_virtually
+
+START_MS = 1_700_000_000_000
+INITIAL_DELAY_MS = 100
+SESSION_TIMEOUT_MS = 10_000
+REBALANCE_TIMEOUT_MS = 30_000
+TOPIC = "orders"
+TOPIC_ID = UUID(int=1)
+RANGE = (Protocol("range", b"subscription"),)
+
+SETTINGS = replace(
+    Settings(), group_initial_rebalance_delay_ms=INITIAL_DELAY_MS, group_min_session_timeout_ms=1
+)
+
+
+def subscription(*topics: str) -> bytes:
+    """A consumer's subscription, version 0, without user data."""
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+
+
+class Hold:
+    """Calls that wait."""
+
+    def __init__(self, method: str, prefix: str) -> None:
+        self.method = method
+        self.prefix = prefix
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def until_reached(self) -> None:
+        """Return once a call waits here."""
+        async with asyncio.timeout(60):
+            await self.reached.wait()
+
+    def release(self) -> None:
+        """Let them go on."""
+        self.released.set()
+
+
+class Metadata(MemoryStore):
+    """A metadata store that notes what it did, and can be away, be held back and lose its answers.
+
+    `written`: the operations of each transaction that took effect, without those on shard records. `read`:
+    the keys and prefixes that were asked for. `lost_requests`, `lost_answers`: how many of the next
+    transactions are lost on their way there, or back.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[list[Operation]] = []
+        self.read: list[str] = []
+        self.is_away = False
+        self.lost_requests = 0
+        self.lost_answers = 0
+        self._holds: list[Hold] = []
+
+    @contextmanager
+    def hold(self, method: str, prefix: str) -> Iterator[Hold]:
+        """Hold back the calls that concern a key with this prefix before they do anything."""
+        hold = Hold(method, prefix)
+        self._holds.append(hold)
+        try:
+            yield hold
+        finally:
+            self._holds.remove(hold)
+            hold.release()
+
+    async def get(self, key: str) -> KeyValue | None:
+        await self._called("get", key)
+        return await super().get(key)
+
+    async def range(self, prefix: str) -> Snapshot:
+        await self._called("range", prefix)
+        return await super().range(prefix)
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        await self._called("transact", *(operation.key for operation in operations))
+        if self.lost_requests:
+            self.lost_requests -= 1
+            raise StoreIndeterminateError("lost on the way there")
+        result = await super().transact(compares, operations)
+        if result.succeeded:
+            self.written.append([one for one in operations if not one.key.startswith(keys.GROUP_SHARDS)])
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise StoreIndeterminateError("lost on the way back")
+        return result
+
+    async def _called(self, method: str, *called: str) -> None:
+        if method != "transact":
+            self.read += called
+        for hold in tuple(self._holds):
+            if hold.method == method and any(key.startswith(hold.prefix) for key in called):
+                hold.reached.set()
+                await hold.released.wait()
+        if self.is_away:
+            raise StoreUnavailableError("away")
+
+    # What a test looks at, whatever state the store is in
+
+    async def record(self, group_id: str) -> GroupRecord | None:
+        """The group's record, None when there is none."""
+        item = await super().get(keys.group(group_id))
+        return None if item is None else decode_group_record(item.key, item.value)
+
+    async def offsets(self, group_id: str) -> dict[tuple[str, int], int]:
+        """What is stored for the group, whatever the topics are now."""
+        items = (await super().range(keys.group_offsets(group_id))).items
+        return {
+            keys.offset_topic_and_partition(item.key): decode_committed_offset(item.key, item.value).offset
+            for item in items
+        }
+
+    async def group_keys(self) -> list[str]:
+        """Every key that groups have, but for those of the shards."""
+        groups, offsets = await super().range(keys.GROUPS), await super().range(keys.GROUP_OFFSETS)
+        return [item.key for item in (*groups.items, *offsets.items)]
+
+
+def now_ms() -> int:
+    """Unix milliseconds by the loop's clock."""
+    return START_MS + round(asyncio.get_running_loop().time() * 1000)
+
+
+def committed(
+    offset: int,
+    *,
+    topic_id: UUID = TOPIC_ID,
+    metadata: str = "",
+    age_ms: int = 0,
+    expire_timestamp_ms: int | None = None,
+) -> CommittedOffset:
+    """An offset that is committed now, or was `age_ms` ago."""
+    return CommittedOffset(
+        topic_id=topic_id,
+        offset=offset,
+        metadata=metadata,
+        commit_timestamp_ms=now_ms() - age_ms,
+        expire_timestamp_ms=expire_timestamp_ms,
+    )
+
+
+class Coordinating:
+    """One broker's groups."""
+
+    def __init__(self, store: Metadata, settings: Settings, lease: int) -> None:
+        metrics = Metrics().groups
+        self.store = store
+        self.view = ClusterView("test")
+        self.shards = GroupShards(store, Coordination(store, 0, lease), settings, metrics, now_ms)
+        self.coordinator = GroupCoordinator(self.shards, store, self.view, settings, metrics, now_ms)
+        self.expiry = OffsetExpiry(self.shards, store, self.view, settings, now_ms)
+
+    @property
+    def totals(self) -> tuple[int, int, int]:
+        """Groups, members, bytes."""
+        totals = self.shards.totals
+        return sum(totals.by_state.values()), totals.members, totals.memory_bytes
+
+    def group(self, group_id: str) -> Group:
+        """The group, which must be there."""
+        group = self.coordinator.describe(group_id)
+        assert group is not None
+        return group
+
+    def is_in(self, group_id: str, state: GroupState) -> bool:
+        """Whether the group is there and in this state."""
+        return self.group(group_id).state is state
+
+    async def commit(self, group_id: str, offset: int, partitions: int = 1, **given: Any) -> ErrorCode:
+        """Commit the offset in the first partitions of `TOPIC`, as somebody outside the group."""
+        offsets = {(TOPIC, index): committed(offset, **given) for index in range(partitions)}
+        return await self.commit_all(group_id, offsets)
+
+    async def commit_all(
+        self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset]
+    ) -> ErrorCode:
+        """Commit as somebody outside the group."""
+        return await self.coordinator.commit(
+            group_id, member_id="", group_instance_id=None, generation=-1, offsets=offsets
+        )
+
+    async def fetch(self, group_id: str, *, require_stable: bool = False) -> dict[tuple[str, int], int]:
+        """OffsetFetch."""
+        found = await self.coordinator.fetch_offsets(group_id, require_stable=require_stable)
+        return {partition: one.offset for partition, one in found.items()}
+
+    async def tell_topics(self) -> None:
+        """Let this broker's picture of the topics show what the store has."""
+        self.view.apply(keys.TOPICS, await MemoryStore.range(self.store, keys.TOPICS))
+
+
+class Brokers:
+    """One broker after the other on the same store; each coordinates every group from its start on."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.store = Metadata()
+        self._settings = settings
+        self._started: list[Coordinating] = []
+
+    async def prepare(self) -> Coordinating:
+        """A broker that has not claimed anything yet."""
+        await self.make_topic(TOPIC, TOPIC_ID)
+        broker = Coordinating(self.store, self._settings, await self.store.grant_lease(10**9))
+        await broker.tell_topics()
+        self._started.append(broker)
+        return broker
+
+    async def start(self) -> Coordinating:
+        """A broker that coordinates every group; the one before has not heard of it."""
+        broker = await self.prepare()
+        await broker.shards.claim(range(keys.GROUP_SHARD_COUNT))
+        return broker
+
+    async def make_topic(self, topic: str, topic_id: UUID) -> None:
+        """Make the topic, or another of the same name, as far as the store goes."""
+        record = TopicRecord(name=topic, topic_id=topic_id, partition_count=1000)
+        await MemoryStore.transact(self.store, [], [Put(keys.topic(topic), encode_topic_record(record))])
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete it, as far as the store goes."""
+        await MemoryStore.transact(self.store, [], [Delete(keys.topic(topic))])
+
+    async def close(self) -> None:
+        """Stop every broker; nothing may be left of it."""
+        self.store.is_away = False
+        for broker in self._started:
+            await broker.expiry.close()
+            await broker.shards.close()
+            assert broker.totals == (0, 0, 0)
+        await self.store.close()
+
+
+class Member:
+    """A client that is a member of a group, or wants to be."""
+
+    def __init__(
+        self,
+        broker: Coordinating,
+        group_id: str,
+        *,
+        instance_id: str | None = None,
+        protocols: tuple[Protocol, ...] = RANGE,
+        protocol_type: str = "consumer",
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        member_id_required: bool = False,
+    ) -> None:
+        self.broker = broker
+        self.group_id = group_id
+        self.instance_id = instance_id
+        self.protocols = protocols
+        self.protocol_type = protocol_type
+        self.session_timeout_ms = session_timeout_ms
+        self.member_id_required = member_id_required
+        self.member_id = ""
+        self.generation = -1
+        self.joined = Joined()
+
+    @property
+    def _who(self) -> dict[str, Any]:
+        return {"member_id": self.member_id, "group_instance_id": self.instance_id}
+
+    async def join(self) -> Joined:
+        """JoinGroup; what it says is kept."""
+        self.joined = await self.broker.coordinator.join(
+            self.group_id,
+            **self._who,
+            client_id="client",
+            client_host="/127.0.0.1",
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            protocol_type=self.protocol_type,
+            protocols=self.protocols,
+            member_id_required=self.member_id_required,
+        )
+        if self.joined.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self.member_id, self.generation = self.joined.member_id, self.joined.generation
+        return self.joined
+
+    async def sync(self, assignment: bytes = b"part of ") -> Synced:
+        """SyncGroup; the leader assigns `assignment` and the member's id to each."""
+        return await self.broker.coordinator.sync(
+            self.group_id,
+            **self._who,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocols[0].name,
+            assignments={one.member_id: assignment + one.member_id.encode() for one in self.joined.members},
+        )
+
+    def heartbeat(self) -> ErrorCode:
+        """Heartbeat."""
+        return self.broker.coordinator.heartbeat(self.group_id, **self._who, generation=self.generation)
+
+    async def commit(self, offset: int, partitions: int = 1) -> ErrorCode:
+        """OffsetCommit, for the first partitions of `TOPIC`."""
+        offsets = {(TOPIC, index): committed(offset) for index in range(partitions)}
+        return await self.broker.coordinator.commit(
+            self.group_id, **self._who, generation=self.generation, offsets=offsets
+        )
+
+    def leave(self) -> Left:
+        """LeaveGroup."""
+        return self.broker.coordinator.leave(
+            self.group_id, (LeavingMember(self.member_id, self.instance_id),)
+        )
+
+
+async def joined(*members: Member) -> None:
+    """All of them join the next generation."""
+    for answer in await asyncio.gather(*(member.join() for member in members)):
+        assert answer.error_code is ErrorCode.NONE
+
+
+async def stable(*members: Member) -> None:
+    """All of them join and get their assignments."""
+    await joined(*members)
+    for answer in await asyncio.gather(*(member.sync() for member in members)):
+        assert answer.error_code is ErrorCode.NONE
+
+
+async def empty(broker: Coordinating, group_id: str) -> None:
+    """A group that had a member, which left."""
+    member = Member(broker, group_id)
+    await stable(member)
+    member.leave()
+    await broker.shards.shard(group_id).flush()
+    assert broker.is_in(group_id, GroupState.EMPTY)
+
+
+Scenario = Callable[..., Coroutine[Any, Any, None]]
+
+
+def scenario(**settings: Any) -> Callable[[Scenario], Callable[..., None]]:
+    """A test over `Brokers` with these settings, in virtual time; nothing may still run after it."""
+
+    def decorate(body: Scenario) -> Callable[..., None]:
+        async def play(arguments: Mapping[str, Any]) -> None:
+            brokers = Brokers(replace(SETTINGS, **settings))
+            try:
+                await body(brokers, **arguments)
+            finally:
+                await brokers.close()
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            assert not left, f"still running: {[task.get_name() for task in left]}"
+
+        def test(**arguments: Any) -> None:
+            run_virtually(play(arguments))
+
+        _, *parameters = inspect.signature(body).parameters.values()
+        test.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        test.__name__, test.__qualname__ = body.__name__, body.__qualname__
+        test.__module__, test.__doc__ = body.__module__, body.__doc__
+        return test
+
+    return decorate
