@@ -15,7 +15,6 @@ from tests.support.group_journal import Assigned, Ended, Event, JournalReader, P
 from tests.support.process import ServerProcess, clean_environment
 from tests.support.waiting import wait_until
 
-SESSION_TIMEOUT_MS = 1500
 PROGRESS_TIMEOUT_S = 30.0
 
 
@@ -31,7 +30,7 @@ class MemberProcess(ServerProcess):
             sys.executable, "-m", "tests.support.group_member_process",
             "--client", client, "--bootstrap", broker.bootstrap, "--name", name, "--journal", str(journal),
             "--group", scenario.group, "--topic", scenario.topic, "--assignor", scenario.assignor,
-            "--session-timeout-ms", str(SESSION_TIMEOUT_MS),
+            "--session-timeout-ms", str(scenario.session_timeout_ms),
         ]  # fmt: skip
 
     def start(self) -> None:
@@ -59,6 +58,7 @@ class Scenario:
     clients: Sequence[str]
     assignor: str
     members: tuple[int, int] = (2, 4)
+    session_timeout_ms: int = 1500
 
 
 class Chaos:
@@ -148,7 +148,7 @@ class Chaos:
                 self._running.remove(member)
             case "pause":
                 member = self._pick()
-                seconds = SESSION_TIMEOUT_MS / 1000 + self._generator.uniform(0.3, 1.0)
+                seconds = self._scenario.session_timeout_ms / 1000 + self._generator.uniform(0.3, 1.0)
                 self._say(f"{member.name} is stopped for {seconds:.1f} s")
                 member.pause()
                 self._running.remove(member)
