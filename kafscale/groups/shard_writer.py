@@ -23,7 +23,7 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 MAX_TRANSACTION_BYTES = 1024 * 1024
-"""What the values of one transaction may add up to: etcd takes requests of up to 1.5 MiB unless told otherwise."""
+"""What keys and values of one transaction may add up to: etcd takes up to 1.5 MiB unless told otherwise."""
 
 _OWN_OPERATIONS = 1
 
@@ -129,7 +129,7 @@ class ShardWriter:
             write = self._queue[0]
             while write.operations and not write.abandoned:
                 operation = write.operations[0]
-                size = len(operation.value) if isinstance(operation, Put) else 0
+                size = len(operation.key) + (len(operation.value) if isinstance(operation, Put) else 0)
                 full = len(batch) == limit and operation.key not in batch
                 if full or (batch and size_bytes + size > MAX_TRANSACTION_BYTES):
                     return list(batch.values()), finished

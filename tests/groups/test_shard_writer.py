@@ -95,7 +95,7 @@ async def test_transactions_are_bounded_in_bytes() -> None:
     store = Watched(max_operations=128)
     writer = await writer_of(store, await claim(store))
     store.batches.clear()
-    size = MAX_TRANSACTION_BYTES // 3
+    size = MAX_TRANSACTION_BYTES // 3 - len("k0")
     await writer.write([Put(f"k{number}", bytes(size)) for number in range(7)], TIMEOUT_SEC)
     assert store.batches == [4, 4, 2]
     await writer.write([Put("large", bytes(2 * MAX_TRANSACTION_BYTES))], TIMEOUT_SEC)
