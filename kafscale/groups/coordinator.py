@@ -21,12 +21,12 @@ from kafscale.groups.group import GROUP_MEMORY_BYTES, Group
 from kafscale.groups.offsets import TopicPartition, of_existing_topics, read_offsets
 from kafscale.groups.request_limits import check_group_id, check_named, check_texts
 from kafscale.groups.running_group import RunningGroup
-from kafscale.groups.shard import encode_checked
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset, encode_committed_offset
+from kafscale.metadata.group_record import GroupRecord, encode_group_record
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import GroupMetrics
@@ -295,10 +295,17 @@ class GroupCoordinator:
 
 def _puts(running: RunningGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
     """What a commit writes; the group's first one gives it a record, too."""
-    group_id = running.group.group_id
+    group = running.group
+    group_id = group.group_id
     operations: list[Operation] = []
     if not running.is_stored:
-        operations.append(Put(keys.group(group_id), encode_checked(group_id, running.group.record())))
+        # Without members: who has joined by now is stored with the generation, once it has assignments.
+        record = GroupRecord(
+            generation=group.generation,
+            state_since_ms=group.state_since_ms,
+            protocol_type=group.protocol_type,
+        )
+        operations.append(Put(keys.group(group_id), encode_group_record(record)))
     for (topic, index), committed in offsets.items():
         key = keys.group_offset(group_id, topic, index)
         operations.append(Put(key, encode_committed_offset(committed)))
