@@ -2,13 +2,14 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+import pytest
+
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.effects import Joined, Left, Synced
 from kafscale.groups.events import LeavingMember, Protocol
@@ -17,17 +18,17 @@ from kafscale.groups.group import Group
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset, decode_committed_offset
+from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.coordination import Coordination
-from kafscale.metadata.group_record import GroupRecord, decode_group_record
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord
-from kafscale.metadata.store import Compare, Delete, KeyValue, Operation, Put, Snapshot, TransactionResult
+from kafscale.metadata.store import Delete, Put
 from kafscale.metadata.topic_record import encode_topic_record
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
-from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
+from tests.groups.controlled_metadata import Metadata
 from tests.support.virtual_time import run_virtually
 
 START_MS = 1_700_000_000_000
@@ -37,6 +38,13 @@ REBALANCE_TIMEOUT_MS = 30_000
 TOPIC = "orders"
 TOPIC_ID = UUID(int=1)
 RANGE = (Protocol("range", b"subscription"),)
+GROUP = "billing"
+NEIGHBOUR = next(
+    name
+    for name in (f"neighbour-{number}" for number in range(10_000))
+    if keys.shard_of(name) == keys.shard_of(GROUP)
+)
+"""A group of the same shard."""
 
 SETTINGS = replace(
     Settings(), group_initial_rebalance_delay_ms=INITIAL_DELAY_MS, group_min_session_timeout_ms=1
@@ -47,107 +55,6 @@ def subscription(*topics: str) -> bytes:
     """A consumer's subscription, version 0, without user data."""
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
-
-
-class Hold:
-    """Calls that wait."""
-
-    def __init__(self, method: str, prefix: str) -> None:
-        self.method = method
-        self.prefix = prefix
-        self.reached = asyncio.Event()
-        self.released = asyncio.Event()
-
-    async def until_reached(self) -> None:
-        """Return once a call waits here."""
-        async with asyncio.timeout(60):
-            await self.reached.wait()
-
-    def release(self) -> None:
-        """Let them go on."""
-        self.released.set()
-
-
-class Metadata(MemoryStore):
-    """A metadata store that notes what it did, and can be away, be held back and lose its answers.
-
-    `written`: the operations of each transaction that took effect, without those on shard records. `read`:
-    the keys and prefixes that were asked for. `lost_requests`, `lost_answers`: how many of the next
-    transactions are lost on their way there, or back.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[list[Operation]] = []
-        self.read: list[str] = []
-        self.is_away = False
-        self.lost_requests = 0
-        self.lost_answers = 0
-        self._holds: list[Hold] = []
-
-    @contextmanager
-    def hold(self, method: str, prefix: str) -> Iterator[Hold]:
-        """Hold back the calls that concern a key with this prefix before they do anything."""
-        hold = Hold(method, prefix)
-        self._holds.append(hold)
-        try:
-            yield hold
-        finally:
-            self._holds.remove(hold)
-            hold.release()
-
-    async def get(self, key: str) -> KeyValue | None:
-        await self._called("get", key)
-        return await super().get(key)
-
-    async def range(self, prefix: str) -> Snapshot:
-        await self._called("range", prefix)
-        return await super().range(prefix)
-
-    async def transact(
-        self, compares: Sequence[Compare], operations: Sequence[Operation]
-    ) -> TransactionResult:
-        await self._called("transact", *(operation.key for operation in operations))
-        if self.lost_requests:
-            self.lost_requests -= 1
-            raise StoreIndeterminateError("lost on the way there")
-        result = await super().transact(compares, operations)
-        if result.succeeded:
-            self.written.append([one for one in operations if not one.key.startswith(keys.GROUP_SHARDS)])
-        if self.lost_answers:
-            self.lost_answers -= 1
-            raise StoreIndeterminateError("lost on the way back")
-        return result
-
-    async def _called(self, method: str, *called: str) -> None:
-        if method != "transact":
-            self.read += called
-        for hold in tuple(self._holds):
-            if hold.method == method and any(key.startswith(hold.prefix) for key in called):
-                hold.reached.set()
-                await hold.released.wait()
-        if self.is_away:
-            raise StoreUnavailableError("away")
-
-    # What a test looks at, whatever state the store is in
-
-    async def record(self, group_id: str) -> GroupRecord | None:
-        """The group's record, None when there is none."""
-        item = await super().get(keys.group(group_id))
-        return None if item is None else decode_group_record(item.key, item.value)
-
-    async def offsets(self, group_id: str) -> dict[tuple[str, int], int]:
-        """What is stored for the group, whatever the topics are now."""
-        items = (await super().range(keys.group_offsets(group_id))).items
-        return {
-            keys.offset_topic_and_partition(item.key): decode_committed_offset(item.key, item.value).offset
-            for item in items
-        }
-
-    async def group_keys(self) -> list[str]:
-        """Every key that groups have, but for those of the shards."""
-        groups, offsets = await super().range(keys.GROUPS), await super().range(keys.GROUP_OFFSETS)
-        return [item.key for item in (*groups.items, *offsets.items)]
 
 
 def now_ms() -> int:
@@ -359,6 +266,14 @@ async def empty(broker: Coordinating, group_id: str) -> None:
     member.leave()
     await broker.shards.shard(group_id).flush()
     assert broker.is_in(group_id, GroupState.EMPTY)
+
+
+@contextmanager
+def refused(error_code: ErrorCode) -> Iterator[pytest.ExceptionInfo[KafkaError]]:
+    """What is done inside is refused as a whole with this error."""
+    with pytest.raises(KafkaError) as problem:
+        yield problem
+    assert problem.value.code is error_code
 
 
 Scenario = Callable[..., Coroutine[Any, Any, None]]
