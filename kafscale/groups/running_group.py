@@ -56,6 +56,7 @@ class RunningGroup:
         self._waiting: dict[int, asyncio.Future[Content]] = {}
         self._stores: set[asyncio.Task[None]] = set()
         self._next_reply_id = 0
+        self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._counted = NOT_COUNTED
@@ -93,13 +94,15 @@ class RunningGroup:
         self._apply(event, None)
 
     def stop(self) -> set[asyncio.Task[None]]:
-        """Forget the timer and what was counted, and end the stores under way, which are returned."""
+        """Forget the timer and what was counted. Returns the stores under way: what they write stays wanted.
+
+        That the last member has left, for one: the next coordinator is not to wait for its session's end.
+        """
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._counted = self._totals.replace(self._counted, NOT_COUNTED)
-        for task in self._stores:
-            task.cancel()
         return set(self._stores)
 
     @property
@@ -128,7 +131,7 @@ class RunningGroup:
                 case RebalanceCompleted(duration_ms=duration_ms):
                     self._metrics.rebalance_duration.observe(duration_ms / 1000)
                     logger.info("stable", extra=self._fields() | {"duration_ms": duration_ms})
-        if not isinstance(event, _SESSION_EVENTS):
+        if not isinstance(event, _SESSION_EVENTS) and not self._stopped:
             self._count()
             self._set_timer()
             if self.is_needless:

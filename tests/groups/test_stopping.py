@@ -1,0 +1,45 @@
+"""A coordinator that stops in good order leaves behind what it decided."""
+
+import asyncio
+
+from kafscale.groups.states import GroupState
+from kafscale.protocol.error_codes import ErrorCode
+from tests.groups.coordination import GROUP, Brokers, Member, joined, scenario, stable
+
+
+@scenario()
+async def test_that_the_last_member_left_is_stored_before_the_stop(brokers: Brokers) -> None:
+    """Or the next coordinator would wait for the session of somebody who said goodbye."""
+    broker = await brokers.start()
+    member = Member(broker, GROUP)
+    await stable(member)
+    with brokers.store.hold("transact", "groups/") as held:
+        member.leave()
+        await held.until_reached()
+        stopping = asyncio.create_task(broker.shards.close())
+        await asyncio.sleep(0)
+        held.release()
+        await stopping
+    following = await brokers.start()
+    assert following.is_in(GROUP, GroupState.EMPTY)
+
+
+@scenario()
+async def test_an_assignment_that_was_under_way_is_stored_or_not_but_never_handed_out(
+    brokers: Brokers,
+) -> None:
+    broker = await brokers.start()
+    members = [Member(broker, GROUP), Member(broker, GROUP)]
+    await joined(*members)
+    with brokers.store.hold("transact", "groups/") as held:
+        syncing = [asyncio.create_task(member.sync()) for member in members]
+        await held.until_reached()
+        stopping = asyncio.create_task(broker.shards.close())
+        answers = await asyncio.gather(*syncing)
+        held.release()
+        await stopping
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 2
+    following = await brokers.start()
+    for member in members:
+        member.broker = following
+    await stable(*members)
