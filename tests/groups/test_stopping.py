@@ -3,8 +3,9 @@
 import asyncio
 
 from kafscale.groups.states import GroupState
+from kafscale.metadata import keys
 from kafscale.protocol.error_codes import ErrorCode
-from tests.groups.coordination import GROUP, Brokers, Member, joined, scenario, stable
+from tests.groups.coordination import GROUP, NEIGHBOUR, Brokers, Member, joined, scenario, stable
 
 
 @scenario()
@@ -13,13 +14,14 @@ async def test_that_the_last_member_left_is_stored_before_the_stop(brokers: Brok
     broker = await brokers.start()
     member = Member(broker, GROUP)
     await stable(member)
-    with brokers.store.hold("transact", "groups/") as held:
-        member.leave()
+    with brokers.store.hold("transact", keys.group_offsets(NEIGHBOUR)) as held:
+        commit = asyncio.create_task(Member(broker, NEIGHBOUR).commit(1))
         await held.until_reached()
+        member.leave()
         stopping = asyncio.create_task(broker.shards.close())
         await asyncio.sleep(0)
         held.release()
-        await stopping
+        await asyncio.gather(stopping, commit)
     following = await brokers.start()
     assert following.is_in(GROUP, GroupState.EMPTY)
 
