@@ -13,6 +13,16 @@ from tests.support.group_member_work import POLL_SECONDS, MemberOptions, Work
 METADATA_MAGIC = b"CGMDv2:"  # librdkafka's group metadata: this, the generation, names
 
 
+def generation_of(consumer: Consumer) -> int:
+    """The generation of which it is a member, -1 when it is none."""
+    metadata: Any = consumer.consumer_group_metadata()
+    if metadata is None:
+        return NO_GENERATION
+    assert metadata.startswith(METADATA_MAGIC), f"not librdkafka's group metadata: {metadata!r}"
+    (generation,) = struct.unpack_from("<i", metadata, len(METADATA_MAGIC))
+    return int(generation)
+
+
 class LibrdkafkaMember:
     """Commits what a partition had come to before it gives that away."""
 
@@ -54,7 +64,7 @@ class LibrdkafkaMember:
         consumer.close()
 
     def _commit(self) -> None:
-        if self._generation() == NO_GENERATION:
+        if generation_of(self._consumer) == NO_GENERATION:
             return  # as one that has lost its membership it would commit like somebody who never was a member
         offsets = self._work.begin_commit()
         if not offsets:
@@ -67,17 +77,9 @@ class LibrdkafkaMember:
             return
         self._work.end_commit(offsets, next((one.error for one in answers or [] if one.error), None))
 
-    def _generation(self) -> int:
-        metadata: Any = self._consumer.consumer_group_metadata()
-        if metadata is None:
-            return NO_GENERATION
-        assert metadata.startswith(METADATA_MAGIC), f"not librdkafka's group metadata: {metadata!r}"
-        (generation,) = struct.unpack_from("<i", metadata, len(METADATA_MAGIC))
-        return int(generation)
-
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         indexes = [one.partition for one in partitions]
-        self._work.assigned(indexes, self._generation(), self._consumer.memberid())
+        self._work.assigned(indexes, generation_of(self._consumer), self._consumer.memberid())
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._commit()
