@@ -1,5 +1,6 @@
 """The group coordinator: finds the group that a request means, lets it decide, and writes what must last."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,8 @@ from kafscale.groups.events import (
 from kafscale.groups.group import GROUP_MEMORY_BYTES, Group
 from kafscale.groups.offsets import TopicPartition, of_existing_topics, read_offsets
 from kafscale.groups.request_limits import check_group_id, check_named, check_texts
-from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.running_group import InStore, RunningGroup
+from kafscale.groups.shard_writer import WriteInDoubtError
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -224,10 +226,13 @@ class GroupCoordinator:
             error_code = cast(Decided, running.decide(event, reply_id)).error_code
             if error_code is ErrorCode.NONE and offsets:
                 await shard.write(_puts(running, offsets))
-                running.is_stored = True
+                running.in_store = InStore.YES
                 shard.tell_committed(running, offsets)
                 self._metrics.commits += len(offsets)
                 self._metrics.commit_duration.observe(time.perf_counter() - began)
+        except (WriteInDoubtError, asyncio.CancelledError):
+            running.doubt_record()
+            raise
         finally:
             running.commits_under_way -= 1
             if running.is_needless:
@@ -294,11 +299,14 @@ class GroupCoordinator:
 
 
 def _puts(running: RunningGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
-    """What a commit writes; the group's first one gives it a record, too."""
+    """What a commit writes; the group's first one gives it a record, too.
+
+    So does one after a write of the record whose outcome is unknown: offsets must not be there without it.
+    """
     group = running.group
     group_id = group.group_id
     operations: list[Operation] = []
-    if not running.is_stored:
+    if running.in_store is not InStore.YES:
         # Without members: who has joined by now is stored with the generation, once it has assignments.
         record = GroupRecord(
             generation=group.generation,

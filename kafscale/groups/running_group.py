@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from typing import Final
 
 from kafscale.groups.effects import Answer, Content, RebalanceCompleted, RebalanceStarted, Store
 from kafscale.groups.events import Commit, Event, Heartbeat, Stored, StoreFailed, TimePassed
 from kafscale.groups.group import Group
 from kafscale.groups.machine import apply
+from kafscale.groups.shard_writer import WriteInDoubtError
 from kafscale.groups.states import GroupState
 from kafscale.groups.totals import NOT_COUNTED, Counted, GroupTotals
 from kafscale.metadata.group_record import GroupRecord
@@ -24,10 +26,18 @@ StoreGroup = Callable[["RunningGroup", GroupRecord], Awaitable[None]]
 _SESSION_EVENTS: Final = (Heartbeat, Commit)
 
 
+class InStore(Enum):
+    """Whether the store has a record of a group. MAYBE: a write or a deletion of it has an unknown outcome."""
+
+    NO = auto()
+    MAYBE = auto()
+    YES = auto()
+
+
 class RunningGroup:
     """A group, its timer, the requests that wait in it and the stores under way.
 
-    `is_stored`: it has a record in the store. `commits_under_way`: requests that may give it one.
+    `in_store`: whether it has a record there. `commits_under_way`: requests that may give it one.
     `touched`: while somebody looks for expired offsets, the keys that were committed since.
     `expiry_check_at_ms`: no offset of it can expire before.
     """
@@ -41,10 +51,10 @@ class RunningGroup:
         totals: GroupTotals,
         metrics: GroupMetrics,
         *,
-        is_stored: bool,
+        in_store: InStore,
     ) -> None:
         self.group = group
-        self.is_stored = is_stored
+        self.in_store = in_store
         self.commits_under_way = 0
         self.touched: set[str] | None = None
         self.expiry_check_at_ms = 0
@@ -109,8 +119,13 @@ class RunningGroup:
     def is_needless(self) -> bool:
         """Whether nothing would be lost if it were forgotten: nobody is in it, and nothing is stored of it."""
         group = self.group
-        has_record = self.is_stored or self._stores or self.commits_under_way
-        return group.state is GroupState.EMPTY and not group.pending_members and not has_record
+        may_have_record = self.in_store is not InStore.NO or self._stores or self.commits_under_way
+        return group.state is GroupState.EMPTY and not group.pending_members and not may_have_record
+
+    def doubt_record(self) -> None:
+        """A write of the record may or may not take effect: if there was none, there may be one now."""
+        if self.in_store is InStore.NO:
+            self.in_store = InStore.MAYBE
 
     def _apply(self, event: Event, reply_id: int | None) -> Content | None:
         """The answer to the request of `reply_id`, if it has one by now."""
@@ -148,13 +163,15 @@ class RunningGroup:
             await self._store(self, store.record)
         except KafkaError as problem:
             logger.warning("could not store a group", extra=self._fields() | {"problem": str(problem)})
+            if isinstance(problem, WriteInDoubtError):
+                self.doubt_record()
             self._store_failed(store, problem.code)
         except Exception:
             # A defect: the members are not to wait for it.
             logger.exception("could not store a group", extra=self._fields())
             self._store_failed(store, ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
-            self.is_stored = True
+            self.in_store = InStore.YES
             self.tell(Stored(now_ms=self._now_ms(), store_id=store.store_id))
 
     def _store_failed(self, store: Store, error_code: ErrorCode) -> None:

@@ -7,7 +7,7 @@ from kafscale.groups.events import Unload
 from kafscale.groups.group import Group, GroupPolicy
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.offsets import TopicPartition, read_offsets
-from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.shard_writer import ShardWriter
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
@@ -74,12 +74,12 @@ class GroupShard:
                     decode_group_record(item.key, item.value),
                     self._now_ms(),
                 ),
-                is_stored=True,
+                in_store=InStore.YES,
             )
 
     def create(self, group_id: str) -> RunningGroup:
         """A new, empty group."""
-        return self._run(Group(group_id, self._policy, self._now_ms()), is_stored=False)
+        return self._run(Group(group_id, self._policy, self._now_ms()), in_store=InStore.NO)
 
     async def erase(self, running: RunningGroup) -> None:
         """Remove from the store what it has of a dead group; of a living one, if that fails.
@@ -147,12 +147,16 @@ class GroupShard:
             self._lag.forget_group(running.group.group_id)
 
     def _restore(self, running: RunningGroup) -> None:
-        """Begin again with the record of a group that was to be removed and is still there."""
+        """Begin again with the record of a group that was to be removed.
+
+        It may be gone, or go yet, if its deletion was under way: the next commit writes it again.
+        """
         self.forget(running)
         record = running.group.record()
-        self._run(Group.of(running.group.group_id, self._policy, record, self._now_ms()), is_stored=True)
+        group = Group.of(running.group.group_id, self._policy, record, self._now_ms())
+        self._run(group, in_store=InStore.MAYBE)
 
-    def _run(self, group: Group, *, is_stored: bool) -> RunningGroup:
+    def _run(self, group: Group, *, in_store: InStore) -> RunningGroup:
         running = RunningGroup(
             group,
             self._now_ms,
@@ -160,7 +164,7 @@ class GroupShard:
             self.forget,
             self._totals,
             self._metrics,
-            is_stored=is_stored,
+            in_store=in_store,
         )
         self.groups[group.group_id] = running
         return running

@@ -30,14 +30,22 @@ _OWN_OPERATIONS = 1
 
 @dataclass(slots=True)
 class _Write:
-    """`operations` that are still to be sent; `done` once the last one took effect."""
+    """`operations` that are still to be sent; `done` once the last one took effect.
+
+    `has_begun`: some of them were sent.
+    """
 
     operations: deque[Operation]
     done: asyncio.Future[None] = field(repr=False)
+    has_begun: bool = False
 
     @property
     def abandoned(self) -> bool:
         return self.done.done()
+
+
+class WriteInDoubtError(KafkaError):
+    """COORDINATOR_NOT_AVAILABLE for a write that was sent, at least in part, and may take effect yet."""
 
 
 def fenced(shard: int) -> KafkaError:
@@ -70,19 +78,22 @@ class ShardWriter:
         """Return once all of it is durable; with nothing to write, once everything before it is.
 
         Raises `KafkaError` NOT_COORDINATOR when this broker was replaced, COORDINATOR_NOT_AVAILABLE when the
-        time is over: what was under way then may still take effect, in its order; the rest never will.
+        time is over: what was under way then may still take effect, in its order (`WriteInDoubtError` if
+        there is any); the rest never will.
         """
         if self._fenced:
             raise fenced(self._shard)
         done = asyncio.get_running_loop().create_future()
-        self._queue.append(_Write(deque(operations), done))
+        write = _Write(deque(operations), done)
+        self._queue.append(write)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"group shard {self._shard}")
         try:
             async with asyncio.timeout(timeout_sec):
                 await done
         except TimeoutError:
-            raise KafkaError(
+            refusal = WriteInDoubtError if write.has_begun else KafkaError
+            raise refusal(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 f"the metadata store did not take the write within {timeout_sec:g} s",
             ) from None
@@ -134,6 +145,7 @@ class ShardWriter:
                 if full or (batch and size_bytes + size > MAX_TRANSACTION_BYTES):
                     return list(batch.values()), finished
                 batch[operation.key] = write.operations.popleft()
+                write.has_begun = True
                 size_bytes += size
             finished.append(self._queue.popleft())
         return list(batch.values()), finished
