@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import itertools
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,12 +40,15 @@ TOPIC = "orders"
 TOPIC_ID = UUID(int=1)
 RANGE = (Protocol("range", b"subscription"),)
 GROUP = "billing"
-NEIGHBOUR = next(
-    name
-    for name in (f"neighbour-{number}" for number in range(10_000))
-    if keys.shard_of(name) == keys.shard_of(GROUP)
+NEIGHBOUR, STRANGER = itertools.islice(
+    (
+        name
+        for name in map("other-{}".format, itertools.count())
+        if keys.shard_of(name) == keys.shard_of(GROUP)
+    ),
+    2,
 )
-"""A group of the same shard."""
+"""Groups of the same shard."""
 
 SETTINGS = replace(
     Settings(), group_initial_rebalance_delay_ms=INITIAL_DELAY_MS, group_min_session_timeout_ms=1
