@@ -71,23 +71,33 @@ class OffsetExpiry:
 
     async def check(self) -> None:
         """Remove what has expired by now, and groups of which nothing is left."""
-        everything, self._topics_went = self._topics_went, False
-        for shard, running in self._shards.all_groups():
-            if everything or running.expiry_check_at_ms <= self._now_ms():
+        groups = list(self._shards.all_groups())
+        if self._topics_went:
+            self._topics_went = False
+            for _, running in groups:
+                running.expiry_check_at_ms = 0
+        for shard, running in groups:
+            if running.expiry_check_at_ms <= self._now_ms() and shard.has(running):
                 try:
                     await self._check_group(shard, running)
                 except (KafkaError, StoreError, CorruptDataError) as problem:
+                    running.expiry_check_at_ms = 0
                     fields = {"group": running.group.group_id, "problem": str(problem)}
                     logger.warning("could not look for expired offsets", extra=fields)
 
     async def _check_group(self, shard: GroupShard, running: RunningGroup) -> None:
         running.touched = set()
+        # What cannot expire as things are cannot before the group has been empty for the whole retention.
+        # What comes from here on, and can expire sooner, says so.
+        running.expiry_check_at_ms = self._now_ms() + self._retention_ms
         try:
             await shard.flush()
             offsets = await read_offsets(self._store, running.group.group_id)
             gone = await self._of_gone_topics(offsets)
-            # Nothing is awaited between here and the writer's queue: no commit can come in between.
-            await self._remove_expired(shard, running, offsets, gone)
+            # Nothing is awaited between here and the writer's queue: no commit can come in between. One that
+            # came before is in `touched`, unless the group was forgotten and another has its name now.
+            if shard.has(running):
+                await self._remove_expired(shard, running, offsets, gone)
         finally:
             running.touched = None
 
@@ -112,8 +122,7 @@ class OffsetExpiry:
             logger.info("removed a group that nobody used", extra={"group": group.group_id})
             return
         later = [at_ms for at_ms in expirations.values() if at_ms is not None and at_ms > now_ms]
-        # What cannot expire as things are cannot before the group has been empty for the whole retention.
-        running.expiry_check_at_ms = min([now_ms + self._retention_ms, *later])
+        running.expiry_check_at_ms = min([running.expiry_check_at_ms, *later])
         if expired:
             await shard.write([Delete(key) for key in sorted(expired)])
             shard.tell_deleted(running, map(keys.offset_topic_and_partition, expired))

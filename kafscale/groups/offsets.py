@@ -78,5 +78,7 @@ def expires_at_ms(
         and subscribed is not None
         and topic not in subscribed
     ):
-        return committed.expire_timestamp_ms or committed.commit_timestamp_ms + retention_ms
+        if committed.expire_timestamp_ms is not None:
+            return committed.expire_timestamp_ms
+        return committed.commit_timestamp_ms + retention_ms
     return NEVER

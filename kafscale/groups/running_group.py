@@ -130,7 +130,11 @@ class RunningGroup:
     def _apply(self, event: Event, reply_id: int | None) -> Content | None:
         """The answer to the request of `reply_id`, if it has one by now."""
         own = None
-        for effect in apply(self.group, event):
+        state = self.group.state
+        effects = apply(self.group, event)
+        if self.group.state is not state:
+            self.expiry_check_at_ms = 0  # What was needed may not be any more.
+        for effect in effects:
             match effect:
                 case Answer(reply_id=answered, content=content):
                     if answered == reply_id:

@@ -81,6 +81,10 @@ class GroupShard:
         """A new, empty group."""
         return self._run(Group(group_id, self._policy, self._now_ms()), in_store=InStore.NO)
 
+    def has(self, running: RunningGroup) -> bool:
+        """Whether it is still the group of its name."""
+        return self.groups.get(running.group.group_id) is running
+
     async def erase(self, running: RunningGroup) -> None:
         """Remove from the store what it has of a dead group; of a living one, if that fails.
 
@@ -94,7 +98,7 @@ class GroupShard:
             deletions = [Delete(keys.group_offset(group_id, topic, index)) for topic, index in offsets]
             await self.write([*deletions, Delete(keys.group(group_id))])
         except KafkaError:
-            if self.groups.get(group_id) is running:
+            if self.has(running):
                 self._restore(running)
             raise
         self._forget_lag(running)
@@ -110,9 +114,8 @@ class GroupShard:
 
     def forget(self, running: RunningGroup) -> None:
         """Keep the group no longer."""
-        group_id = running.group.group_id
-        if self.groups.get(group_id) is running:
-            del self.groups[group_id]
+        if self.has(running):
+            del self.groups[running.group.group_id]
         for task in running.stop():
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -121,7 +124,7 @@ class GroupShard:
         self, running: RunningGroup, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
         """The group's offsets are durable: its lag is another, unless the group is gone by now."""
-        if self._lag is not None and self.groups.get(running.group.group_id) is running:
+        if self._lag is not None and self.has(running):
             self._lag.committed(running.group.group_id, offsets)
 
     def tell_deleted(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
