@@ -1,0 +1,221 @@
+"""How expired offsets are looked for: which groups are read, how often, and what happens meanwhile."""
+
+import asyncio
+
+from kafscale.groups.states import GroupState
+from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.store import Put
+from kafscale.protocol.error_codes import ErrorCode
+from tests.groups.coordination import (
+    GROUP,
+    NEIGHBOUR,
+    STRANGER,
+    TOPIC,
+    Brokers,
+    Member,
+    committed,
+    empty,
+    scenario,
+    stable,
+)
+
+MINUTE = 60.0
+
+
+# What is read
+
+
+@scenario(offsets_retention_minutes=60)
+async def test_only_groups_that_are_due_are_read(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    names = [f"group-{number}" for number in range(20)]
+    for name in names:
+        await broker.commit(name, 5)
+    await broker.expiry.check()
+    await asyncio.sleep(30 * MINUTE)
+    await broker.commit(names[0], 5, expire_timestamp_ms=committed(0).commit_timestamp_ms + 1)
+    await broker.commit(names[1], 6)
+    brokers.store.read.clear()
+    await broker.expiry.check()
+    assert brokers.store.read == []
+    await asyncio.sleep(MINUTE)
+    await broker.expiry.check()
+    assert brokers.store.read.count(keys.group_offsets(names[0])) == 2  # Once more by its removal.
+    assert [one for one in brokers.store.read if one.startswith(keys.GROUP_OFFSETS)] == [
+        keys.group_offsets(names[0])
+    ] * 2
+    brokers.store.read.clear()
+    await asyncio.sleep(30 * MINUTE)
+    await broker.expiry.check()
+    assert {one for one in brokers.store.read if one.startswith(keys.GROUP_OFFSETS)} == {
+        keys.group_offsets(name) for name in names[1:]
+    }
+    assert [group.group_id for group in broker.coordinator.groups()] == [names[1]]
+
+
+@scenario(offsets_retention_minutes=1, offsets_retention_check_interval_ms=1000)
+async def test_the_broker_looks_by_itself_again_and_again(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    broker.expiry.start()
+    await broker.commit(GROUP, 5)
+    await asyncio.sleep(MINUTE / 2)
+    await broker.commit(NEIGHBOUR, 5)
+    brokers.store.is_away = True
+    await asyncio.sleep(MINUTE / 4)
+    brokers.store.is_away = False
+    await asyncio.sleep(MINUTE / 4 + 2)
+    assert [group.group_id for group in broker.coordinator.groups()] == [NEIGHBOUR]
+    await asyncio.sleep(MINUTE / 2 + 2)
+    assert await brokers.store.group_keys() == []
+    broker.shards.refuse_requests()
+    await asyncio.sleep(10)
+
+
+@scenario()
+async def test_a_group_that_cannot_be_read_does_not_keep_the_others(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    for group_id in (GROUP, NEIGHBOUR, STRANGER):
+        await broker.commit(group_id, 5, expire_timestamp_ms=1)
+    await MemoryStore.transact(brokers.store, [], [Put(keys.group_offset(NEIGHBOUR, TOPIC, 0), b"?")])
+    await broker.expiry.check()
+    assert [group.group_id for group in broker.coordinator.groups()] == [NEIGHBOUR]
+    assert broker.is_in(NEIGHBOUR, GroupState.EMPTY)
+
+
+# Races
+
+
+@scenario(offsets_retention_minutes=1)
+async def test_a_commit_while_expired_offsets_are_looked_for_survives(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    await broker.commit(GROUP, 1, partitions=2)
+    await asyncio.sleep(MINUTE)
+    with brokers.store.hold("get", keys.TOPICS) as hold:
+        check = asyncio.create_task(broker.expiry.check())
+        await hold.until_reached()
+        assert await broker.commit(GROUP, 2) is ErrorCode.NONE
+    await check
+    assert await brokers.store.offsets(GROUP) == {(TOPIC, 0): 2}
+    assert await brokers.store.record(GROUP) is not None
+    assert broker.is_in(GROUP, GroupState.EMPTY)
+
+
+@scenario(offsets_retention_minutes=1)
+async def test_a_commit_under_way_while_expired_offsets_are_looked_for_survives(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    await broker.commit(GROUP, 1)
+    await asyncio.sleep(MINUTE)
+    with brokers.store.hold("transact", keys.group_offsets(GROUP)) as hold:
+        commit = asyncio.create_task(broker.commit(GROUP, 2))
+        await hold.until_reached()
+        check = asyncio.create_task(broker.expiry.check())
+        await asyncio.sleep(1)
+        assert not check.done()
+    assert await commit is ErrorCode.NONE
+    await check
+    assert await brokers.store.offsets(GROUP) == {(TOPIC, 0): 2}
+
+
+@scenario(offsets_retention_minutes=1)
+async def test_a_member_that_joins_while_expired_offsets_are_looked_for_keeps_the_group(
+    brokers: Brokers,
+) -> None:
+    broker = await brokers.start()
+    await empty(broker, GROUP)
+    await broker.commit(GROUP, 1)
+    await asyncio.sleep(MINUTE)
+    member = Member(broker, GROUP)
+    with brokers.store.hold("get", keys.TOPICS) as hold:
+        check = asyncio.create_task(broker.expiry.check())
+        await hold.until_reached()
+        await stable(member)
+    await check
+    assert member.heartbeat() is ErrorCode.NONE
+    assert await broker.fetch(GROUP) == {(TOPIC, 0): 1}
+
+
+@scenario(offsets_retention_minutes=1)
+async def test_a_group_that_is_removed_refuses_commits_and_a_failed_removal_gives_it_back(
+    brokers: Brokers,
+) -> None:
+    broker = await brokers.start()
+    await broker.commit(GROUP, 1)
+    await asyncio.sleep(MINUTE)
+    with brokers.store.hold("transact", keys.GROUPS) as hold:
+        check = asyncio.create_task(broker.expiry.check())
+        await hold.until_reached()
+        assert await broker.commit(GROUP, 2) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        brokers.store.is_away = True
+        hold.release()
+        await check
+    assert broker.is_in(GROUP, GroupState.EMPTY)
+    brokers.store.is_away = False
+    assert await broker.commit(GROUP, 3) is ErrorCode.NONE
+    await broker.expiry.check()
+    assert await brokers.store.offsets(GROUP) == {(TOPIC, 0): 3}
+    assert await brokers.store.record(GROUP) is not None
+
+
+@scenario(offsets_retention_minutes=1000)
+async def test_an_offset_with_its_own_retention_that_comes_during_a_look_goes_in_time(
+    brokers: Brokers,
+) -> None:
+    broker = await brokers.start()
+    await broker.commit(GROUP, 1, partitions=2)
+    with brokers.store.hold("get", keys.TOPICS) as hold:
+        check = asyncio.create_task(broker.expiry.check())
+        await hold.until_reached()
+        expire_timestamp_ms = committed(0).commit_timestamp_ms + 1000
+        await broker.commit(GROUP, 2, expire_timestamp_ms=expire_timestamp_ms)
+    await check
+    await asyncio.sleep(2)
+    await broker.expiry.check()
+    assert await brokers.store.offsets(GROUP) == {(TOPIC, 1): 1}
+
+
+@scenario()
+async def test_a_group_that_was_made_anew_during_a_look_is_not_taken_for_the_one_before(
+    brokers: Brokers,
+) -> None:
+    """The one before was needless when its only expected member did not come; the commit is another's."""
+    broker = await brokers.start()
+    pending = Member(broker, GROUP, member_id_required=True, session_timeout_ms=1000)
+    assert (await pending.join()).error_code is ErrorCode.MEMBER_ID_REQUIRED
+    with brokers.store.hold("range", keys.group_offsets(GROUP)) as hold:
+        check = asyncio.create_task(broker.expiry.check())
+        await hold.until_reached()
+        await asyncio.sleep(1)
+        assert broker.coordinator.describe(GROUP) is None
+        hold.release()
+        commit = asyncio.create_task(broker.commit(GROUP, 5))
+        await check
+    assert await commit is ErrorCode.NONE
+    assert await brokers.store.offsets(GROUP) == {(TOPIC, 0): 5}
+    assert broker.is_in(GROUP, GroupState.EMPTY)
+    assert await brokers.store.record(GROUP) is not None
+
+
+@scenario()
+async def test_a_group_that_was_made_anew_before_its_turn_is_not_taken_for_the_one_before(
+    brokers: Brokers,
+) -> None:
+    broker = await brokers.start()
+    await broker.commit(NEIGHBOUR, 5)
+    pending = Member(broker, GROUP, member_id_required=True, session_timeout_ms=1000)
+    assert (await pending.join()).error_code is ErrorCode.MEMBER_ID_REQUIRED
+    with (
+        brokers.store.hold("range", keys.group_offsets(NEIGHBOUR)) as first,
+        brokers.store.hold("range", keys.group_offsets(GROUP)) as second,
+    ):
+        check = asyncio.create_task(broker.expiry.check())
+        await first.until_reached()
+        await asyncio.sleep(1)
+        assert broker.coordinator.describe(GROUP) is None
+        first.release()
+        await asyncio.sleep(1)
+        second.release()
+        commit = asyncio.create_task(broker.commit(GROUP, 5))
+        await check
+    assert await commit is ErrorCode.NONE
+    assert await brokers.store.offsets(GROUP) == {(TOPIC, 0): 5}
