@@ -143,6 +143,23 @@ async def test_members_whose_assignments_cannot_be_stored_join_again(brokers: Br
 
 
 @scenario()
+async def test_a_first_generation_that_lands_after_its_time_leaves_a_group_that_can_be_deleted(
+    brokers: Brokers,
+) -> None:
+    broker = await brokers.start()
+    member = Member(broker, GROUP)
+    await joined(member)
+    with brokers.store.hold("transact", keys.GROUPS):
+        assert (await member.sync()).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        member.leave()
+        await asyncio.sleep(2 * TIMEOUT_SEC)
+    await broker.shards.shard(GROUP).flush()
+    assert await brokers.store.record(GROUP) is not None
+    assert await broker.coordinator.delete(GROUP) is ErrorCode.NONE
+    assert await brokers.store.group_keys() == []
+
+
+@scenario()
 async def test_a_static_member_that_cannot_be_stored_under_its_new_id_hears_so(brokers: Brokers) -> None:
     broker = await brokers.start()
     members = [Member(broker, GROUP, instance_id="one"), Member(broker, GROUP, instance_id="two")]

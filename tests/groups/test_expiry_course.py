@@ -102,6 +102,22 @@ async def test_a_commit_while_expired_offsets_are_looked_for_survives(brokers: B
 
 
 @scenario(offsets_retention_minutes=1)
+async def test_a_first_commit_in_a_partition_while_all_others_expire_keeps_the_group(
+    brokers: Brokers,
+) -> None:
+    broker = await brokers.start()
+    await broker.commit(GROUP, 1)
+    await asyncio.sleep(MINUTE)
+    with brokers.store.hold("get", keys.TOPICS) as hold:
+        check = asyncio.create_task(broker.expiry.check())
+        await hold.until_reached()
+        assert await broker.commit_all(GROUP, {(TOPIC, 1): committed(2)}) is ErrorCode.NONE
+    await check
+    assert await brokers.store.offsets(GROUP) == {(TOPIC, 1): 2}
+    assert await brokers.store.record(GROUP) is not None
+
+
+@scenario(offsets_retention_minutes=1)
 async def test_a_commit_under_way_while_expired_offsets_are_looked_for_survives(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1)

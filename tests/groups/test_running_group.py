@@ -188,15 +188,22 @@ async def test_what_groups_take_is_counted_and_given_back(brokers: Brokers) -> N
 
 
 @scenario()
-async def test_a_broker_that_was_replaced_counts_nothing(brokers: Brokers) -> None:
+async def test_a_broker_that_was_replaced_keeps_nothing(brokers: Brokers) -> None:
     before = await brokers.start()
     members = [Member(before, GROUP), Member(before, GROUP)]
     await stable(*members)
+    running = before.shards.group(GROUP)
+    assert running is not None
+    reference = weakref.ref(running)
+    del running
     after = await brokers.start()
     with refused(ErrorCode.NOT_COORDINATOR):
         await before.commit(NEIGHBOUR, 1)
     assert before.totals == NOTHING
     assert after.totals[:2] == (1, 2)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert reference() is None, "its timer is still set"
 
 
 # Time
