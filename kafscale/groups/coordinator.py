@@ -183,14 +183,14 @@ class GroupCoordinator:
         )
         return cast(Decided, running.decide(event, reply_id)).error_code
 
-    def leave(self, group_id: str, members: tuple[LeavingMember, ...]) -> Left:
-        """LeaveGroup."""
+    async def leave(self, group_id: str, members: tuple[LeavingMember, ...]) -> Left:
+        """LeaveGroup; the last members' returns when it is durable that they left."""
         running = self._member_group(group_id)
         if running is None:
             return Left(ErrorCode.NONE, tuple((member, ErrorCode.UNKNOWN_MEMBER_ID) for member in members))
         reply_id = running.next_reply_id()
         event = Leave(now_ms=self._now_ms(), reply_id=reply_id, members=members)
-        return cast(Left, running.decide(event, reply_id))
+        return cast(Left, await running.ask(event, reply_id))
 
     # Offsets
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kafscale.groups.effects import JoinedMember
+from kafscale.groups.effects import JoinedMember, Left
 from kafscale.groups.events import Protocol
 from kafscale.groups.states import GroupState
 from kafscale.metadata.group_record import GroupRecord, MemberRecord
@@ -97,6 +97,7 @@ class Group:
         self.rebalance_since_ms: int | None = None
         self.assignments_to_store: tuple[int, Mapping[str, bytes]] | None = None
         self.replacements_to_store: dict[int, Replacement] = {}
+        self.leaves_to_store: dict[int, tuple[int, Left]] = {}
         self._store_id = 0
         self._protocol_counts: Counter[str] = Counter()
 
@@ -211,6 +212,8 @@ class Group:
                 yield member.awaiting_join
             if member.awaiting_sync is not None:
                 yield member.awaiting_sync
+        for reply_id, _ in self.leaves_to_store.values():
+            yield reply_id
 
     # Changes, for the actions
 

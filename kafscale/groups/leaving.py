@@ -1,6 +1,6 @@
 """Members that go: LeaveGroup (KIP-345 for several at once), sessions that end, deadlines that pass."""
 
-from kafscale.groups.effects import Answer, Joined, Left, Synced
+from kafscale.groups.effects import Answer, Joined, Left, Store, Synced
 from kafscale.groups.events import NO_MEMBER_ID, Leave, LeavingMember, TimePassed, Unload
 from kafscale.groups.group import Group
 from kafscale.groups.rebalancing import (
@@ -20,16 +20,22 @@ from kafscale.protocol.error_codes import ErrorCode
 
 
 def leave(group: Group, event: Leave, out: Effects) -> None:
-    """Take out those who are members; the others join again."""
+    """Take out those who are members; the others join again. The last ones hear of it once it is durable."""
     members = len(group.members)
     results = tuple((leaving, _leave_one(group, leaving, out)) for leaving in event.members)
-    out.append(Answer(event.reply_id, Left(ErrorCode.NONE, results)))
     left = members - len(group.members)
     # One that was only expected and leaves may have been the last that a rebalance waited for, no more.
     if left or group.state is GroupState.PREPARING_REBALANCE:
         reasons = sorted({leaving.reason for leaving in event.members if leaving.reason})
         because = f": {'; '.join(reasons)}" if reasons else ""
         rebalance_or_complete_join(group, f"{left} members left{because}", event.now_ms, out)
+    content = Left(ErrorCode.NONE, results)
+    emptied = next((effect.store_id for effect in out if isinstance(effect, Store)), None)
+    if emptied is None:
+        out.append(Answer(event.reply_id, content))
+    else:
+        # Or the next coordinator would wait for the sessions of members that were told that they had left.
+        group.leaves_to_store[emptied] = (event.reply_id, content)
 
 
 def _leave_one(group: Group, leaving: LeavingMember, out: Effects) -> ErrorCode:
@@ -87,6 +93,9 @@ def unload(group: Group, event: Unload, out: Effects) -> None:
     for member in group.members.values():
         answer_join(member, Joined(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id), out)
         answer_sync(member, Synced(error_code=ErrorCode.NOT_COORDINATOR), out)
+    for reply_id, _ in group.leaves_to_store.values():
+        out.append(Answer(reply_id, Left(ErrorCode.NOT_COORDINATOR)))
+    group.leaves_to_store.clear()
     group.forget_all_pending()
     group.join_deadline_ms = None
     group.sync_deadline_ms = None

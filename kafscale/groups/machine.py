@@ -4,8 +4,9 @@ Theory of operation. A driver (coordinator.py) calls `apply` with one event afte
 the effects: it answers requests, stores records and says what became of that, and calls with `TimePassed`
 once `Group.next_deadline_ms` is reached. Nothing here waits, reads a clock or draws a random number. A request
 is answered exactly once: at once, or, for a join and a sync, when the group has got there, when its member is
-removed, or when the group is unloaded. What a client may act on after a crash of this broker, a completed
-generation and its assignments or a static member's new id, is answered only after the store has it.
+removed, or when the group is unloaded. What a client may act on after a crash of this broker (a completed
+generation and its assignments, a static member's new id, that the last members left) is answered only after the
+store has it.
 
 `TABLE` is all there is: docs/consumer-groups.md is drawn from it, and the property test walks it.
 """
@@ -33,7 +34,7 @@ from kafscale.groups.joining import join
 from kafscale.groups.leaving import leave, time_passed, unload
 from kafscale.groups.rebalancing import Effects
 from kafscale.groups.states import GroupState
-from kafscale.groups.syncing import store_failed, stored, sync
+from kafscale.groups.syncing import answer_who_left, refuse_who_left, store_failed, stored, sync
 from kafscale.groups.validation import commit, heartbeat, refuse_removal, remove_empty
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -83,6 +84,8 @@ def refuse(group: Group, event: Heartbeat | Commit | Remove, out: Effects) -> No
 
 _GONE = "COORDINATOR_NOT_AVAILABLE: the group is being deleted, or was given up"
 _LATE = "nothing: the group has gone on"
+_LEFT = "the last members hear that they have left"
+_LEFT_IN_DOUBT = "the last members hear the error"
 _UNLOAD = Row(unload, (_DEAD,), "who waits hears NOT_COORDINATOR")
 
 TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
@@ -95,8 +98,8 @@ TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
     (_EMPTY, Commit): Row(commit, (_EMPTY,), "allowed to clients outside the group"),
     (_EMPTY, Remove): Row(remove_empty, (_DEAD,), "the group goes"),
     (_EMPTY, TimePassed): Row(time_passed, (_EMPTY,), "forgets members that did not come again"),
-    (_EMPTY, Stored): Row(nothing, (_EMPTY,), _LATE),
-    (_EMPTY, StoreFailed): Row(nothing, (_EMPTY,), _LATE),
+    (_EMPTY, Stored): Row(answer_who_left, (_EMPTY,), _LEFT),
+    (_EMPTY, StoreFailed): Row(refuse_who_left, (_EMPTY,), _LEFT_IN_DOUBT),
     (_EMPTY, Unload): _UNLOAD,
     (_PREPARING, Join): Row(
         join, (_PREPARING, _COMPLETING), "waits; the last one that is missing starts the generation"
@@ -113,8 +116,8 @@ TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
         (_PREPARING, _COMPLETING, _EMPTY),
         "drops who did not join in time and starts the generation with the others",
     ),
-    (_PREPARING, Stored): Row(nothing, (_PREPARING,), _LATE),
-    (_PREPARING, StoreFailed): Row(nothing, (_PREPARING,), _LATE),
+    (_PREPARING, Stored): Row(answer_who_left, (_PREPARING,), _LEFT),
+    (_PREPARING, StoreFailed): Row(refuse_who_left, (_PREPARING,), _LEFT_IN_DOUBT),
     (_PREPARING, Unload): _UNLOAD,
     (_COMPLETING, Join): Row(
         join,
@@ -164,9 +167,9 @@ TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
     (_DEAD, Commit): Row(refuse, (_DEAD,), _GONE),
     (_DEAD, Remove): Row(refuse, (_DEAD,), _GONE),
     (_DEAD, TimePassed): Row(nothing, (_DEAD,), _LATE),
-    (_DEAD, Stored): Row(nothing, (_DEAD,), _LATE),
-    (_DEAD, StoreFailed): Row(nothing, (_DEAD,), _LATE),
-    (_DEAD, Unload): Row(nothing, (_DEAD,), _LATE),
+    (_DEAD, Stored): Row(answer_who_left, (_DEAD,), _LEFT),
+    (_DEAD, StoreFailed): Row(refuse_who_left, (_DEAD,), _LEFT_IN_DOUBT),
+    (_DEAD, Unload): _UNLOAD,
 }
 
 

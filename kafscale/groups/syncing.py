@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kafscale.groups.effects import Answer, Joined, Store, Synced
+from kafscale.groups.effects import Answer, Joined, Left, Store, Synced
 from kafscale.groups.events import NO_MEMBER_ID, Stored, StoreFailed, Sync
 from kafscale.groups.group import Group, Member, Replacement
 from kafscale.groups.rebalancing import (
@@ -55,8 +55,22 @@ def sync(group: Group, event: Sync, out: Effects) -> None:
         out.append(Store(store_id, group.record(assignments)))
 
 
+def answer_who_left(group: Group, event: Stored, out: Effects) -> None:
+    """The last members hear that they have left."""
+    if event.store_id in group.leaves_to_store:
+        out.append(Answer(*group.leaves_to_store.pop(event.store_id)))
+
+
+def refuse_who_left(group: Group, event: StoreFailed, out: Effects) -> None:
+    """The last members hear that their leaving may not last."""
+    if event.store_id in group.leaves_to_store:
+        reply_id, _ = group.leaves_to_store.pop(event.store_id)
+        out.append(Answer(reply_id, Left(event.error_code)))
+
+
 def stored(group: Group, event: Stored, out: Effects) -> None:
     """What waited for the store goes on, unless the group has gone another way meanwhile."""
+    answer_who_left(group, event, out)
     if group.assignments_to_store is not None and group.assignments_to_store[0] == event.store_id:
         _, assignments = group.assignments_to_store
         group.assignments_to_store = None
@@ -80,6 +94,7 @@ def _generation_it_came_back_to(group: Group, member: Member, replacement: Repla
 
 def store_failed(group: Group, event: StoreFailed, out: Effects) -> None:
     """Nobody may act on what may not be durable: the members hear the error and join again."""
+    refuse_who_left(group, event, out)
     if group.assignments_to_store is not None and group.assignments_to_store[0] == event.store_id:
         reset_assignments(group, event.error_code, event.now_ms, out)
         prepare_rebalance(group, "the assignments could not be stored", event.now_ms, out)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """What became of each member; in old versions, of the one member, as the error of the whole request."""
     several = request.api_version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS
     members = (
@@ -31,7 +31,7 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
         else (LeavingMember(message.member_id),)
     )
     try:
-        left = broker.groups.leave(message.group_id, members)
+        left = await broker.groups.leave(message.group_id, members)
     except KafkaError as refusal:
         left = Left(refusal.code)
     if not several:

@@ -243,9 +243,9 @@ class Member:
             self.group_id, **self._who, generation=self.generation, offsets=offsets
         )
 
-    def leave(self) -> Left:
+    async def leave(self) -> Left:
         """LeaveGroup."""
-        return self.broker.coordinator.leave(
+        return await self.broker.coordinator.leave(
             self.group_id, (LeavingMember(self.member_id, self.instance_id),)
         )
 
@@ -267,8 +267,7 @@ async def empty(broker: Coordinating, group_id: str) -> None:
     """A group that had a member, which left."""
     member = Member(broker, group_id)
     await stable(member)
-    member.leave()
-    await broker.shards.shard(group_id).flush()
+    await member.leave()
     assert broker.is_in(group_id, GroupState.EMPTY)
 
 

@@ -1,7 +1,7 @@
 """Requests to one group in few words: who asks, what it hears, and time that passes in order."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from kafscale.groups.effects import (
@@ -40,6 +40,10 @@ REBALANCE_TIMEOUT_MS = 60_000
 RANGE = (Protocol("range", b"topics"),)
 
 Kind = TypeVar("Kind", Joined, Synced, Left, Decided)
+
+
+def _leaving(members: Sequence[str | LeavingMember]) -> list[LeavingMember]:
+    return [LeavingMember(one) if isinstance(one, str) else one for one in members]
 
 
 class Table:
@@ -184,12 +188,23 @@ class Table:
 
     def leave(self, *members: str | LeavingMember) -> list[ErrorCode]:
         """LeaveGroup: what became of each."""
-        reply_id = next(self._numbers)
-        leaving = tuple(LeavingMember(one) if isinstance(one, str) else one for one in members)
-        self.apply(Leave(now_ms=self.now_ms, reply_id=reply_id, members=leaving))
+        reply_id = self.send_leave(*members)
+        if self.waits(reply_id):  # The last members hear of it once it is durable.
+            self.stored()
         left = self.heard(reply_id, Left)
-        assert [member for member, _ in left.members] == list(leaving)
+        assert [member for member, _ in left.members] == _leaving(members)
         return [error_code for _, error_code in left.members] or [left.error_code]
+
+    def send_leave(self, *members: str | LeavingMember) -> int:
+        """LeaveGroup, to be answered now or later."""
+        reply_id = next(self._numbers)
+        leaving = tuple(_leaving(members))
+        self.apply(Leave(now_ms=self.now_ms, reply_id=reply_id, members=leaving))
+        return reply_id
+
+    def left(self, reply_id: int) -> Left:
+        """The answer to a leave."""
+        return self.heard(reply_id, Left)
 
     def remove(self) -> ErrorCode:
         """DeleteGroups."""

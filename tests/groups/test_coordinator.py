@@ -177,7 +177,7 @@ async def test_only_groups_without_members_take_commits_from_outside(brokers: Br
     await stable(member)
     assert await broker.commit(GROUP, 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert await member.commit(2) is ErrorCode.NONE
-    member.leave()
+    await member.leave()
     assert await member.commit(3) is ErrorCode.UNKNOWN_MEMBER_ID
     assert await broker.commit(GROUP, 4) is ErrorCode.NONE
     assert await broker.fetch(GROUP) == {(TOPIC, 0): 4}
@@ -262,7 +262,7 @@ async def test_offsets_of_topics_that_members_read_cannot_be_deleted(brokers: Br
         ("never", 3): ErrorCode.NONE,
     }
     assert await brokers.store.offsets(GROUP) == {(TOPIC, 0): 1, (TOPIC, 1): 1}
-    member.leave()
+    await member.leave()
     assert await broker.coordinator.delete_offsets(GROUP, [(TOPIC, 0)]) == {(TOPIC, 0): ErrorCode.NONE}
     assert await brokers.store.offsets(GROUP) == {(TOPIC, 1): 1}
     assert await brokers.store.offsets(NEIGHBOUR) == {(TOPIC, 0): 1}
@@ -313,7 +313,7 @@ async def test_a_group_has_its_largest_size(brokers: Brokers) -> None:
     await stable(*members)
     third = Member(broker, GROUP)
     assert (await third.join()).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    members.pop().leave()
+    await members.pop().leave()
     await asyncio.gather(joined(third), joined(members[0]))
 
 
@@ -325,7 +325,7 @@ async def test_nobody_is_a_member_of_a_group_that_is_not_there(brokers: Brokers)
     assert member.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
     assert (await member.sync()).error_code is ErrorCode.UNKNOWN_MEMBER_ID
     assert (await member.join()).error_code is ErrorCode.UNKNOWN_MEMBER_ID
-    left = member.leave()
+    left = await member.leave()
     assert left.error_code is ErrorCode.NONE
     assert left.members == ((LeavingMember("somebody"), ErrorCode.UNKNOWN_MEMBER_ID),)
     assert list(broker.coordinator.groups()) == []

@@ -151,8 +151,7 @@ async def test_a_first_generation_that_lands_after_its_time_leaves_a_group_that_
     await joined(member)
     with brokers.store.hold("transact", keys.GROUPS):
         assert (await member.sync()).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        member.leave()
-        await asyncio.sleep(2 * TIMEOUT_SEC)
+        assert (await member.leave()).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     await broker.shards.shard(GROUP).flush()
     assert await brokers.store.record(GROUP) is not None
     assert await broker.coordinator.delete(GROUP) is ErrorCode.NONE
@@ -307,13 +306,13 @@ async def test_while_groups_are_loaded_requests_are_told_so_and_heartbeats_belie
             member.join(),
             member.sync(),
             member.commit(1),
+            member.leave(),
             broker.fetch(GROUP),
             broker.coordinator.delete(GROUP),
         ):
             with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
                 await request
         for ask in (
-            member.leave,
             lambda: broker.coordinator.describe(GROUP),
             lambda: list(broker.coordinator.groups()),
         ):

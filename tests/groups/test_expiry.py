@@ -74,7 +74,7 @@ async def test_an_empty_group_goes_once_it_was_empty_for_the_retention(brokers: 
     await stable(member)
     await member.commit(5)
     await asyncio.sleep(10 * MINUTE)
-    member.leave()
+    await member.leave()
     await asyncio.sleep(MINUTE - 0.001)
     await broker.expiry.check()
     assert broker.is_in(GROUP, GroupState.EMPTY)
@@ -225,7 +225,7 @@ async def test_a_retention_that_ended_while_there_were_members_ends_with_them(br
     await asyncio.sleep(10)
     await broker.expiry.check()
     assert await of_topics(brokers) == {TOPIC: 5}
-    member.leave()
+    await member.leave()
     await broker.shards.shard(GROUP).flush()
     await broker.expiry.check()
     assert await brokers.store.group_keys() == []

@@ -101,6 +101,42 @@ def test_several_leave_at_once_each_with_its_own_result_and_one_rebalance() -> N
     assert len(table.started) == 2
 
 
+def test_the_last_members_hear_that_they_left_once_the_store_has_it() -> None:
+    table = Table()
+    table.stable("a", "b")
+    leaving = table.send_leave("a", "b")
+    assert table.is_in(GroupState.EMPTY) and table.waits(leaving)
+    table.stored()
+    assert [error_code for _, error_code in table.left(leaving).members] == [ErrorCode.NONE] * 2
+
+
+def test_they_hear_the_error_when_it_could_not_be_stored_in_time() -> None:
+    table = Table()
+    table.stable("a")
+    leaving = table.send_leave("a")
+    table.store_fails()
+    assert table.left(leaving).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_they_hear_of_it_though_somebody_has_joined_meanwhile() -> None:
+    table = Table()
+    table.stable("a")
+    leaving = table.send_leave("a")
+    left_with = table.store_id
+    table.join(new="b")
+    assert table.is_in(GroupState.PREPARING_REBALANCE) and table.waits(leaving)
+    table.stored(left_with)
+    assert [error_code for _, error_code in table.left(leaving).members] == [ErrorCode.NONE]
+
+
+def test_they_look_for_the_next_coordinator_when_this_one_is_replaced_meanwhile() -> None:
+    table = Table()
+    table.stable("a")
+    leaving = table.send_leave("a")
+    table.unload()
+    assert table.left(leaving).error_code is ErrorCode.NOT_COORDINATOR
+
+
 def test_a_leave_that_names_nobody_here_changes_nothing() -> None:
     table = Table()
     assert table.leave("stranger") == [ErrorCode.UNKNOWN_MEMBER_ID]

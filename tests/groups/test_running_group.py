@@ -67,7 +67,7 @@ async def test_a_member_that_never_comes_again_leaves_nothing(brokers: Brokers, 
         assert broker.totals[0] == 1
         await asyncio.sleep(SESSION_SEC / 2)
     if leaves:
-        second.leave()
+        await second.leave()
     else:
         await asyncio.sleep(SESSION_SEC / 2 - 0.001)
         assert broker.is_in(GROUP, GroupState.EMPTY)
@@ -104,7 +104,7 @@ async def test_a_group_of_which_something_is_stored_stays(brokers: Brokers) -> N
     await broker.commit(GROUP, 1)
     member = Member(broker, GROUP, member_id_required=True)
     await member.join()
-    member.leave()
+    await member.leave()
     assert broker.is_in(GROUP, GroupState.EMPTY)
 
 
@@ -116,7 +116,7 @@ async def test_a_group_whose_first_commit_is_under_way_stays(brokers: Brokers) -
     await asyncio.sleep(1)
     member = Member(broker, GROUP, member_id_required=True)
     await member.join()
-    member.leave()
+    await member.leave()
     brokers.store.is_away = False
     assert await commit is ErrorCode.NONE
     assert broker.is_in(GROUP, GroupState.EMPTY)
@@ -142,7 +142,7 @@ async def test_members_beyond_the_memory_for_groups_are_refused_until_others_lea
     members[0].protocols = large(200_000)
     with refused(ErrorCode.GROUP_MAX_SIZE_REACHED):
         await members[0].join()
-    members.pop().leave()
+    await members.pop().leave()
     newcomer = Member(broker, GROUP, protocols=large(100_000))
     members[0].protocols = large(100_000)
     await asyncio.gather(joined(newcomer), joined(*members))
@@ -176,7 +176,7 @@ async def test_what_groups_take_is_counted_and_given_back(brokers: Brokers) -> N
     await stable(Member(broker, GROUP, instance_id="static"))
     assert broker.totals[1] == 4
     for member in members:
-        member.leave()
+        await member.leave()
     await asyncio.sleep(100)
     await broker.shards.shard(GROUP).flush()
     groups, left, memory_bytes = broker.totals

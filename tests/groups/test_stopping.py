@@ -17,11 +17,13 @@ async def test_that_the_last_member_left_is_stored_before_the_stop(brokers: Brok
     with brokers.store.hold("transact", keys.group_offsets(NEIGHBOUR)) as held:
         commit = asyncio.create_task(Member(broker, NEIGHBOUR).commit(1))
         await held.until_reached()
-        member.leave()
+        leaving = asyncio.create_task(member.leave())
+        await asyncio.sleep(0)
         stopping = asyncio.create_task(broker.shards.close())
         await asyncio.sleep(0)
         held.release()
         await asyncio.gather(stopping, commit)
+    assert (await leaving).error_code is ErrorCode.NOT_COORDINATOR
     following = await brokers.start()
     assert following.is_in(GROUP, GroupState.EMPTY)
 

@@ -155,13 +155,8 @@ def answered_leaves(members: Sequence[Member], then: Restart) -> list[Member]:
     return told
 
 
-def test_last_members_that_have_left_are_not_back_after_a_restart(
-    group: RawGroup, restart: Restart, request: pytest.FixtureRequest
-) -> None:
+def test_last_members_that_have_left_are_not_back_after_a_restart(group: RawGroup, restart: Restart) -> None:
     """LeaveGroup of a last member is answered when the empty group is durable, as in Kafka."""
-    if peer_kind() == "kafscale" and "SIGKILL" in request.node.name:
-        reason = "LeaveGroup is answered before the empty group is stored"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))  # it may be stored in time
     members = [group.member(group=f"{group.name}-{number}") for number in range(20)]
     for member in members:
         member.enter()

@@ -359,15 +359,14 @@ class Walk:
             self.now_ms += 1000
 
     def is_settled(self) -> bool:
-        """Stable with exactly the clients that are here, who all know; or Empty without any."""
+        """Stable with exactly the clients that are here, who all know; or Empty without any. All have answers."""
         group = self.group.group
         here = [one for one in self.clients if one.phase is not Phase.GONE]
         members = {one.member_id for one in here if one.phase is Phase.MEMBER}
         known = all(one.generation == group.generation for one in here)
         state = GroupState.STABLE if here else GroupState.EMPTY
-        return (
-            group.state is state and known and len(members) == len(here) and members == group.members.keys()
-        )
+        complete = len(members) == len(here) and members == group.members.keys()
+        return group.state is state and known and complete and not any(group.waiting_replies())
 
 
 def walked(seed: int, steps: int) -> Walk:

@@ -134,7 +134,7 @@ class SimulatedMember:
     async def leave(self) -> None:
         """Tell the coordinator."""
         try:
-            self._coordinator.leave(GROUP, (LeavingMember(self._member_id, self._instance_id),))
+            await self._coordinator.leave(GROUP, (LeavingMember(self._member_id, self._instance_id),))
         except KafkaError:
             return  # Its session will end.
 

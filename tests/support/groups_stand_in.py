@@ -39,7 +39,7 @@ class GroupsStandIn:
     def heartbeat(self, group_id: str, **arguments: Any) -> Any:
         return self._call(group_id, **arguments)
 
-    def leave(self, group_id: str, members: Any) -> Any:
+    async def leave(self, group_id: str, members: Any) -> Any:
         return self._call(group_id, members=members)
 
     async def commit(self, group_id: str, **arguments: Any) -> Any:
