@@ -115,6 +115,10 @@ class ShardWriter:
         except CorruptDataError as problem:
             logger.error("a group shard cannot be used", extra={"problem": str(problem)})
             self._fence()
+        except Exception:
+            # A defect, after which nobody knows what the last attempt did: the next claim starts from the store.
+            logger.exception("a group shard is given up", extra={"shard": self._shard})
+            self._fence()
         finally:
             self._task = None
 

@@ -245,6 +245,18 @@ async def test_a_shard_record_that_cannot_be_read_gives_the_shard_up() -> None:
     assert fenced == [1]
 
 
+async def test_a_defect_in_a_transaction_gives_the_shard_up(caplog: pytest.LogCaptureFixture) -> None:
+    store = Watched(max_operations=2)
+    fenced: list[int] = []
+    writer = await writer_of(store, await claim(store), fenced)
+    store.fail = lambda: ValueError("a defect")
+    writes = [asyncio.create_task(writer.write([Put(f"k{n}", b"v")], TIMEOUT_SEC)) for n in range(2)]
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    assert [getattr(one, "code", None) for one in outcomes] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert fenced == [1]
+    assert "a defect" in caplog.text
+
+
 async def test_the_record_counts_the_transactions() -> None:
     store = Watched()
     claimed = await claim(store)
