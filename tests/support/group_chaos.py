@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.compat.tools import ROOT
+from tests.support.apache_kafka import SIGTERM_EXIT_CODE
 from tests.support.group_journal import Assigned, Ended, Event, JournalReader, Processed
+from tests.support.java import java_command
 from tests.support.process import ServerProcess, clean_environment
 from tests.support.waiting import wait_until
 
 PROGRESS_TIMEOUT_S = 30.0
+MAX_POLL_INTERVAL_MS = 30_000
+PYTHON_MEMBER = "tests.support.group_member_process"
+JAVA_MEMBER = ROOT / "tests/compat/java/JournalMember.java"
 
 
 class MemberProcess(ServerProcess):
@@ -26,12 +31,19 @@ class MemberProcess(ServerProcess):
         self.client = client
         journal = folder / f"{name}.journal"
         self.journal = JournalReader(journal)
-        self._command = [
-            sys.executable, "-m", "tests.support.group_member_process",
-            "--client", client, "--bootstrap", broker.bootstrap, "--name", name, "--journal", str(journal),
+        options = [
+            "--bootstrap", broker.bootstrap, "--name", name, "--journal", str(journal),
             "--group", scenario.group, "--topic", scenario.topic, "--assignor", scenario.assignor,
             "--session-timeout-ms", str(scenario.session_timeout_ms),
+            "--max-poll-interval-ms", str(MAX_POLL_INTERVAL_MS),
         ]  # fmt: skip
+        if client == "java":
+            self._command = java_command(str(JAVA_MEMBER), *options)
+        else:
+            self._command = [sys.executable, "-m", PYTHON_MEMBER, "--client", client, *options]
+
+    def clean_exit_code(self) -> int:
+        return SIGTERM_EXIT_CODE if self.client == "java" else 0
 
     def start(self) -> None:
         """Start it and do not wait: nobody knows when it will be a member."""
@@ -192,7 +204,9 @@ class Chaos:
 
     def _left(self, member: MemberProcess) -> None:
         code = member.wait_exit(PROGRESS_TIMEOUT_S)
-        assert code == 0, f"{member.name} ended with exit code {code}\n{member.log_tail()}"
+        assert code == member.clean_exit_code(), (
+            f"{member.name} ended with exit code {code}\n{member.log_tail()}"
+        )
         member.journal.read()
         assert isinstance(member.journal.events[-1], Ended), f"{member.name} did not end its journal"
 
@@ -207,6 +221,7 @@ class Chaos:
             self._running.append(due[1])
 
     def _check_alive(self) -> None:
+        assert self._broker.exit_code is None, f"the broker ended by itself\n{self._broker.log_tail()}"
         for member in self._running:
             assert member.exit_code is None, f"{member.name} ended by itself\n{member.log_tail()}"
 

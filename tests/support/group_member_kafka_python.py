@@ -7,11 +7,12 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from kafka.errors import KafkaError
+from kafka.errors import KafkaConnectionError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from tests.support.group_member_work import POLL_SECONDS, RECORDS_PER_COMMIT, MemberOptions, Work
 
+RECONNECT_SECONDS = 0.1
 ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 
@@ -42,9 +43,8 @@ class KafkaPythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
         consumer, work = self._consumer, self._work
         consumer.subscribe([self._topic], listener=self)
         while not work.stopping.is_set():
-            for records in consumer.poll(timeout_ms=int(POLL_SECONDS * 1000)).values():
-                for record in records:
-                    work.process(record.partition, record.offset, record.value)
+            for record in self._poll():
+                work.process(record.partition, record.offset, record.value)
             if work.commit_is_due():
                 self._commit()
         self._commit()
@@ -63,6 +63,15 @@ class KafkaPythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
         """The client's: these are gone."""
         self._work.revoked((one.partition for one in lost), lost=True)
+
+    def _poll(self) -> list[Any]:
+        """Some records. A broker that is not there is waited for, which this client leaves to its caller."""
+        try:
+            found = self._consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
+        except KafkaConnectionError:
+            self._work.stopping.wait(RECONNECT_SECONDS)
+            return []
+        return [record for records in found.values() for record in records]
 
     def _commit(self) -> None:
         offsets = self._work.begin_commit()
