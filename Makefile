@@ -11,10 +11,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test tools check format chaos bench docs clean
+.PHONY: help setup run test tools check format chaos group-chaos bench docs clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(or $(PYTHON),python3) -c '$(SUITABLE)' || { \
@@ -53,6 +53,9 @@ format: $(BIN)/.develop ## rewrite the code in the project's format
 
 chaos: $(BIN)/.develop ## the crash test with 100 kills for each flush interval: about 20 minutes
 	KAFSCALE_TEST_KILLS=$${KAFSCALE_TEST_KILLS:-100} $(BIN)/pytest -s tests/integration/test_crash.py
+
+group-chaos: $(BIN)/.develop tools ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
+	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py
 
 bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka (BENCH_ARGS: see python -m bench --help)
 	$(BIN)/python -m bench $(BENCH_ARGS)
