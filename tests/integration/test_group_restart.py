@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import LeaveGroupRequest, LeaveGroupResponse
 
+from tests.compat.tools import java_missing
 from tests.support import wire
 from tests.support.group_apis import Committed, commit, committed, describe
 from tests.support.group_autopilot import Autopilot, Phase, assignment_for, fly
@@ -386,10 +387,12 @@ def processed(members: Sequence[MemberProcess]) -> list[tuple[int, int]]:
     return sorted((one.partition, one.offset) for one in events if isinstance(one, Processed))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", [*CLIENTS, "java"])
 def test_no_client_sees_a_rebalance_through_a_restart(
     broker: Peer, group: RawGroup, topic: str, restart: Restart, client: str, tmp_path: Path
 ) -> None:
+    if client == "java" and (reason := java_missing()):
+        pytest.skip(reason)
     scenario = Scenario(
         group=group.name, topic=topic, clients=[client], assignor="range", session_timeout_ms=20_000
     )
