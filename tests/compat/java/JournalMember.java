@@ -58,6 +58,8 @@ public class JournalMember implements ConsumerRebalanceListener {
         config.put("fetch.max.wait.ms", "100");
         config.put("reconnect.backoff.ms", "20");
         config.put("reconnect.backoff.max.ms", "200");
+        // Else a client whose only broker is away forgets its topics, takes them for new ones, and joins again.
+        config.put("metadata.recovery.strategy", "none");
         config.put("auto.offset.reset", "earliest");
         config.put("enable.auto.commit", "false");
         config.put("key.deserializer", ByteArrayDeserializer.class.getName());
