@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from tests.compat.conftest import NewTopic, Peer
+from tests.support.topics import unique_name
 
 pytestmark = pytest.mark.usefixtures("kcat")
 
@@ -63,3 +64,16 @@ def test_it_asks_for_offsets_by_time(broker: Peer, new_topic: NewTopic) -> None:
     kcat(broker, "-P", "-t", topic, "-p", "0", stdin="a\nb\nc")
     assert kcat(broker, "-Q", "-t", f"{topic}:0:-1").split() == [topic, "[0]", "offset", "3"]
     assert kcat(broker, "-Q", "-t", f"{topic}:0:-2").split() == [topic, "[0]", "offset", "0"]
+
+
+def test_as_a_member_of_a_group_it_goes_on_where_the_group_stopped(broker: Peer, new_topic: NewTopic) -> None:
+    topic, group = new_topic(), unique_name()
+    kcat(broker, "-P", "-t", topic, "-p", "0", stdin="\n".join("abcdef"))
+
+    def take(count: int) -> list[str]:
+        return kcat(
+            broker, "-G", group, "-X", "auto.offset.reset=earliest", "-q", "-c", str(count), topic
+        ).split()
+
+    assert take(4) == ["a", "b", "c", "d"]
+    assert take(2) == ["e", "f"]
