@@ -5,7 +5,7 @@ from functools import partial
 
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
-from kafscale.groups.lag import ConsumerLag
+from kafscale.groups.lag import ConsumerLag, LogEndOffset
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
@@ -15,9 +15,6 @@ from kafscale.metadata.view import ClusterView
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
 from kafscale.settings import Settings
-
-LogEndOffset = Callable[[str, int], int | None]
-"""The log end offset of a topic's partition, None where this broker does not know it."""
 
 
 class GroupService:
