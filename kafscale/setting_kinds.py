@@ -15,6 +15,8 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "m
 _SIZE = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.IGNORECASE)
 _INTEGER = re.compile(r"[0-9]{1,19}")
 _HOST_NAME = re.compile(r"(?!.*\.\.)[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,252}[a-zA-Z0-9_.])?")
+_METADATA_PREFIX = re.compile(r"/[a-zA-Z0-9._/-]{0,248}[a-zA-Z0-9._-]")
+_BUCKET = re.compile(r"((s3|gs|az)://)?[a-z0-9][a-z0-9._-]{1,221}[a-z0-9]/?")
 _KEY_SEGMENT = re.compile(r"(?![_.])[a-zA-Z0-9._-]{1,249}")
 
 
@@ -156,6 +158,96 @@ def folder() -> Kind[Path]:
         return Path(text)
 
     return Kind("a folder's path, which is created when missing", parse)
+
+
+def file() -> Kind[Path | None]:
+    """A file's path; whether it can be read is found out when it is."""
+
+    def parse(value: str) -> Path | None:
+        if not value or "\0" in value:
+            raise ValueError
+        return Path(value)
+
+    return Kind("a file's path", parse)
+
+
+def text(max_length: int = 4096) -> Kind[str | None]:
+    """Printable characters."""
+
+    def parse(value: str) -> str | None:
+        if not 0 < len(value) <= max_length or not value.isprintable():
+            raise ValueError
+        return value
+
+    return Kind(f"1 to {max_length} printable characters", parse)
+
+
+def http_url() -> Kind[str | None]:
+    """The URL of a server, without a path."""
+
+    def parse(value: str) -> str | None:
+        scheme, _, rest = value.rstrip("/").partition("://")
+        if scheme not in ("http", "https") or not rest:
+            raise ValueError
+        _check_host_and_port(rest, port_needed=False)
+        return f"{scheme}://{rest}"
+
+    return Kind("http://host:port or https://host:port", parse)
+
+
+def endpoints() -> Kind[tuple[str, ...] | None]:
+    """Servers as `http://host:port` or `https://host:port`; without a scheme `http`."""
+
+    def parse(value: str) -> tuple[str, ...] | None:
+        return tuple(_endpoint(part.strip()) for part in value.split(","))
+
+    return Kind("host:port, http://host:port or https://host:port, several with commas between", parse)
+
+
+def _endpoint(value: str) -> str:
+    scheme, separator, rest = value.rstrip("/").rpartition("://")
+    if separator and scheme not in ("http", "https"):
+        raise ValueError
+    _check_host_and_port(rest, port_needed=True)
+    return f"{scheme or 'http'}://{rest}"
+
+
+def _check_host_and_port(value: str, *, port_needed: bool) -> None:
+    host, colon, port = value.rpartition(":") if not value.endswith("]") else (value, "", "")
+    if not colon and not host:
+        host = value
+    if port_needed and not colon:
+        raise ValueError
+    if colon:
+        if not _INTEGER.fullmatch(port):
+            raise ValueError
+        _between(int(port), 1, 65535)
+    if host.startswith("[") and host.endswith("]"):
+        ipaddress.IPv6Address(host[1:-1])
+    else:
+        _check_host(host, allow_ipv6=False)
+
+
+def metadata_prefix() -> Kind[str | None]:
+    """Segments of a key with `/` between them; it starts with one and ends without."""
+
+    def parse(value: str) -> str | None:
+        if not _METADATA_PREFIX.fullmatch(value):
+            raise ValueError
+        return value
+
+    return Kind("/ and then 1 to 249 of a-z A-Z 0-9 . _ - and /, not ending with /", parse)
+
+
+def bucket() -> Kind[str | None]:
+    """A bucket's name, or a URL that says whose bucket it is."""
+
+    def parse(value: str) -> str | None:
+        if not _BUCKET.fullmatch(value):
+            raise ValueError
+        return value.rstrip("/")
+
+    return Kind("a bucket's name, or s3://name, gs://name or az://container", parse)
 
 
 def key_segment() -> Kind[str]:

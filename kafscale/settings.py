@@ -16,11 +16,17 @@ from kafscale.setting_kinds import (
     advertised_host,
     advertised_port,
     boolean,
+    bucket,
     choice,
+    endpoints,
+    file,
     folder,
+    http_url,
     integer,
     key_segment,
+    metadata_prefix,
     size,
+    text,
 )
 
 T = TypeVar("T")
@@ -81,6 +87,12 @@ def _derived(variable: str, kind: Kind[T | None], default: str, documentation: s
     return cast(T | None, dataclasses.field(default=None, metadata=metadata))
 
 
+def _secret(variable: str, kind: Kind[T | None], default: str, documentation: str) -> T | None:
+    """The same, for what must not appear in a log or a trace."""
+    metadata = {"row": (variable, kind, default, documentation)}
+    return cast(T | None, dataclasses.field(default=None, repr=False, metadata=metadata))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the broker runs with. `load_settings` is the only way in from the environment."""
@@ -120,6 +132,86 @@ class Settings:
         folder(),
         "./kafscale-data",
         "The folder that holds the embedded object store and metadata store; one broker at a time uses it.",
+    )
+    rack: str | None = _derived(
+        "KAFSCALE_RACK",
+        text(249),
+        "none",
+        "The zone that the broker runs in; a consumer whose `client.rack` is the same reads from it.",
+    )
+    etcd_endpoints: tuple[str, ...] | None = _derived(
+        "KAFSCALE_ETCD_ENDPOINTS",
+        endpoints(),
+        "none: the embedded metadata store, for one broker",
+        "The etcd servers that hold the cluster's metadata; all of them with or all without TLS.",
+    )
+    etcd_prefix: str | None = _derived(
+        "KAFSCALE_ETCD_PREFIX",
+        metadata_prefix(),
+        "/kafscale/ and the namespace",
+        "What every key in etcd starts with; clusters that share an etcd have different ones.",
+    )
+    etcd_username: str | None = _derived(
+        "KAFSCALE_ETCD_USERNAME", text(), "none", "The user to log in to etcd as."
+    )
+    etcd_password: str | None = _secret("KAFSCALE_ETCD_PASSWORD", text(), "none", "The user's password.")
+    etcd_ca: Path | None = _derived(
+        "KAFSCALE_ETCD_CA",
+        file(),
+        "the system's authorities",
+        "The certificate authorities (PEM) that etcd's certificate is checked against.",
+    )
+    etcd_cert: Path | None = _derived(
+        "KAFSCALE_ETCD_CERT", file(), "none", "The client certificate (PEM) that is shown to etcd."
+    )
+    etcd_key: Path | None = _derived(
+        "KAFSCALE_ETCD_KEY", file(), "none", "The private key (PEM) of the client certificate."
+    )
+    lease_ttl_sec: int = _setting(
+        "KAFSCALE_LEASE_TTL_SEC",
+        integer(2, 3600),
+        "10",
+        "After this long without a sign of life a broker counts as gone, and others lead its partitions.",
+    )
+    s3_bucket: str | None = _derived(
+        "KAFSCALE_S3_BUCKET",
+        bucket(),
+        "none: a folder in the data folder, for one broker",
+        "The bucket that holds the records: a name for S3, or s3://, gs:// or az:// with a name.",
+    )
+    s3_region: str | None = _derived(
+        "KAFSCALE_S3_REGION", text(64), "what the platform says, else us-east-1", "The bucket's region."
+    )
+    s3_endpoint: str | None = _derived(
+        "KAFSCALE_S3_ENDPOINT",
+        http_url(),
+        "AWS's own for the region",
+        "The URL of an S3-compatible server.",
+    )
+    s3_path_style: bool = _setting(
+        "KAFSCALE_S3_PATH_STYLE",
+        boolean(),
+        "true",
+        "Whether the bucket stands in the path of a URL rather than in its host name; matters with an endpoint.",
+    )
+    s3_access_key: str | None = _derived(
+        "KAFSCALE_S3_ACCESS_KEY",
+        text(),
+        "the platform's credentials (environment, web identity, container, instance)",
+        "The access key's id.",
+    )
+    s3_secret_key: str | None = _secret("KAFSCALE_S3_SECRET_KEY", text(), "none", "The access key's secret.")
+    s3_session_token: str | None = _secret(
+        "KAFSCALE_S3_SESSION_TOKEN", text(), "none", "The token of temporary credentials."
+    )
+    s3_kms_arn: str | None = _derived(
+        "KAFSCALE_S3_KMS_ARN", text(), "none", "The KMS key that objects are encrypted with."
+    )
+    s3_concurrency: int = _setting(
+        "KAFSCALE_S3_CONCURRENCY",
+        integer(1, 4096),
+        "64",
+        "How many requests to the object store may be under way at the same time.",
     )
     local_fsync: bool = _setting(
         "KAFSCALE_LOCAL_FSYNC",
@@ -356,11 +448,29 @@ def _check_together(settings: Settings) -> None:
                 f"{variable_of(small)}={low} is not legal: it must be at most {variable_of(large)}={high}, "
                 f"because {reason}"
             )
+    _check_cluster(settings)
     if settings.metrics_addr == settings.broker_addr and settings.metrics_addr.port != 0:
         raise SettingError(
             f"{variable_of('metrics_addr')}={settings.metrics_addr} is not legal: it must differ from "
             f"{variable_of('broker_addr')}={settings.broker_addr}"
         )
+
+
+def _check_cluster(settings: Settings) -> None:
+    needs = (
+        ("etcd_endpoints", "s3_bucket", "the brokers of a cluster share one object store"),
+        ("etcd_prefix", "etcd_endpoints", "it is a prefix of keys in etcd"),
+        ("etcd_username", "etcd_password", "etcd asks for both"),
+        ("etcd_password", "etcd_username", "etcd asks for both"),
+        ("etcd_cert", "etcd_key", "a certificate is of no use without its key"),
+        ("etcd_key", "etcd_cert", "a key is of no use without its certificate"),
+        ("s3_access_key", "s3_secret_key", "one is of no use without the other"),
+        ("s3_secret_key", "s3_access_key", "one is of no use without the other"),
+        ("s3_session_token", "s3_access_key", "the token belongs to temporary credentials"),
+    )
+    for field, needed, reason in needs:
+        if getattr(settings, field) is not None and getattr(settings, needed) is None:
+            raise SettingError(f"{variable_of(field)} needs {variable_of(needed)} to be set: {reason}")
 
 
 def variable_of(field: str) -> str:
