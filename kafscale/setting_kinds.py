@@ -13,6 +13,7 @@ E = TypeVar("E", bound=StrEnum)
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _SIZE = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.IGNORECASE)
+_FRACTION = re.compile(r"(0|1|[01]?\.[0-9]{1,6})")
 _INTEGER = re.compile(r"[0-9]{1,19}")
 _HOST_NAME = re.compile(r"(?!.*\.\.)[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,252}[a-zA-Z0-9_.])?")
 _METADATA_PREFIX = re.compile(r"/[a-zA-Z0-9._/-]{0,248}[a-zA-Z0-9._-]")
@@ -61,6 +62,17 @@ def integer(low: int, high: int) -> Kind[int]:
         return _between(int(text), low, high)
 
     return Kind(f"a whole number from {low} to {high}", parse)
+
+
+def fraction() -> Kind[float]:
+    """A share of a whole, above 0."""
+
+    def parse(text: str) -> float:
+        if not _FRACTION.fullmatch(text) or not 0 < float(text) <= 1:
+            raise ValueError
+        return float(text)
+
+    return Kind("a number above 0 and up to 1, such as 0.25", parse)
 
 
 def size(low: int, high: int, note: str = "") -> Kind[int]:

@@ -45,6 +45,14 @@ def test_help_lists_every_setting_with_its_default() -> None:
         assert " ".join(row.documentation.split()) in " ".join(result.output.split())
 
 
+def test_help_shows_no_secret_of_the_environment() -> None:
+    secrets = {row.variable: "canary-4711" for row in SETTINGS if row.is_secret}
+    assert secrets
+    result = CliRunner().invoke(main, ["serve", "--help"], env=secrets)
+    assert result.exit_code == 0
+    assert "canary" not in result.output
+
+
 def test_the_settings_reach_the_broker_and_its_status_is_the_exit_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

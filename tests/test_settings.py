@@ -48,6 +48,32 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_BROKER_PORT": ("1", 1),
     "KAFSCALE_METRICS_ADDR": (":0", Address("0.0.0.0", 0)),
     "KAFSCALE_DATA_DIR": ("/var/lib/kafscale", Path("/var/lib/kafscale")),
+    "KAFSCALE_RACK": ("eu-west-1a", "eu-west-1a"),
+    "KAFSCALE_ETCD_ENDPOINTS": (
+        "etcd-1:2379, https://[::1]:2379/",
+        ("http://etcd-1:2379", "https://[::1]:2379"),
+    ),
+    "KAFSCALE_ETCD_PREFIX": ("/teams/a", "/teams/a"),
+    "KAFSCALE_ETCD_USERNAME": ("broker", "broker"),
+    "KAFSCALE_ETCD_PASSWORD": ("pass word", "pass word"),
+    "KAFSCALE_ETCD_CA": ("/etc/ssl/ca.pem", Path("/etc/ssl/ca.pem")),
+    "KAFSCALE_ETCD_CERT": ("tls.crt", Path("tls.crt")),
+    "KAFSCALE_ETCD_KEY": ("tls.key", Path("tls.key")),
+    "KAFSCALE_LEASE_TTL_SEC": ("2", 2),
+    "KAFSCALE_S3_BUCKET": ("s3://records/", "s3://records"),
+    "KAFSCALE_S3_REGION": ("eu-west-1", "eu-west-1"),
+    "KAFSCALE_S3_ENDPOINT": ("http://127.0.0.1:9000/", "http://127.0.0.1:9000"),
+    "KAFSCALE_S3_PATH_STYLE": ("false", False),
+    "KAFSCALE_S3_ACCESS_KEY": ("AKIA", "AKIA"),
+    "KAFSCALE_S3_SECRET_KEY": ("a/secret+key=", "a/secret+key="),
+    "KAFSCALE_S3_SESSION_TOKEN": ("token", "token"),
+    "KAFSCALE_S3_KMS_ARN": ("arn:aws:kms:eu-west-1:1:key/k", "arn:aws:kms:eu-west-1:1:key/k"),
+    "KAFSCALE_S3_CONCURRENCY": ("1", 1),
+    "KAFSCALE_S3_HEALTH_WINDOW_SEC": ("60", 60),
+    "KAFSCALE_S3_LATENCY_WARN_MS": ("500", 500),
+    "KAFSCALE_S3_LATENCY_CRIT_MS": ("3000", 3000),
+    "KAFSCALE_S3_ERROR_RATE_WARN": (".05", 0.05),
+    "KAFSCALE_S3_ERROR_RATE_CRIT": ("1", 1.0),
     "KAFSCALE_LOCAL_FSYNC": ("False", False),
     "KAFSCALE_S3_NAMESPACE": ("prod.eu-1", "prod.eu-1"),
     "KAFSCALE_SEGMENT_BYTES": ("8MiB", 8 * 2**20),
@@ -80,13 +106,29 @@ LEGAL: dict[str, tuple[str, object]] = {
 }
 
 
+# What else has to be set for a setting to be of use.
+NEEDED: dict[str, list[str]] = {
+    "KAFSCALE_ETCD_ENDPOINTS": ["KAFSCALE_S3_BUCKET"],
+    "KAFSCALE_ETCD_PREFIX": ["KAFSCALE_ETCD_ENDPOINTS", "KAFSCALE_S3_BUCKET"],
+    "KAFSCALE_ETCD_USERNAME": ["KAFSCALE_ETCD_PASSWORD"],
+    "KAFSCALE_ETCD_PASSWORD": ["KAFSCALE_ETCD_USERNAME"],
+    "KAFSCALE_ETCD_CERT": ["KAFSCALE_ETCD_KEY"],
+    "KAFSCALE_ETCD_KEY": ["KAFSCALE_ETCD_CERT"],
+    "KAFSCALE_S3_ACCESS_KEY": ["KAFSCALE_S3_SECRET_KEY"],
+    "KAFSCALE_S3_SECRET_KEY": ["KAFSCALE_S3_ACCESS_KEY"],
+    "KAFSCALE_S3_SESSION_TOKEN": ["KAFSCALE_S3_ACCESS_KEY", "KAFSCALE_S3_SECRET_KEY"],
+}
+
+
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.variable)
 def test_each_setting_reaches_its_field(row: SettingRow) -> None:
     field = row.field
+    needed = {variable: LEGAL[variable][0] for variable in NEEDED.get(row.variable, [])}
     text, value = LEGAL[row.variable]
-    settings = load_settings({row.variable: text})
+    settings = load_settings({**needed, row.variable: text})
     assert getattr(settings, field) == value
-    assert dataclasses.replace(settings, **{field: getattr(Settings(), field)}) == Settings()
+    others = {other.field: getattr(Settings(), other.field) for other in SETTINGS if other.variable in needed}
+    assert dataclasses.replace(settings, **others, **{field: getattr(Settings(), field)}) == Settings()
 
 
 ILLEGAL = [
@@ -107,6 +149,24 @@ ILLEGAL = [
     ("KAFSCALE_MAX_MESSAGE_BYTES", ["0", "4GiB"]),
     ("KAFSCALE_BUFFER_BYTES", ["0", "9999999999GB"]),
     ("KAFSCALE_MAX_CONNECTIONS", ["0"]),
+    ("KAFSCALE_RACK", ["", "a\nb", "r" * 250]),
+    ("KAFSCALE_ETCD_ENDPOINTS", ["", "etcd", "etcd:", "etcd:0", "etcd:65536", "ftp://etcd:2379", "a:1,,b:1"]),
+    ("KAFSCALE_ETCD_ENDPOINTS", ["http://etcd:2379/v3", "::1:2379", "user@etcd:2379"]),
+    ("KAFSCALE_ETCD_PREFIX", ["", "/", "kafscale", "/kafscale/", "/a b", "/" + "p" * 250]),
+    ("KAFSCALE_ETCD_USERNAME", ["", "a\tb"]),
+    ("KAFSCALE_ETCD_CA", ["", "a\0b"]),
+    ("KAFSCALE_LEASE_TTL_SEC", ["1", "3601", "10s"]),
+    ("KAFSCALE_S3_BUCKET", ["", "ab", "Records", "s3:/records", "http://records", "s3://records/folder"]),
+    ("KAFSCALE_S3_ENDPOINT", ["", "127.0.0.1:9000", "ftp://a", "http://", "http://a:0", "http://a/bucket"]),
+    ("KAFSCALE_S3_PATH_STYLE", ["path"]),
+    ("KAFSCALE_S3_CONCURRENCY", ["0", "4097"]),
+    ("KAFSCALE_S3_HEALTH_WINDOW_SEC", ["4", "3601"]),
+    ("KAFSCALE_S3_LATENCY_WARN_MS", ["0", "600001", "1s"]),
+    (
+        "KAFSCALE_S3_ERROR_RATE_WARN",
+        ["", "0", "0.0", "1.1", "5%", "-0.1", ".", "nan", "inf", "1e-3", "0.1.2"],
+    ),
+    ("KAFSCALE_S3_ERROR_RATE_CRIT", ["0", "2"]),
     ("KAFSCALE_LOG_LEVEL", ["verbose"]),
     ("KAFSCALE_LOG_FORMAT", ["xml"]),
 ]
@@ -141,6 +201,8 @@ def test_a_segment_beyond_the_legacy_index_names_the_feature_level() -> None:
         ({"KAFSCALE_SEGMENT_BYTES": "512MiB"}, "KAFSCALE_BUFFER_BYTES"),
         ({"KAFSCALE_MAX_MESSAGE_BYTES": "8MiB", "KAFSCALE_BUFFER_BYTES": "4MiB"}, "KAFSCALE_BUFFER_BYTES"),
         ({"KAFSCALE_METRICS_ADDR": "127.0.0.1:9092"}, "KAFSCALE_BROKER_ADDR"),
+        ({"KAFSCALE_S3_LATENCY_WARN_MS": "10001"}, "KAFSCALE_S3_LATENCY_CRIT_MS"),
+        ({"KAFSCALE_S3_ERROR_RATE_WARN": "0.6"}, "KAFSCALE_S3_ERROR_RATE_CRIT"),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused(environment: dict[str, str], names: str) -> None:
@@ -150,6 +212,40 @@ def test_values_that_do_not_fit_together_are_refused(environment: dict[str, str]
     assert message.startswith(next(iter(environment)))
     assert names in message
     assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "missing"),
+    [(variable, missing) for variable, needed in NEEDED.items() for missing in needed],
+)
+def test_a_setting_that_is_of_no_use_without_another_is_refused(variable: str, missing: str) -> None:
+    environment = {name: LEGAL[name][0] for name in (variable, *NEEDED[variable]) if name != missing}
+    with pytest.raises(SettingError, match=rf"^KAFSCALE_\w+ needs {missing} to be set: .+$"):
+        load_settings(environment)
+
+
+SECRETS = ("KAFSCALE_ETCD_PASSWORD", "KAFSCALE_S3_SECRET_KEY", "KAFSCALE_S3_SESSION_TOKEN")
+
+
+def test_secrets_are_known_as_such() -> None:
+    assert {row.variable for row in SETTINGS if row.is_secret} == set(SECRETS)
+
+
+@pytest.mark.parametrize("variable", SECRETS)
+def test_a_secret_is_in_no_text_about_the_settings(variable: str) -> None:
+    canary = "canary-4711"
+    needed = {name: LEGAL[name][0] for name in NEEDED[variable]}
+    settings = load_settings({**needed, variable: canary})
+    assert canary in dataclasses.astuple(settings)
+    assert canary not in repr(settings)
+    assert canary not in str(settings)
+    with pytest.raises(SettingError) as refused:
+        load_settings({**needed, variable: f"{canary}\t{canary}"})
+    assert canary not in str(refused.value)
+    assert str(refused.value).startswith(f"{variable} is not legal: it must be ")
+    with pytest.raises(SettingError) as refused:
+        load_settings({variable: canary})
+    assert canary not in str(refused.value)
 
 
 def test_two_free_ports_are_no_conflict() -> None:
