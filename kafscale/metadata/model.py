@@ -8,6 +8,14 @@ from enum import StrEnum
 NO_BROKER = -1
 
 
+class BrokerState(StrEnum):
+    """Only a running broker is given partitions and groups; clients may connect to one that stops, too."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRecord:
     """A live broker as it registered. `host` and `port` are the advertised ones."""
@@ -16,6 +24,7 @@ class BrokerRecord:
     host: str
     port: int
     rack: str | None = None
+    state: BrokerState = BrokerState.RUNNING
 
 
 class TopicState(StrEnum):

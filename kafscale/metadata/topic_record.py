@@ -12,6 +12,7 @@ from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.metadata.model import (
     NO_BROKER,
     BrokerRecord,
+    BrokerState,
     CoordinatorRecord,
     GroupShardRecord,
     LeaderRecord,
@@ -64,18 +65,29 @@ def decode_topic_record(name: str, data: bytes) -> TopicRecord:
 def encode_broker_record(record: BrokerRecord) -> bytes:
     """The broker registration's stored bytes."""
     return encode_fields(
-        {"broker_id": record.broker_id, "host": record.host, "port": record.port, "rack": record.rack}
+        {
+            "broker_id": record.broker_id,
+            "host": record.host,
+            "port": record.port,
+            "rack": record.rack,
+            "state": record.state.value,
+        }
     )
 
 
 def decode_broker_record(name: str, data: bytes) -> BrokerRecord:
     """The broker. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
     fields = decode_fields(name, data)
+    try:
+        state = BrokerState(_field(name, fields, "state", str))
+    except ValueError as problem:
+        raise CorruptDataError(name, str(problem)) from problem
     return BrokerRecord(
         broker_id=_field(name, fields, "broker_id", int),
         host=_field(name, fields, "host", str),
         port=_field(name, fields, "port", int),
         rack=None if fields.get("rack") is None else _field(name, fields, "rack", str),
+        state=state,
     )
 
 

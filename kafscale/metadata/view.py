@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kafscale.metadata import keys
-from kafscale.metadata.model import NO_BROKER, BrokerRecord, LeaderRecord, TopicRecord, TopicState
+from kafscale.metadata.model import (
+    NO_BROKER,
+    BrokerRecord,
+    BrokerState,
+    LeaderRecord,
+    TopicRecord,
+    TopicState,
+)
 from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
 from kafscale.metadata.topic_record import (
     decode_broker_record,
@@ -31,7 +38,10 @@ LeaderListener = Callable[[str, int, LeaderRecord | None], None]
 """Called with topic, partition and who leads it now."""
 
 BrokerListener = Callable[[], None]
-"""Called when the set of live brokers, or what they advertise, changed."""
+"""Called when the set of live brokers, or what they say of themselves, changed."""
+
+CoordinatorListener = Callable[[int], None]
+"""Called with a group shard whose coordinator changed."""
 
 _NO_LEADERS: Final[Mapping[int, LeaderRecord]] = {}
 
@@ -57,20 +67,40 @@ class ClusterView:
         self._topic_listeners: list[TopicListener] = []
         self._leader_listeners: list[LeaderListener] = []
         self._broker_listeners: list[BrokerListener] = []
+        self._coordinator_listeners: list[CoordinatorListener] = []
 
     # Reads
 
     def brokers(self) -> tuple[BrokerRecord, ...]:
-        """The live brokers, ascending by id."""
-        return tuple(self._brokers[broker_id] for broker_id in sorted(self._brokers))
+        """The live brokers that clients may connect to, ascending by id."""
+        live = (self._brokers[broker_id] for broker_id in sorted(self._brokers))
+        return tuple(record for record in live if record.state is not BrokerState.STARTING)
 
     def broker(self, broker_id: int) -> BrokerRecord | None:
-        """The broker, None when it is not live."""
-        return self._brokers.get(broker_id)
+        """The broker, None when it is not live or has not started yet."""
+        record = self._brokers.get(broker_id)
+        return None if record is None or record.state is BrokerState.STARTING else record
+
+    def broker_state(self, broker_id: int) -> BrokerState | None:
+        """What becomes of the broker, None when it is not live."""
+        record = self._brokers.get(broker_id)
+        return None if record is None else record.state
+
+    def brokers_to_prefer(self, myself: int) -> tuple[int, ...]:
+        """The brokers that partitions and groups are spread over, ascending, as the broker `myself` sees it.
+
+        Those that run; a broker that starts counts itself, so that it can take what nobody holds.
+        """
+        return tuple(
+            broker_id
+            for broker_id in sorted(self._brokers)
+            if (state := self._brokers[broker_id].state) is BrokerState.RUNNING
+            or (state is BrokerState.STARTING and broker_id == myself)
+        )
 
     def controller_id(self) -> int:
-        """The live broker with the lowest id; `NO_BROKER` while none is registered."""
-        return min(self._brokers, default=NO_BROKER)
+        """The broker of `brokers` with the lowest id; `NO_BROKER` while there is none."""
+        return next((record.broker_id for record in self.brokers()), NO_BROKER)
 
     def topic(self, name: str, *, include_deleting: bool = False) -> TopicRecord | None:
         """The topic, None when there is none of this name or it is being deleted."""
@@ -153,6 +183,11 @@ class ClusterView:
         """Call `listener` at each change of the live brokers from now on."""
         self._broker_listeners.append(listener)
         return lambda: self._broker_listeners.remove(listener)
+
+    def subscribe_coordinators(self, listener: CoordinatorListener) -> Callable[[], None]:
+        """Call `listener` at each change of a group shard's coordinator from now on."""
+        self._coordinator_listeners.append(listener)
+        return lambda: self._coordinator_listeners.remove(listener)
 
     # What the feeder calls
 
@@ -247,7 +282,9 @@ class ClusterView:
     def _apply_coordinators(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:
             shard = int(change.key.removeprefix(keys.COORDINATORS))
-            if isinstance(change, Delete):
-                self._coordinators.pop(shard, None)
-            else:
+            before = self._coordinators.pop(shard, None)
+            if not isinstance(change, Delete):
                 self._coordinators[shard] = decode_coordinator_record(change.key, change.value).broker_id
+            if self._coordinators.get(shard) != before:
+                for listener in tuple(self._coordinator_listeners):
+                    listener(shard)

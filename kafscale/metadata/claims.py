@@ -1,0 +1,228 @@
+"""Gaining what one broker at a time may hold: the next epoch in its record and its holder's key, at once.
+
+What is held, a partition or a group shard, has a *record*, which every write of its holder compares, and a
+*holder key*, bound to the holder's lease. It is gained only while nobody holds it; from then on whoever held
+it before can write nothing, because the record is another one. It is given up by the holder key's removal.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kafscale.errors import CorruptDataError, LeaseEndedError, StoreIndeterminateError, StoreUnavailableError
+from kafscale.metadata.read_many import read_many
+from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, MetadataStore, Put
+
+logger = logging.getLogger(__name__)
+
+MAX_TRANSACTION_BYTES = 1024 * 1024
+"""What the values of one transaction may add up to: etcd takes up to 1.5 MiB unless told otherwise."""
+
+_CLAIMS_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something that may be held."""
+
+    record_key: str
+    holder_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Something that this broker holds: its record's value and the revision of both keys."""
+
+    claim: Claim
+    record: bytes
+    revision: int
+
+
+NextRecord = Callable[[str, bytes | None], tuple[bytes, bytes] | None]
+"""Of a record's key and value (None: it is absent) makes the next record's value and the holder key's.
+
+None: it is not to be held. Raises `CorruptDataError`.
+"""
+
+
+class Claims:
+    """Gains and gives up for one broker, under the lease that `lease` tells."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        lease: Callable[[], int],
+        next_record: NextRecord,
+        retry_delay_sec: float,
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._next_record = next_record
+        self._retry_delay_sec = retry_delay_sec
+        self._at_once = asyncio.Semaphore(_CLAIMS_AT_ONCE)
+
+    async def gain(
+        self, claims: Iterable[Claim], known: Mapping[str, KeyValue] | None = None
+    ) -> list[Holding]:
+        """Hold what nobody holds; returns what was gained. Tries again while the store is away.
+
+        `known`: records as they were read a moment ago, which saves reading them. Raises `LeaseEndedError`
+        when this broker's lease has ended.
+        """
+        lease = self._lease()
+        gained = await asyncio.gather(
+            *(self._gain(lease, part, known) for part in self._parts(tuple(claims), keys_each=2))
+        )
+        return [holding for part in gained for holding in part]
+
+    def _parts(self, claims: Sequence[Claim], keys_each: int) -> Iterator[Sequence[Claim]]:
+        size = self._store.max_operations // keys_each
+        return (claims[start : start + size] for start in range(0, len(claims), size))
+
+    async def _gain(
+        self, lease: int, claims: Sequence[Claim], known: Mapping[str, KeyValue] | None
+    ) -> list[Holding]:
+        async with self._at_once:
+            if known is None:
+                held = await self._read(claims)
+            else:
+                held = {c.record_key: known[c.record_key] for c in claims if c.record_key in known}
+            gained: list[Holding] = []
+            for part in _by_size(claims, held):
+                gained += await self._gain_part(lease, part, held)
+            return gained
+
+    async def _gain_part(
+        self, lease: int, claims: Sequence[Claim], held: Mapping[str, KeyValue]
+    ) -> list[Holding]:
+        """Attempts until all are held, by whomever. `held` may be out of date; a failed attempt tells."""
+        ours: list[Holding] = []
+        while True:
+            open_claims = [claim for claim in claims if not self._is_settled(claim, held, lease, ours)]
+            attempt = _Attempt.of(open_claims, held, lease, self._next_record)
+            if not attempt.holdings:
+                return ours
+            try:
+                result = await self._store.transact(attempt.compares, attempt.puts)
+            except LeaseEndedError:
+                raise
+            except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                # Whatever became of it: the next attempt starts from what the store holds.
+                await self._wait(problem)
+                held = await self._read(open_claims)
+                continue
+            if result.succeeded:
+                return ours + [Holding(one.claim, one.record, result.revision) for one in attempt.holdings]
+            held = {found.key: found for found in result.found if found is not None}
+
+    @staticmethod
+    def _is_settled(claim: Claim, held: Mapping[str, KeyValue], lease: int, ours: list[Holding]) -> bool:
+        """Whether somebody holds it. This broker does, too, if an attempt of unknown outcome had landed."""
+        holder, record = held.get(claim.holder_key), held.get(claim.record_key)
+        if holder is None:
+            return any(one.claim == claim for one in ours)
+        if holder.lease == lease and record is not None and record.mod_revision == holder.mod_revision:
+            ours.append(Holding(claim, record.value, record.mod_revision))
+        return True
+
+    async def _read(self, claims: Sequence[Claim]) -> dict[str, KeyValue]:
+        keys = [key for claim in claims for key in (claim.record_key, claim.holder_key)]
+        while True:
+            try:
+                return await read_many(self._store, keys)
+            except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                await self._wait(problem)
+
+    async def give_up(self, revisions: Mapping[str, int]) -> None:
+        """Remove the holder keys that still are as this broker put them, at these revisions.
+
+        Tries again while the store is away.
+        """
+        items = tuple(revisions.items())
+        for start in range(0, len(items), self._store.max_operations):
+            await self._remove(dict(items[start : start + self._store.max_operations]))
+
+    async def _remove(self, revisions: dict[str, int]) -> None:
+        while revisions:
+            try:
+                result = await self._store.transact(
+                    [Compare(key, revision) for key, revision in revisions.items()],
+                    [Delete(key) for key in revisions],
+                )
+            except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                await self._wait(problem)
+                continue
+            if result.succeeded:
+                return
+            found = {item.key: item.mod_revision for item in result.found if item is not None}
+            revisions = {key: at for key, at in revisions.items() if found.get(key) == at}
+
+    async def give_up_strays(self, holder_keys: Iterable[str]) -> None:
+        """Remove holder keys that are bound to this broker's lease although it does not hold what they say."""
+        keys, lease = tuple(holder_keys), self._lease()
+        for start in range(0, len(keys), self._store.max_operations):
+            part = keys[start : start + self._store.max_operations]
+            while True:
+                try:
+                    found = await read_many(self._store, part)
+                    break
+                except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                    await self._wait(problem)
+            await self._remove({key: item.mod_revision for key, item in found.items() if item.lease == lease})
+
+    async def _wait(self, problem: Exception) -> None:
+        logger.warning(
+            "the metadata store did not answer a claim, trying again", extra={"problem": str(problem)}
+        )
+        await asyncio.sleep(self._retry_delay_sec)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One transaction. The revision of its holdings is not known yet."""
+
+    holdings: Sequence[Holding]
+    compares: Sequence[Compare]
+    puts: Sequence[Put]
+
+    @staticmethod
+    def of(
+        claims: Sequence[Claim], held: Mapping[str, KeyValue], lease: int, next_record: NextRecord
+    ) -> "_Attempt":
+        holdings: list[Holding] = []
+        compares: list[Compare] = []
+        puts: list[Put] = []
+        for claim in claims:
+            stored = held.get(claim.record_key)
+            try:
+                values = next_record(claim.record_key, None if stored is None else stored.value)
+            except CorruptDataError as problem:
+                # It has no holder until somebody mends it; that is no reason to go without the others.
+                logger.error("cannot hold what is described by a bad record", extra={"problem": str(problem)})
+                continue
+            if values is None:
+                continue
+            record, holder = values
+            holdings.append(Holding(claim, record, ABSENT))
+            compares.append(Compare(claim.record_key, ABSENT if stored is None else stored.mod_revision))
+            compares.append(Compare(claim.holder_key, ABSENT))
+            puts.append(Put(claim.record_key, record))
+            puts.append(Put(claim.holder_key, holder, lease))
+        return _Attempt(holdings, compares, puts)
+
+
+def _by_size(claims: Sequence[Claim], held: Mapping[str, KeyValue]) -> Iterator[Sequence[Claim]]:
+    """The claims in parts whose records fit into one transaction."""
+    part: list[Claim] = []
+    size_bytes = 0
+    for claim in claims:
+        stored = held.get(claim.record_key)
+        size = 0 if stored is None else len(stored.value)
+        if part and size_bytes + size > MAX_TRANSACTION_BYTES:
+            yield part
+            part, size_bytes = [], 0
+        part.append(claim)
+        size_bytes += size
+    if part:
+        yield part

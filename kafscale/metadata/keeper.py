@@ -1,0 +1,133 @@
+"""Keeps what this broker holds equal to what it should hold: gains what is vacant, lets go what is another's.
+
+Partitions and group shards are kept alike. Nothing here decides by time: whatever changes in the picture of
+the cluster leads to a pass, which compares who holds an item with who should.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from kafscale.errors import LeaseEndedError
+
+logger = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted(Generic[Item]):
+    """Who should hold an item, and who does by the metadata store (None: nobody)."""
+
+    item: Item
+    preferred: int | None
+    holder: int | None
+
+
+class Holdings(Protocol[Item]):
+    """What is kept."""
+
+    def changed(self) -> Iterable[Wanted[Item]]:
+        """Every item of which anything may have changed since the last call."""
+
+    def reconsider(self, items: Iterable[Item]) -> None:
+        """Name these items again at the next `changed`."""
+
+    def holds(self, item: Item) -> bool:
+        """Whether this broker holds the item."""
+
+    async def gain(self, items: set[Item]) -> None:
+        """Hold those of the items that nobody holds. Raises `LeaseEndedError`."""
+
+    async def let_go(self, items: set[Item]) -> None:
+        """Hold the items no longer, so that others can; returns once they can."""
+
+    async def let_go_strays(self, items: set[Item]) -> None:
+        """The store says that this broker holds the items, and it does not: let others hold them."""
+
+
+class Keeper(Generic[Item]):
+    """Makes the moves for one kind of holdings.
+
+    What changes about an item while it is moved is looked at afterwards. Nothing else is done again: a move
+    shows in the picture of the cluster, and that leads to the next pass.
+    """
+
+    def __init__(self, name: str, broker_id: int, holdings: Holdings[Item]) -> None:
+        self._name = name
+        self._broker_id = broker_id
+        self._holdings = holdings
+        self._busy: set[Item] = set()
+        self._missed: set[Item] = set()
+        self._moves: set[asyncio.Task[None]] = set()
+        self._pass: asyncio.Handle | None = None
+        self._closed = False
+
+    def poke(self) -> None:
+        """Something has changed: look at it before long."""
+        if self._pass is None and not self._closed:
+            self._pass = asyncio.get_running_loop().call_soon(self.look)
+
+    def look(self) -> None:
+        """Look at what has changed and begin the moves that it takes."""
+        self._pass = None
+        vacant: set[Item] = set()
+        misplaced: set[Item] = set()
+        strays: set[Item] = set()
+        for wanted in self._holdings.changed():
+            if wanted.item in self._busy:
+                self._missed.add(wanted.item)
+                continue
+            if self._holdings.holds(wanted.item):
+                if wanted.preferred not in (None, self._broker_id):
+                    misplaced.add(wanted.item)
+            elif wanted.holder == self._broker_id:
+                strays.add(wanted.item)
+            elif wanted.holder is None and wanted.preferred == self._broker_id:
+                vacant.add(wanted.item)
+        self._begin(vacant, self._holdings.gain(vacant) if vacant else None)
+        self._begin(misplaced, self._holdings.let_go(misplaced) if misplaced else None)
+        self._begin(strays, self._holdings.let_go_strays(strays) if strays else None)
+
+    def _begin(self, items: set[Item], move: Coroutine[Any, Any, None] | None) -> None:
+        if move is None:
+            return
+        self._busy |= items
+        task = asyncio.create_task(self._run(items, move), name=f"keep {self._name}")
+        self._moves.add(task)
+        task.add_done_callback(self._moves.discard)
+
+    async def _run(self, items: set[Item], move: Coroutine[Any, Any, None]) -> None:
+        try:
+            await move
+        except LeaseEndedError as problem:
+            logger.info("could not move %s, the next registration will: %s", self._name, problem)
+        except Exception:
+            # A record that cannot be read, or a defect: the items stay as they are until something changes.
+            logger.exception("could not move %s", self._name)
+        finally:
+            self._busy -= items
+            missed = self._missed & items
+            self._missed -= items
+        if missed:
+            self._holdings.reconsider(missed)
+            self.poke()
+
+    async def settled(self) -> None:
+        """Wait until there is nothing more to move, as far as this broker knows."""
+        while self._moves or self._pass is not None:
+            if self._moves:
+                await asyncio.wait(self._moves)
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Begin nothing more, and give up what is under way."""
+        self._closed = True
+        if self._pass is not None:
+            self._pass.cancel()
+        moves = list(self._moves)
+        for task in moves:
+            task.cancel()
+        await asyncio.gather(*moves, return_exceptions=True)

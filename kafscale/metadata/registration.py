@@ -1,0 +1,131 @@
+"""This broker among the live ones: its registration, the lease it is bound to, and how both are kept."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from kafscale.errors import LeaseEndedError, StartupError, StoreIndeterminateError, StoreUnavailableError
+from kafscale.metadata import keys
+from kafscale.metadata.model import BrokerRecord, BrokerState
+from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, MetadataStore, Put
+from kafscale.metadata.topic_record import encode_broker_record
+
+logger = logging.getLogger(__name__)
+
+# Renewed so often that one lost attempt, with its timeout, costs nothing.
+_RENEWALS_PER_TTL = 4
+
+
+class Registration:
+    """A broker's key among the live brokers, under a lease to which all it leads and coordinates is bound."""
+
+    def __init__(
+        self, store: MetadataStore, broker: BrokerRecord, lease_ttl_sec: int, retry_delay_sec: float = 0.2
+    ) -> None:
+        self._store = store
+        self._broker = broker
+        self._lease_ttl_sec = lease_ttl_sec
+        self._retry_delay_sec = retry_delay_sec
+        self._lease = NO_LEASE
+        self._revision = ABSENT
+
+    @property
+    def broker_id(self) -> int:
+        """The broker's id."""
+        return self._broker.broker_id
+
+    @property
+    def lease(self) -> int:
+        """What the broker's registration, and everything it leads or coordinates, is bound to."""
+        return self._lease
+
+    async def register(self) -> None:
+        """Register under a new lease. Waits for a store that is away, and for an earlier self to time out.
+
+        Raises `StartupError` when a broker of this id stays registered for longer than a dead one would.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at: float | None = None
+        while True:
+            try:
+                if await self._try_register():
+                    return
+            except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                logger.warning("could not register, trying again", extra={"problem": str(problem)})
+            else:
+                if give_up_at is None:
+                    logger.warning(
+                        "a broker with this id is registered; waiting until it is gone, as it is soon when it "
+                        "is an earlier run of this broker",
+                        extra={"broker_id": self.broker_id},
+                    )
+                    give_up_at = loop.time() + 2 * self._lease_ttl_sec
+                elif loop.time() > give_up_at:
+                    raise StartupError(
+                        f"broker id {self.broker_id} is in use by a live broker: "
+                        "set KAFSCALE_BROKER_ID to another one"
+                    )
+            await asyncio.sleep(self._retry_delay_sec)
+
+    async def _try_register(self) -> bool:
+        key = keys.broker(self.broker_id)
+        found = await self._store.get(key)
+        if found is not None:
+            # Ours, if an earlier attempt had landed whose outcome is unknown.
+            if found.lease != self._lease or self._lease == NO_LEASE:
+                return False
+            self._revision = found.mod_revision
+            return True
+        self._lease = await self._store.grant_lease(self._lease_ttl_sec)
+        value = encode_broker_record(self._broker)
+        result = await self._store.transact([Compare(key, ABSENT)], [Put(key, value, self._lease)])
+        if result.succeeded:
+            self._revision = result.revision
+        return result.succeeded
+
+    async def announce(self, state: BrokerState) -> None:
+        """Tell the others what becomes of this broker. Waits for a store that is away.
+
+        What is told to nobody, because the lease has ended, is told with the next registration.
+        """
+        self._broker = replace(self._broker, state=state)
+        key, value = keys.broker(self.broker_id), encode_broker_record(self._broker)
+        while True:
+            try:
+                result = await self._store.transact(
+                    [Compare(key, self._revision)], [Put(key, value, self._lease)]
+                )
+            except LeaseEndedError:
+                return
+            except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                logger.warning(
+                    "could not tell of a change of state, trying again",
+                    extra={"state": str(state), "problem": str(problem)},
+                )
+                await asyncio.sleep(self._retry_delay_sec)
+                continue
+            if result.succeeded:
+                self._revision = result.revision
+                return
+            found = result.found[0]
+            if found is None or found.lease != self._lease:
+                return
+            self._revision = found.mod_revision
+            if found.value == value:
+                return
+
+    async def keep_alive(self) -> None:
+        """Renew the lease; returns when it has ended: the broker then leads and coordinates nothing."""
+        while True:
+            await asyncio.sleep(self._lease_ttl_sec / _RENEWALS_PER_TTL)
+            try:
+                if not await self._store.renew_lease(self._lease):
+                    return
+            except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                logger.warning("could not renew the lease", extra={"problem": str(problem)})
+
+    async def close(self) -> None:
+        """End the lease, and with it the registration and everything that is bound to it."""
+        lease, self._lease = self._lease, NO_LEASE
+        if lease != NO_LEASE:
+            await self._store.revoke_lease(lease)
