@@ -180,6 +180,16 @@ def _parse_segment_or_index(key: str, suffix: str) -> SegmentKey | None:
     )
 
 
+def cluster_marker_key(namespace: str) -> str:
+    """The object that says which cluster the namespace belongs to."""
+    return f"{SYSTEM_FOLDER}/{namespace}/cluster"
+
+
+def checkpoints_prefix(namespace: str) -> str:
+    """The prefix of every checkpoint of a namespace."""
+    return f"{SYSTEM_FOLDER}/{namespace}/checkpoints/"
+
+
 def checkpoints_topic_prefix(namespace: str, topic: str) -> str:
     """The prefix of every checkpoint of a topic."""
     return f"{SYSTEM_FOLDER}/{namespace}/checkpoints/{topic}/"
