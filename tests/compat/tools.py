@@ -1,27 +1,24 @@
-"""Install what tests need beyond Python (Kafka's Java artifacts, kcat, franz-go): `python -m tests.compat.tools`."""
+"""Install what tests need beyond Python (Kafka's jars, clients, stores): `python -m tests.compat.tools`."""
 
 import fcntl
 import hashlib
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.installing import TOOLS, ensure_command, run_command
+from tests.support.installing import CannotInstallError as CannotInstallError
+from tests.support.s3_install import install_s3_server
+
 ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("pom.xml")
-TOOLS = ROOT / ".tools"
 KAFKA_LIBS = TOOLS / "kafka-libs"
 KAFKA_LIBS_STAMP = KAFKA_LIBS / ".pom-sha256"
 OLDEST_JAVA = 17
 FRANZ_SOURCE = Path(__file__).with_name("go")
 FRANZ = TOOLS / "franz"
 FRANZ_STAMP = TOOLS / "franz.sha256"
-
-
-class CannotInstallError(Exception):
-    """This machine cannot get a tool; the message says why."""
 
 
 def java_missing() -> str | None:
@@ -49,11 +46,11 @@ def install_kafka_libs() -> str:
     """Kafka's tools, clients and broker into `.tools/kafka-libs`, through Maven. Returns what was done."""
     if _libs_current():
         return "there already"
-    _ensure_command("java", package=f"openjdk-{OLDEST_JAVA}-jdk-headless")
-    _ensure_command("mvn", package="maven")
+    ensure_command("java", package=f"openjdk-{OLDEST_JAVA}-jdk-headless")
+    ensure_command("mvn", package="maven")
     staging = TOOLS / "kafka-libs.new"
     shutil.rmtree(staging, ignore_errors=True)
-    _run(
+    run_command(
         "mvn", "--quiet", "--batch-mode", "--file", str(POM), "dependency:copy-dependencies",
         f"-DoutputDirectory={staging}", "-DincludeScope=runtime",
     )  # fmt: skip
@@ -65,35 +62,20 @@ def install_kafka_libs() -> str:
 
 def install_kcat() -> str:
     """kcat from the machine's packages. Returns what was done."""
-    return _ensure_command("kcat", package="kcat")
+    return ensure_command("kcat", package="kcat")
 
 
 def install_franz() -> str:
     """The franz-go client of tests/compat/go, built with Go into `.tools/franz`. Returns what was done."""
     if _franz_current():
         return "there already"
-    _ensure_command("go", package="golang-go")
+    ensure_command("go", package="golang-go")
     staging = TOOLS / "franz.new"
     # without the commit in the binary: a checkout of another owner would refuse to tell it
-    _run("go", "build", "-C", str(FRANZ_SOURCE), "-buildvcs=false", "-o", str(staging), ".")
+    run_command("go", "build", "-C", str(FRANZ_SOURCE), "-buildvcs=false", "-o", str(staging), ".")
     staging.rename(FRANZ)
     FRANZ_STAMP.write_text(_franz_digest())
     return "built with Go"
-
-
-def _ensure_command(command: str, *, package: str) -> str:
-    """Install a Debian package unless its command is there. Returns what was done."""
-    if shutil.which(command):
-        return "there already"
-    if shutil.which("apt-get") is None:
-        raise CannotInstallError(f"no {command} on the PATH and no apt-get here; install {command} by hand")
-    if os.geteuid() != 0:
-        raise CannotInstallError(
-            f"no {command} on the PATH and not root; install the package {package} by hand"
-        )
-    _run("apt-get", "update", "--quiet")
-    _run("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package)
-    return "installed with apt-get"
 
 
 def main() -> int:
@@ -103,6 +85,7 @@ def main() -> int:
         "Kafka's Java artifacts": install_kafka_libs,
         "kcat": install_kcat,
         "franz-go": install_franz,
+        "versitygw": install_s3_server,
     }
     with (TOOLS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -131,13 +114,6 @@ def _franz_digest() -> str:
 
 def _pom_digest() -> str:
     return hashlib.sha256(POM.read_bytes()).hexdigest()
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        last = done.stdout.strip().splitlines()[-8:]
-        raise CannotInstallError(f"`{command[0]}` ended with exit code {done.returncode}: {' | '.join(last)}")
 
 
 if __name__ == "__main__":

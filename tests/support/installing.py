@@ -1,0 +1,43 @@
+"""What every installer of test tools does: run a command, fetch a Debian package, build a Go program."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[2] / ".tools"
+
+
+class CannotInstallError(Exception):
+    """This machine cannot get a tool; the message says why."""
+
+
+def run_command(*command: str, environment: Mapping[str, str] | None = None) -> None:
+    """Raises `CannotInstallError` with the end of its output when it fails."""
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env=None if environment is None else os.environ | dict(environment),
+    )
+    if done.returncode != 0:
+        last = done.stdout.strip().splitlines()[-8:]
+        raise CannotInstallError(f"`{command[0]}` ended with exit code {done.returncode}: {' | '.join(last)}")
+
+
+def ensure_command(command: str, *, package: str) -> str:
+    """Install a Debian package unless its command is there. Returns what was done."""
+    if shutil.which(command):
+        return "there already"
+    if shutil.which("apt-get") is None:
+        raise CannotInstallError(f"no {command} on the PATH and no apt-get here; install {command} by hand")
+    if os.geteuid() != 0:
+        raise CannotInstallError(
+            f"no {command} on the PATH and not root; install the package {package} by hand"
+        )
+    run_command("apt-get", "update", "--quiet")
+    run_command("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package)
+    return "installed with apt-get"
