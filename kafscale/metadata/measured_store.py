@@ -55,6 +55,10 @@ class MeasuredMetadataStore:
         """`MetadataStore.watch`."""
         return self._store.watch(prefix)
 
+    def watch_key(self, key: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        """`MetadataStore.watch_key`."""
+        return self._store.watch_key(key)
+
     async def grant_lease(self, ttl_sec: int) -> int:
         """`MetadataStore.grant_lease`."""
         with self._grant_lease.measure():

@@ -60,6 +60,10 @@ class MemoryStore:
         """See `MetadataStore.watch`."""
         return self._hub.watch(prefix)
 
+    def watch_key(self, key: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        """See `MetadataStore.watch_key`."""
+        return self._hub.watch_key(key)
+
     async def grant_lease(self, ttl_sec: int) -> int:
         """See `MetadataStore.grant_lease`."""
         check_ttl(ttl_sec)

@@ -122,6 +122,9 @@ class MetadataStore(Protocol):
         back. The watch ends when the store is closed.
         """
 
+    def watch_key(self, key: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        """The same for one key: each `Snapshot` holds it or nothing."""
+
     async def grant_lease(self, ttl_sec: int) -> int:
         """A new lease, which ends `ttl_sec` (at least 1) or a little more after its last renewal.
 

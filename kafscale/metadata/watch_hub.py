@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
 
 from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
 
@@ -12,10 +13,10 @@ _CHANGE_OVERHEAD_BYTES = 200
 
 
 class _Watcher:
-    """One watcher's backlog: what was committed under its prefix and it has not been given yet."""
+    """One watcher's backlog: what was committed to the keys it wants and it has not been given yet."""
 
-    def __init__(self, prefix: str, max_backlog_bytes: int) -> None:
-        self.prefix = prefix
+    def __init__(self, wants: Callable[[str], bool], max_backlog_bytes: int) -> None:
+        self.wants = wants
         self.woken = asyncio.Event()
         self.needs_snapshot = True
         self._max_backlog_bytes = max_backlog_bytes
@@ -27,7 +28,7 @@ class _Watcher:
         if self.needs_snapshot:
             return
         for change in changes.puts_and_deletes:
-            if change.key.startswith(self.prefix):
+            if self.wants(change.key):
                 self._backlog.append(change)
                 self._backlog_bytes += _size_bytes(change)
                 self._revision = changes.revision
@@ -86,15 +87,25 @@ class WatchHub:
             for changes in committed:
                 watcher.add(changes)
 
-    async def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
+    def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
         """The watch of a prefix, from its first step on; ends when the hub is closed."""
-        watcher = _Watcher(prefix, self._max_backlog_bytes)
+        return self._watch(prefix, lambda key: key.startswith(prefix))
+
+    def watch_key(self, key: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        """The same for one key."""
+        return self._watch(key, key.__eq__)
+
+    async def _watch(
+        self, prefix: str, wants: Callable[[str], bool]
+    ) -> AsyncGenerator[Snapshot | Changes, None]:
+        watcher = _Watcher(wants, self._max_backlog_bytes)
         self._watchers.add(watcher)
         try:
             while not self._closed:
                 if watcher.needs_snapshot:
                     watcher.needs_snapshot = False
-                    yield self._read(prefix)
+                    snapshot = self._read(prefix)
+                    yield replace(snapshot, items=tuple(item for item in snapshot.items if wants(item.key)))
                 elif (changes := watcher.take()) is not None:
                     yield changes
                 else:

@@ -313,6 +313,34 @@ class TestWatches:
         assert mirror.history == changed
         assert list(mirror.items) == ["a/2", "a/1"]
 
+    async def test_the_watch_of_a_key_sees_no_other(self, store: MetadataStore) -> None:
+        await put(store, "partitions/orders/1", b"first")
+        await put(store, "partitions/orders/10", b"another")
+        async with aclosing(store.watch_key("partitions/orders/1")) as events:
+            first = await anext(events)
+            assert isinstance(first, Snapshot)
+            assert [(item.key, item.value) for item in first.items] == [("partitions/orders/1", b"first")]
+            await put(store, "partitions/orders/10", b"changed")
+            await put(store, "partitions/orders/", b"new")
+            result = await store.transact([], [Put("partitions/orders/1", b"second")])
+            changes = await anext(events)
+            assert isinstance(changes, Changes)
+            assert changes.revision == result.revision
+            (change,) = changes.puts_and_deletes
+            assert isinstance(change, KeyValue)
+            assert (change.key, change.value) == ("partitions/orders/1", b"second")
+            await store.transact([], [Delete("partitions/orders/1")])
+            gone = await anext(events)
+            assert isinstance(gone, Changes)
+            assert gone.puts_and_deletes == (Delete("partitions/orders/1"),)
+
+    async def test_the_watch_of_an_absent_key_begins_with_nothing(self, store: MetadataStore) -> None:
+        await put(store, "key/below")
+        async with aclosing(store.watch_key("key")) as events:
+            first = await anext(events)
+            assert isinstance(first, Snapshot)
+            assert first.items == ()
+
     async def test_a_waiting_watcher_is_woken(self, store: MetadataStore) -> None:
         async with asyncio.timeout(PATIENCE_SEC), aclosing(store.watch("k")) as events:
             await anext(events)

@@ -97,6 +97,9 @@ class FusedMetadataStore:
     def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
         return self._inner.watch(prefix)
 
+    def watch_key(self, key: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        return self._inner.watch_key(key)
+
     async def grant_lease(self, ttl_sec: int) -> int:
         return await self._inner.grant_lease(ttl_sec)
 
