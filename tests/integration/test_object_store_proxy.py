@@ -1,5 +1,6 @@
 """The proxy before the S3 server does what a test commands, and else nothing."""
 
+import asyncio
 import contextlib
 import http.client
 import socket
@@ -8,10 +9,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+from obstore.exceptions import AlreadyExistsError, GenericError
+from obstore.store import S3Store
 
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
+from tests.support.s3_install import s3_server_missing
+from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from tests.support.waiting import wait_until
 
 KEY = "/bucket/default/t/0/segment-00000000000000000000.kfs"
@@ -338,3 +344,34 @@ def test_many_clients_at_once(server: Server, proxy: ObjectStoreProxy) -> None:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(work, range(16)))
     assert len(server.objects) == 320
+
+
+@pytest.mark.skipif(s3_server_missing() is not None, reason=str(s3_server_missing()))
+async def test_signed_requests_pass_and_a_late_upload_meets_the_condition_it_was_signed_with(
+    tmp_path: Path,
+) -> None:
+    with s3_server(tmp_path) as server, ObjectStoreProxy(server.endpoint) as proxy:
+        store = S3Store(
+            server.bucket,
+            endpoint=proxy.url,
+            region=REGION,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+            virtual_hosted_style_request=False,
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
+        body = bytes(range(256)) * 4096
+        await store.put_async("a.kfs", body, mode="create")
+        assert bytes(await store.get_range_async("a.kfs", start=100, end=300)) == body[100:300]
+        with pytest.raises(AlreadyExistsError):
+            await store.put_async("a.kfs", b"other", mode="create")
+        assert [item["path"] for batch in store.list() for item in batch] == ["a.kfs"]
+        with proxy.fault(Fault(kind=FaultKind.LATE, pattern=r"b\.kfs", seconds=(60, 60))):
+            with pytest.raises(GenericError):
+                await store.put_async("b.kfs", b"first attempt", mode="create")
+            proxy.clear()
+            await store.put_async("b.kfs", b"second attempt", mode="create")
+            proxy.release()
+            await asyncio.to_thread(wait_until, lambda: proxy.count(outcome="LATE") == 1, "it arrives")
+        assert bytes(await (await store.get_async("b.kfs")).bytes_async()) == b"second attempt"
