@@ -69,6 +69,7 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
     values: dict[str, Values] = {
         families.BROKER_INFO.name: [((str(metrics.broker_id), metrics.version), 1)],
         families.FLUSHES.name: _by_label(metrics.flushes.outcomes),
+        families.OBJECT_STORE_PROBES.name: _by_label(metrics.object_store_probes),
         families.INDEX_REBUILDS.name: [((), metrics.index_rebuilds)],
         families.OFFSET_COMMITS.name: [((), metrics.groups.commits)],
         families.CONNECTIONS.name: [((), metrics.connections.current)],

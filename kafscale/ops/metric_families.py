@@ -88,6 +88,36 @@ OBJECT_STORE_ERRORS = _counter(
     "error",
 )
 
+OBJECT_STORE_HEALTH = _gauge(
+    "kafscale_object_store_health",
+    "How the object store does what it is asked: 0 healthy, 1 degraded, 2 unavailable; while writes are "
+    "unavailable, produce is refused.",
+    "calls",
+)
+OBJECT_STORE_SLOW_RATIO = _gauge(
+    "kafscale_object_store_slow_ratio",
+    "Share of the calls within KAFSCALE_S3_HEALTH_WINDOW_SEC that failed or took longer than "
+    "KAFSCALE_S3_LATENCY_WARN_MS.",
+    "calls",
+)
+OBJECT_STORE_FAILED_RATIO = _gauge(
+    "kafscale_object_store_failed_ratio",
+    "Share of the calls within KAFSCALE_S3_HEALTH_WINDOW_SEC that failed or took longer than "
+    "KAFSCALE_S3_LATENCY_CRIT_MS.",
+    "calls",
+)
+OBJECT_STORE_LATENCY = _gauge(
+    "kafscale_object_store_latency_seconds",
+    "The time that all calls within KAFSCALE_S3_HEALTH_WINDOW_SEC but a share of KAFSCALE_S3_ERROR_RATE_WARN "
+    "took at most, to a quarter; without what the bytes of large ones take.",
+    "calls",
+)
+OBJECT_STORE_PROBES = _counter(
+    "kafscale_object_store_probes_total",
+    "Calls to the object store made only to see how it is, by what became of them.",
+    "outcome",
+)
+
 METADATA_STORE_DURATION = _histogram(
     "kafscale_metadata_store_duration_seconds",
     "Time of calls to the metadata store; its count is the number of calls.",
@@ -175,6 +205,11 @@ FAMILIES: tuple[Family, ...] = (
     OBJECT_STORE_DURATION,
     OBJECT_STORE_BYTES,
     OBJECT_STORE_ERRORS,
+    OBJECT_STORE_HEALTH,
+    OBJECT_STORE_SLOW_RATIO,
+    OBJECT_STORE_FAILED_RATIO,
+    OBJECT_STORE_LATENCY,
+    OBJECT_STORE_PROBES,
     METADATA_STORE_DURATION,
     METADATA_STORE_ERRORS,
     BUFFER_USED,

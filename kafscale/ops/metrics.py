@@ -34,6 +34,13 @@ class FlushOutcome(StrEnum):
     FAILED = "failed"
 
 
+class ProbeOutcome(StrEnum):
+    """What became of a call that was made only to see how the object store is."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
 class FrameRefusal(StrEnum):
     """Why a request ended its connection."""
 
@@ -186,6 +193,7 @@ class Metrics:
         self.groups = GroupMetrics()
         self.connections = ConnectionMetrics()
         self.frames_refused: Counter[str] = Counter(dict.fromkeys(FrameRefusal, 0))
+        self.object_store_probes: Counter[str] = Counter(dict.fromkeys(ProbeOutcome, 0))
         self.index_rebuilds = 0
         self.readings: dict[str, dict[tuple[str, ...], Callable[[], float]]] = {}
         self.series_readings: dict[str, ReadSeries] = {}

@@ -1,19 +1,26 @@
-"""An object store whose calls are counted, whatever the backend."""
+"""An object store whose calls are counted, and told to its health, whatever the backend."""
 
 import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from kafscale.errors import ObjectExistsError, ObjectNotFoundError
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.types import Buffer
 from kafscale.storage.object_store import ObjectInfo, ObjectStore
+from kafscale.storage.object_store_health import ObjectStoreHealth
 
 
 class MeasuredObjectStore:
-    """Passes every call of `ObjectStore` on to `store` and counts it in `metrics` under the method's name."""
+    """Passes every call of `ObjectStore` on to `store` and counts it in `metrics` under the method's name.
 
-    def __init__(self, store: ObjectStore, metrics: Metrics) -> None:
+    Reads and writes are told to `health`. Deletions are not: they wait for nobody, and who may not delete may
+    still write.
+    """
+
+    def __init__(self, store: ObjectStore, metrics: Metrics, health: ObjectStoreHealth | None = None) -> None:
         self._store = store
+        self._health = health
         self._put_if_absent = metrics.object_store("put_if_absent")
         self._put = metrics.object_store("put")
         self._get = metrics.object_store("get")
@@ -25,40 +32,42 @@ class MeasuredObjectStore:
 
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         """`ObjectStore.put_if_absent`."""
-        with self._put_if_absent.measure(ObjectExistsError):
+        size_bytes = _length_bytes(parts)
+        with self._put_if_absent.measure(ObjectExistsError), self._writing(size_bytes):
             await self._store.put_if_absent(key, parts)
-        self._put_if_absent.bytes += _length_bytes(parts)
+        self._put_if_absent.bytes += size_bytes
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """`ObjectStore.put`."""
-        with self._put.measure():
+        size_bytes = _length_bytes(parts)
+        with self._put.measure(), self._writing(size_bytes):
             await self._store.put(key, parts)
-        self._put.bytes += _length_bytes(parts)
+        self._put.bytes += size_bytes
 
     async def get(self, key: str) -> bytes:
         """`ObjectStore.get`."""
-        with self._get.measure(ObjectNotFoundError):
+        with self._get.measure(ObjectNotFoundError), self._reading():
             content = await self._store.get(key)
         self._get.bytes += len(content)
         return content
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         """`ObjectStore.get_range`."""
-        with self._get_range.measure(ObjectNotFoundError):
+        with self._get_range.measure(ObjectNotFoundError), self._reading(length):
             content = await self._store.get_range(key, start, length)
         self._get_range.bytes += len(content)
         return content
 
     async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
         """`ObjectStore.read_into`."""
-        with self._read_into.measure(ObjectNotFoundError):
+        with self._read_into.measure(ObjectNotFoundError), self._reading(length):
             size_bytes = await self._store.read_into(key, start, length, targets)
         self._read_into.bytes += size_bytes
         return size_bytes
 
     async def size_bytes(self, key: str) -> int:
         """`ObjectStore.size_bytes`."""
-        with self._size_bytes.measure(ObjectNotFoundError):
+        with self._size_bytes.measure(ObjectNotFoundError), self._reading():
             return await self._store.size_bytes(key)
 
     async def list(self, prefix: str) -> AsyncGenerator[ObjectInfo, None]:
@@ -70,7 +79,8 @@ class MeasuredObjectStore:
             while True:
                 started = time.perf_counter()
                 try:
-                    found = await anext(objects)
+                    with self._listing():
+                        found = await anext(objects)
                 except StopAsyncIteration:
                     return
                 except BaseException as error:
@@ -92,6 +102,15 @@ class MeasuredObjectStore:
     async def close(self) -> None:
         """`ObjectStore.close`."""
         await self._store.close()
+
+    def _reading(self, size_bytes: int = 0) -> AbstractContextManager[None]:
+        return nullcontext() if self._health is None else self._health.reading(size_bytes)
+
+    def _writing(self, size_bytes: int) -> AbstractContextManager[None]:
+        return nullcontext() if self._health is None else self._health.writing(size_bytes)
+
+    def _listing(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._health is None else self._health.listing()
 
 
 def _length_bytes(parts: Sequence[Buffer]) -> int:

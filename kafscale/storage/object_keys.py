@@ -185,6 +185,21 @@ def cluster_marker_key(namespace: str) -> str:
     return f"{SYSTEM_FOLDER}/{namespace}/cluster"
 
 
+def probe_prefix(namespace: str, token: str) -> str:
+    """The prefix of what one start-up probe of conditional writes leaves behind when it is interrupted."""
+    return f"{SYSTEM_FOLDER}/{namespace}/probe-{token}/"
+
+
+def probe_key(namespace: str, token: str, number: int) -> str:
+    """One object of such a probe. `token`: letters and digits, new for every probe.
+
+    Raises `ValueError` for another token.
+    """
+    if not _LEGAL_TOKEN.fullmatch(token):
+        raise ValueError(f"probe token {token!r} is not made of ASCII letters and digits")
+    return f"{probe_prefix(namespace, token)}{number}"
+
+
 def checkpoints_prefix(namespace: str) -> str:
     """The prefix of every checkpoint of a namespace."""
     return f"{SYSTEM_FOLDER}/{namespace}/checkpoints/"
@@ -232,3 +247,8 @@ def parse_checkpoint_key(key: str) -> CheckpointKey | None:
         leader_epoch=leader_epoch,
         token=token,
     )
+
+
+def health_key(namespace: str, broker_id: int) -> str:
+    """The object that a broker writes and reads to find out whether the store does what it is asked."""
+    return f"{SYSTEM_FOLDER}/{namespace}/health/broker-{broker_id}"
