@@ -1,64 +1,10 @@
 """Hands a store's committed changes to its watchers, each with a bounded backlog."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
-from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
-
-# A watcher further behind than this starts over from a snapshot, whose values the store holds anyway.
-MAX_BACKLOG_BYTES = 8 * 1024 * 1024
-# What a change costs beside its key and value: the objects around them.
-_CHANGE_OVERHEAD_BYTES = 200
-
-
-class _Watcher:
-    """One watcher's backlog: what was committed to the keys it wants and it has not been given yet."""
-
-    def __init__(self, wants: Callable[[str], bool], max_backlog_bytes: int) -> None:
-        self.wants = wants
-        self.woken = asyncio.Event()
-        self.needs_snapshot = True
-        self._max_backlog_bytes = max_backlog_bytes
-        self._backlog: list[KeyValue | Delete] = []
-        self._backlog_bytes = 0
-        self._revision = 0
-
-    def add(self, changes: Changes) -> None:
-        if self.needs_snapshot:
-            return
-        for change in changes.puts_and_deletes:
-            if self.wants(change.key):
-                self._backlog.append(change)
-                self._backlog_bytes += _size_bytes(change)
-                self._revision = changes.revision
-        if self._backlog_bytes > self._max_backlog_bytes:
-            self.start_over()
-        if self._backlog:
-            self.woken.set()
-
-    def start_over(self) -> None:
-        self._clear()
-        self.needs_snapshot = True
-        self.woken.set()
-
-    def take(self) -> Changes | None:
-        """The whole backlog as one, None when there is none."""
-        self.woken.clear()
-        if not self._backlog:
-            return None
-        changes = Changes(puts_and_deletes=tuple(self._backlog), revision=self._revision)
-        self._clear()
-        return changes
-
-    def _clear(self) -> None:
-        self._backlog = []
-        self._backlog_bytes = 0
-
-
-def _size_bytes(change: KeyValue | Delete) -> int:
-    value_bytes = len(change.value) if isinstance(change, KeyValue) else 0
-    return len(change.key) + value_bytes + _CHANGE_OVERHEAD_BYTES
+from kafscale.metadata.store import Changes, Snapshot
+from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES, WatchBacklog
 
 
 class WatchHub:
@@ -73,7 +19,7 @@ class WatchHub:
     ) -> None:
         self._read = read
         self._max_backlog_bytes = max_backlog_bytes
-        self._watchers: set[_Watcher] = set()
+        self._watchers: set[WatchBacklog] = set()
         self._closed = False
 
     @property
@@ -98,7 +44,7 @@ class WatchHub:
     async def _watch(
         self, prefix: str, wants: Callable[[str], bool]
     ) -> AsyncGenerator[Snapshot | Changes, None]:
-        watcher = _Watcher(wants, self._max_backlog_bytes)
+        watcher = WatchBacklog(wants, self._max_backlog_bytes)
         self._watchers.add(watcher)
         try:
             while not self._closed:
