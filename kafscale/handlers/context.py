@@ -12,6 +12,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.types import Buffer
 from kafscale.settings import Settings
 from kafscale.storage.log_manager import LogManager
+from kafscale.storage.object_store_health import ObjectStoreHealth
 from kafscale.storage.record_deletion import RecordDeletion
 from kafscale.storage.topics import Topics
 
@@ -29,6 +30,7 @@ class Broker:
     purgatory: ProducePurgatory
     record_deletion: RecordDeletion
     groups: GroupCoordinator
+    object_store_health: ObjectStoreHealth
     now_ms: Callable[[], int]
 
 

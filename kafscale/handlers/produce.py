@@ -52,6 +52,7 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
         for index, _ in partitions
         if (partition := broker.logs.partition(name, index)) is not None
         and partition.is_led
+        and not broker.object_store_health.refuses_produce
         and broker.logs.open_now(partition) is None
     ]
     many = sum(len(partitions) for _, partitions in produce.topics) > LARGE_PARTITION_COUNT
@@ -188,6 +189,12 @@ class _Appender:
             if topic is None or not 0 <= index < topic.partition_count:
                 raise unknown_partition()
         elif partition.is_led:
+            if self._broker.object_store_health.refuses_produce:
+                # Appended now it would only wait, in memory that is better kept for what can be stored later.
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    "the object store takes no writes at the moment (decision 0014)",
+                )
             if partition.log is None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the partition's log could not be opened")
             return partition, partition.log

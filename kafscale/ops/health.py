@@ -19,6 +19,7 @@ class Health:
         self._not_ready: str | None = STARTING
         self._readiness: dict[str, Check] = {}
         self._liveness: dict[str, Check] = {}
+        self._warnings: dict[str, Check] = {}
 
     def set_ready(self) -> None:
         """The broker serves clients from now on."""
@@ -36,12 +37,20 @@ class Health:
         """Something that only a restart mends. It takes the place of a check of that name."""
         self._liveness[name] = check
 
+    def add_warning(self, name: str, check: Check) -> None:
+        """Something that one should know of, and that takes nothing from the readiness."""
+        self._warnings[name] = check
+
     def readiness_problems(self) -> Mapping[str, str]:
         """Reasons by name; empty when the broker is ready."""
         problems = _problems(self._readiness)
         if self._not_ready is not None:
             problems["broker"] = self._not_ready
         return problems
+
+    def warnings(self) -> Mapping[str, str]:
+        """Reasons by name; empty when there is nothing to tell."""
+        return _problems(self._warnings)
 
     def liveness_problems(self) -> Mapping[str, str]:
         """Reasons by name; empty when the broker is alive."""

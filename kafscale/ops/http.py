@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
@@ -31,6 +32,7 @@ MAX_CONNECTIONS = 64
 MAX_REQUEST_BYTES = 16 * 1024
 DEADLINE_SEC = 10.0
 ACCEPT_POLL_SEC = 0.2
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 Answer = tuple[HTTPStatus, str, bytes]
 
@@ -90,16 +92,18 @@ class AdminServer:
             case "/healthz":
                 return _health_answer("alive", self._health.liveness_problems())
             case "/readyz":
-                return _health_answer("ready", self._health.readiness_problems())
+                return _health_answer("ready", self._health.readiness_problems(), self._health.warnings())
             case _:
                 return None
 
 
-def _health_answer(what: str, problems: Mapping[str, str]) -> Answer:
+def _health_answer(what: str, problems: Mapping[str, str], warnings: Mapping[str, str] = NOTHING) -> Answer:
     status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
     body: dict[str, object] = {"status": what}
     if problems:
         body = {"status": f"not {what}", "reasons": dict(problems)}
+    if warnings:
+        body["warnings"] = dict(warnings)
     return status, "application/json", json.dumps(body).encode() + b"\n"
 
 

@@ -135,13 +135,15 @@ class ObjectStoreHealth:
         now_ms = self._now_ms()
         return min(self.reads.idle_ms(now_ms), self.writes.idle_ms(now_ms)) >= self.policy.window_ms // 2
 
-    def describe(self) -> str:
-        """The state in words, for `/readyz`."""
-        if self.state is StoreState.HEALTHY:
-            return self.state.name
-        figures = max(self.writes.figures, self.reads.figures, key=lambda figures: figures.state)
-        what = "writes" if figures is self.writes.figures else "reads"
-        return f"{self.state.name}: of {figures.calls} {what} {_in_words(figures)}"
+    def warning(self) -> str | None:
+        """What `/readyz` says while not all is well; may be asked in any thread."""
+        reads, writes = self.reads.figures, self.writes.figures
+        what, worse = ("reads", reads) if reads.state > writes.state else ("writes", writes)
+        return (
+            None
+            if worse.state is StoreState.HEALTHY
+            else f"{worse.state.name} for {what}: {_in_words(worse)}"
+        )
 
     def register_gauges(self, metrics: Metrics) -> None:
         """Export the figures of the last look."""
@@ -158,7 +160,9 @@ def _register(metrics: Metrics, what: str, window: HealthWindow) -> None:
 
 
 def _in_words(figures: HealthFigures) -> str:
-    return f"{figures.slow_share:.0%} were slow and {figures.failed_share:.0%} failed"
+    return (
+        f"of {figures.calls} calls {figures.slow_share:.0%} were slow and {figures.failed_share:.0%} failed"
+    )
 
 
 def _log_change(what: str, before: StoreState, figures: HealthFigures) -> None:
