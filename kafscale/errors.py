@@ -21,6 +21,13 @@ class StoreUnavailableError(StoreError):
     """The store did not do what was asked and it is known that it did not: retry later."""
 
 
+class StoreRefusedError(StoreUnavailableError):
+    """The store answers, and refuses: credentials, rights or settings are wrong, and waiting does not help.
+
+    The message says what to look at.
+    """
+
+
 class StoreIndeterminateError(StoreError):
     """The store may or may not have done what was asked: read back before deciding."""
 

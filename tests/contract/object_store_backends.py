@@ -6,10 +6,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from kafscale.ops.metrics import Metrics
+from kafscale.settings import load_settings
+from kafscale.storage.bucket_config import open_bucket
 from kafscale.storage.local_store import LocalStore
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_store import MemoryStore
 from kafscale.storage.object_store import ObjectStore
+from tests.support.s3_server import s3_server
 
 Backend = Callable[[Path], AbstractAsyncContextManager[ObjectStore]]
 
@@ -41,9 +44,18 @@ async def local_without_fsync(folder: Path) -> AsyncIterator[ObjectStore]:
     await store.close()
 
 
+@asynccontextmanager
+async def s3(folder: Path) -> AsyncIterator[ObjectStore]:
+    with s3_server(folder) as server:
+        store = open_bucket(load_settings(server.settings))
+        yield store
+        await store.close()
+
+
 BACKENDS: dict[str, Backend] = {
     "memory": memory,
     "measured": measured,
     "local": local,
     "local-without-fsync": local_without_fsync,
+    "s3": s3,
 }

@@ -1,0 +1,123 @@
+"""From settings to a bucket: whose it is, where it is, and with which credentials."""
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from kafscale.errors import SettingError
+from kafscale.settings import Settings
+from kafscale.storage.bucket_store import BucketStore
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential, S3CredentialProvider
+
+# The library tries nothing again: after a lost reply it could meet its own object and call it taken, and it
+# does not know our deadlines. `bucket_requests` tries again.
+_RETRIES: "RetryConfig" = {"max_retries": 0}
+# What a bucket that is not S3's takes from its own environment variables.
+_OF_S3_ONLY = ("s3_region", "s3_endpoint", "s3_access_key", "s3_secret_key", "s3_session_token", "s3_kms_arn")
+
+
+def open_bucket(settings: Settings) -> BucketStore:
+    """The store of `KAFSCALE_S3_BUCKET`. Makes no request: `bucket_probe` finds out whether it works.
+
+    Raises `SettingError`.
+    """
+    if settings.s3_bucket is None:
+        raise SettingError("KAFSCALE_S3_BUCKET is not set; it names the bucket that holds the records")
+    scheme, _, name = settings.s3_bucket.rpartition("://")
+    try:
+        if scheme in ("", "s3"):
+            return BucketStore(_s3(settings, name), concurrency=settings.s3_concurrency)
+        _check_not_of_s3(settings)
+        of_others = GCSStore if scheme == "gs" else AzureStore
+        bucket = of_others(name, client_options=_client(None), retry_config=_RETRIES)
+        return BucketStore(bucket, concurrency=settings.s3_concurrency, deletes_in_bulk=False)
+    except (BaseError, ValueError) as problem:
+        said = str(problem).partition("\n")[0]
+        raise SettingError(f"KAFSCALE_S3_BUCKET={settings.s3_bucket} cannot be used: {said}") from problem
+
+
+def s3_config(settings: Settings, bucket: str) -> "S3Config":
+    """The library's own configuration; what is not in it comes from the platform's environment variables."""
+    config: S3Config = {
+        "bucket": bucket,
+        "virtual_hosted_style_request": not settings.s3_path_style,
+        "conditional_put": "etag",
+        # The body is not part of the signature, its CRC is: a quarter of the CPU, and damage is still found.
+        "unsigned_payload": True,
+        "checksum_algorithm": "CRC64NVME",
+    }
+    if settings.s3_region is not None:
+        config["region"] = settings.s3_region
+    if settings.s3_endpoint is not None:
+        config["endpoint"] = _endpoint(settings.s3_endpoint, bucket, path_style=settings.s3_path_style)
+    if settings.s3_kms_arn is not None:
+        config["server_side_encryption"] = "aws:kms"
+        config["sse_kms_key_id"] = settings.s3_kms_arn
+    return config
+
+
+def credentials(settings: Settings) -> "S3CredentialProvider | None":
+    """Those of the settings; None for the platform's: environment, web identity, container, instance.
+
+    Raises `SettingError` when only some are set.
+    """
+    key, secret, token = settings.s3_access_key, settings.s3_secret_key, settings.s3_session_token
+    if key is None and secret is None and token is None:
+        return None
+    if key is None or secret is None:
+        missing = "KAFSCALE_S3_ACCESS_KEY" if key is None else "KAFSCALE_S3_SECRET_KEY"
+        raise SettingError(
+            f"{missing} is not set: set KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY, "
+            "or none of KAFSCALE_S3_ACCESS_KEY, _SECRET_KEY and _SESSION_TOKEN for the platform's credentials"
+        )
+    # A provider rather than configuration, which the library would mix with a token of the environment.
+    credential: S3Credential = {
+        "access_key_id": key,
+        "secret_access_key": secret,
+        "token": token,
+        "expires_at": None,
+    }
+    return lambda: credential
+
+
+def _s3(settings: Settings, bucket: str) -> S3Store:
+    return S3Store(
+        config=s3_config(settings, bucket),
+        client_options=_client(settings.s3_endpoint),
+        retry_config=_RETRIES,
+        credential_provider=credentials(settings),
+    )
+
+
+def _client(endpoint: str | None) -> "ClientConfig":
+    options: ClientConfig = {
+        # Our own limits end a request. The library's knows nothing of its size and must not come before them.
+        "timeout": "2h",
+        "connect_timeout": "5s",
+        # Servers close what is idle, S3 after about 20 s; a request that meets that has an unknown outcome.
+        "pool_idle_timeout": "15s",
+    }
+    if endpoint is not None and endpoint.startswith("http://"):
+        options["allow_http"] = True
+    return options
+
+
+def _endpoint(endpoint: str, bucket: str, *, path_style: bool) -> str:
+    """The library wants the bucket's name in the host where it is to stand there."""
+    if path_style:
+        return endpoint
+    parts = urlsplit(endpoint)
+    return f"{parts.scheme}://{bucket}.{parts.netloc}"
+
+
+def _check_not_of_s3(settings: Settings) -> None:
+    for field in _OF_S3_ONLY:
+        if getattr(settings, field) is not None:
+            raise SettingError(
+                f"KAFSCALE_{field.upper()} is for S3 only, and KAFSCALE_S3_BUCKET={settings.s3_bucket} is not: "
+                "leave it out; credentials come from the environment variables of the bucket's own platform"
+            )

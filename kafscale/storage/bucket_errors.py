@@ -1,0 +1,129 @@
+"""What an error of the object store library means: done, not done or not known, and whether to try again.
+
+The library (obstore, over Rust's object_store) has few kinds of exceptions, but each of their messages ends
+with the whole error in Rust's debug format: the HTTP status, the store's answer, the kind of transport error.
+Whatever cannot be read there counts as not known, which is always safe to say.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from obstore.exceptions import AlreadyExistsError, BaseError
+
+# All that the library raises for a failed request; anything else is a defect of ours.
+LIBRARY_ERRORS = (BaseError, OSError, NotImplementedError)
+
+_DEBUG = "\n\nDebug source:\n"
+_STATUS = re.compile(r"inner: (?:Status|Response) \{\s+(?:body: .*\s+)?status: (\d{3}),")
+_TRANSPORT = re.compile(r"HttpError \{\s+kind: (\w+),")
+_REQUEST = re.compile(r"method: (\w+),\s+uri: Some\(\s*(\S+?),?\s*\),")
+_CODE = re.compile(r"<Code>([\w.]{1,60})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,300})")
+_METADATA_SERVICE = "http://169.254.169.254/"
+
+_NO_SUCH_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_TAKEN = ("BlobAlreadyExists",)  # Azure; the others answer 412
+# Answers with status 400 that speak of this one transfer, not of the request: it broke, stalled or was damaged.
+_BROKEN_TRANSFER = ("RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentChecksumMismatch")
+_WRONG_CREDENTIALS = (
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "RequestTimeTooSkewed",
+    "AuthorizationHeaderMalformed",
+)
+
+
+class Outcome(Enum):
+    """What became of a request that failed."""
+
+    NOT_FOUND = auto()  # no such object
+    EXISTS = auto()  # the key is taken
+    PAST_END = auto()  # the range starts where the object has ended
+    BUSY = auto()  # nothing was done; another attempt may succeed
+    REFUSED = auto()  # nothing was done, and another attempt would fare no better
+    UNKNOWN = auto()  # it may have been done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A failed request. `text`: for people, in one line."""
+
+    outcome: Outcome
+    text: str
+
+
+def classify(error: Exception) -> Failure:
+    """What the library's error means."""
+    said, _, debug = str(error).rpartition(_DEBUG)
+    status_match, transport = _STATUS.search(debug), _TRANSPORT.search(debug)
+    status = int(status_match[1]) if status_match else None
+    code_match = _CODE.search(debug) if status is not None else None
+    code = code_match[1] if code_match else ""
+    request = _REQUEST.search(debug)
+    method, url = (request[1], request[2]) if request else ("", "")
+    outcome = _outcome(error, status, code, transport[1] if transport else None)
+    if url.startswith(_METADATA_SERVICE):
+        # Credentials are fetched before the request is made.
+        outcome = Outcome.REFUSED
+        code = "NoCredentials"
+    text = _text(said or str(error), status, code, debug, f"{method} {url}".strip())
+    advice = _advice(outcome, status, code)
+    return Failure(outcome=outcome, text=f"{text}: {advice}" if advice else text)
+
+
+def _outcome(error: Exception, status: int | None, code: str, transport: str | None) -> Outcome:
+    if isinstance(error, NotImplementedError):
+        return Outcome.REFUSED
+    if status is None:
+        if transport is None and isinstance(error, FileNotFoundError):
+            return Outcome.NOT_FOUND  # from stores of the library that are no servers
+        if transport is None and isinstance(error, AlreadyExistsError):
+            return Outcome.EXISTS
+        # Only of a connection that was never made is it known that no request went over it.
+        return Outcome.BUSY if transport == "Connect" else Outcome.UNKNOWN
+    if status == 404:
+        return Outcome.REFUSED if code in _NO_SUCH_BUCKET else Outcome.NOT_FOUND
+    if status in (304, 412) or code in _TAKEN:
+        return Outcome.EXISTS
+    if status == 416:
+        return Outcome.PAST_END
+    # 409: a conflicting request is under way (S3's ConditionalRequestConflict), the key is not taken for that.
+    # 503 without SlowDown may be a proxy's, which had passed the request on.
+    if status in (409, 429) or code == "SlowDown" or (status == 400 and code in _BROKEN_TRANSFER):
+        return Outcome.BUSY
+    return Outcome.UNKNOWN if (status >= 500 and status != 501) or status in (200, 408) else Outcome.REFUSED
+
+
+def _text(said: str, status: int | None, code: str, debug: str, request: str) -> str:
+    if status is None or not request:
+        return " ".join(said.split())[:400]
+    message = _MESSAGE.search(debug)
+    told = ": ".join(part for part in (code, message[1] if message else "") if part)
+    return f"{request}: {status} {told}".rstrip()
+
+
+def _advice(outcome: Outcome, status: int | None, code: str) -> str:
+    """What to look at; empty where waiting helps."""
+    if outcome is not Outcome.REFUSED:
+        return ""
+    if code in _NO_SUCH_BUCKET:
+        return "create the bucket, or correct KAFSCALE_S3_BUCKET (and _ENDPOINT, _REGION)"
+    if code == "NoCredentials":
+        return (
+            "no credentials: set KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY, or run where the platform "
+            "gives some (environment, web identity, container, instance)"
+        )
+    if status in (401, 403) or code in _WRONG_CREDENTIALS:
+        return (
+            "check the credentials (KAFSCALE_S3_ACCESS_KEY, _SECRET_KEY, _SESSION_TOKEN or the platform's), the "
+            "machine's clock, and that they may get, put, delete and list objects of the bucket and use its key"
+        )
+    if status in (301, 307, 308):
+        return (
+            "the bucket is in another region or behind another address: correct KAFSCALE_S3_REGION, _ENDPOINT"
+        )
+    return "check KAFSCALE_S3_ENDPOINT, _REGION, _PATH_STYLE, and that the store supports what was asked"

@@ -1,0 +1,87 @@
+"""What is uploaded: small objects in one copy, large ones from where they lie."""
+
+import asyncio
+from collections.abc import Sequence
+
+import obstore
+from obstore.store import ObjectStore as Bucket
+
+from kafscale.protocol.types import Buffer
+
+_MIB = 2**20
+# Below this one copy costs less than handing the parts to the library's threads one by one.
+_JOINED_BYTES = 256 * 1024
+# Above this a put that need not be conditional sends parts at the same time, and in doubt repeats only one.
+_MULTIPART_BYTES = 64 * _MIB
+_PART_BYTES = 16 * _MIB
+_PARTS_AT_ONCE = 4
+_POLL_SEC = 0.002
+
+
+class Payload:
+    """The parts of one object, to be put once or, after a failure, again."""
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        self._parts = parts
+        self.size_bytes = sum(memoryview(part).nbytes for part in parts)
+
+    async def create(self, bucket: Bucket, key: str) -> None:
+        """One conditional request, whatever the size: the library has no conditional multipart upload."""
+        if self.size_bytes <= _JOINED_BYTES:
+            await obstore.put_async(bucket, key, self._joined(), mode="create")
+            return
+        views = self._views()
+        try:
+            await obstore.put_async(bucket, key, views, mode="create")
+        finally:
+            await _until_released(views)
+
+    async def replace(self, bucket: Bucket, key: str) -> None:
+        """One request, or several for a large object; it is visible whole in the end or not at all."""
+        if self.size_bytes <= _JOINED_BYTES:
+            await obstore.put_async(bucket, key, self._joined(), use_multipart=False)
+            return
+        views = self._views()
+        try:
+            await obstore.put_async(
+                bucket,
+                key,
+                views,
+                use_multipart=self.size_bytes > _MULTIPART_BYTES,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_PARTS_AT_ONCE,
+            )
+        finally:
+            await _until_released(views)
+
+    def _joined(self) -> bytes:
+        return b"".join(self._parts)
+
+    def _views(self) -> list[memoryview]:
+        """Views of ours, whose release tells whether the library still has views of them."""
+        return [view for part in self._parts if (view := memoryview(part).cast("B"))]
+
+
+async def _until_released(views: Sequence[memoryview]) -> None:
+    """Wait until nobody reads the caller's memory any more: it may be reused then.
+
+    After an answer that is so already. After a cancellation the request ends in a thread of the library, a
+    moment later; what it still sent from memory that was reused could become an object.
+    """
+    cancelled = False
+    for view in views:
+        while not _release(view):
+            try:
+                await asyncio.sleep(_POLL_SEC)
+            except asyncio.CancelledError:
+                cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+def _release(view: memoryview) -> bool:
+    try:
+        view.release()
+    except BufferError:
+        return False
+    return True

@@ -1,0 +1,106 @@
+"""The start-up probe: does the store create an object at most once, and may the broker do all it has to?
+
+A store whose conditional writes are not atomic could replace a published segment; no setting accepts one
+(docs/decisions/0012-object-store-client.md).
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from kafscale.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StartupError,
+    StoreIndeterminateError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from kafscale.storage import object_keys
+from kafscale.storage.object_store import ObjectStore
+
+ROUNDS = 3
+CREATORS = 16
+
+_NEXT_STEP = (
+    "two leaders could both publish under one key, and acknowledged records would be lost. Use a store whose "
+    "conditional writes (If-None-Match: *) are atomic, or a version or an address of this one where they are"
+)
+
+
+async def prove_conditional_writes(objects: ObjectStore, namespace: str, token: str) -> None:
+    """Race creators for a few objects below `_kafscale/{namespace}/`, and remove them again.
+
+    `token`: letters and digits, new for every probe. Raises `StartupError` when two creators win, an object is
+    replaced, or the store refuses to work for this broker; `StoreUnavailableError` when it is away.
+    """
+    keys = [object_keys.probe_key(namespace, token, number) for number in range(ROUNDS)]
+    try:
+        for key in keys:
+            await _race(objects, key)
+        listed = {info.key async for info in objects.list(object_keys.probe_prefix(namespace, token))}
+        if listed != set(keys):
+            raise StartupError(
+                f"the object store lists {sorted(listed)} where {keys} were put: check KAFSCALE_S3_*"
+            )
+        await objects.delete(keys)
+    except StoreRefusedError as problem:
+        raise StartupError(f"the object store refuses: {problem}") from problem
+    except StoreIndeterminateError as problem:
+        raise StoreUnavailableError(str(problem)) from problem
+
+
+async def _race(objects: ObjectStore, key: str) -> None:
+    """One round. What its creators put differs in length as well."""
+    bodies = [f"creator {number} ".encode() * (number + 1) for number in range(CREATORS)]
+    attempts = [objects.put_if_absent(key, [body]) for body in bodies]
+    results = await asyncio.gather(*attempts, return_exceptions=True)
+    possible = _possible_winners(key, results)
+    content = await _get(objects, key)
+    if content not in [bodies[number] for number in possible]:
+        raise StartupError(f"{key!r} does not hold what its only creator put: {_NEXT_STEP}")
+    try:
+        await objects.put_if_absent(key, [b"too late"])
+    except ObjectExistsError:
+        pass
+    else:
+        raise StartupError(f"{key!r} was created although it existed: {_NEXT_STEP}")
+    if await _get(objects, key) != content:
+        raise StartupError(f"{key!r} was replaced by a creator that came later: {_NEXT_STEP}")
+
+
+def _possible_winners(key: str, results: Sequence[BaseException | None]) -> Sequence[int]:
+    """Who may have created the object: the one that was told so, or else those that were told nothing."""
+    winners, unknown = [], []
+    away: StoreUnavailableError | None = None
+    for number, result in enumerate(results):
+        match result:
+            case None:
+                winners.append(number)
+            case StoreIndeterminateError():
+                unknown.append(number)
+            case StoreRefusedError():
+                raise result
+            case StoreUnavailableError():
+                away = result
+            case ObjectExistsError():
+                pass
+            case _:
+                raise result
+    if len(winners) > 1:
+        raise StartupError(
+            f"{len(winners)} of {len(results)} creators of {key!r} were told they won: {_NEXT_STEP}"
+        )
+    if winners or unknown:
+        return winners or unknown
+    if away is not None:
+        raise away
+    raise StartupError(
+        f"nobody could create {key!r}, although it was new: check what answers at KAFSCALE_S3_ENDPOINT"
+    )
+
+
+async def _get(objects: ObjectStore, key: str) -> bytes:
+    try:
+        return await objects.get(key)
+    except ObjectNotFoundError as problem:
+        raise StartupError(f"{key!r} cannot be read right after it was put: {_NEXT_STEP}") from problem
