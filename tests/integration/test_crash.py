@@ -30,7 +30,7 @@ PLACES: list[Place] = [(topic, index) for topic, count in TOPICS.items() for ind
 def producers(broker: Any, ledger: Ledger) -> list[Load]:
     return [
         IdempotentLoad("idempotent-a", broker, PLACES, ledger),
-        IdempotentLoad("idempotent-b", broker, PLACES[:2], ledger, codec="lz4"),
+        IdempotentLoad("idempotent-b", broker, PLACES[:2], ledger, compression_type="lz4"),
         PipelinedLoad("pipelined", broker, PLACES, ledger, in_flight=4),
         PipelinedLoad("serial", broker, PLACES[1:2], ledger, in_flight=1, codec="gzip"),
     ]

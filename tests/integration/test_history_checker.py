@@ -198,6 +198,11 @@ PLANTED = [
         id="a value cut short",
     ),
     pytest.param(
+        with_final(lambda log: log.append((LAST + 1, b"8.1")), UNREAD),
+        {Violation.FOREIGN},
+        id="a Java producer that does not exist",
+    ),
+    pytest.param(
         with_final(lambda log: log.append((LAST + 1, None)), UNREAD), {Violation.FOREIGN}, id="no value"
     ),
 ]
@@ -213,6 +218,15 @@ def test_what_is_planted_is_found(evidence: Evidence, kinds: set[Violation]) -> 
     assert set(report.violations) == kinds, report.table()
     with pytest.raises(AssertionError, match=next(iter(kinds)).name.lower()):
         report.check()
+
+
+def test_records_of_kafkas_verifiable_producer_are_known_by_their_prefix() -> None:
+    evidence = dataclasses.replace(
+        NOTHING, promises={"java-7": Promise.IDEMPOTENT}, final={PLACE: [(0, b"7.1"), (1, b"7.10")]}
+    )
+    examine(evidence).check()
+    twice = dataclasses.replace(evidence, final={PLACE: [(0, b"7.2"), (1, b"7.1"), (2, b"7.2")]})
+    assert set(examine(twice).violations) == {Violation.REORDERED, Violation.DUPLICATED}
 
 
 def test_every_kind_of_violation_was_planted() -> None:

@@ -49,23 +49,25 @@ class ClusterStores:
 class Cluster:
     """Brokers 1 to `brokers`, each with ports that stay its own. `settings` are those of all brokers.
 
-    `of_broker`: further settings of one broker, by its id.
+    `of_broker`: further settings of one broker, by its id. Without `stores` there can be one broker only, on
+    its embedded stores.
     """
 
     def __init__(
         self,
         folder: Path,
-        stores: ClusterStores,
+        stores: ClusterStores | None,
         *,
         brokers: int = 3,
         of_broker: Mapping[int, Mapping[str, object]] | None = None,
         **settings: object,
     ) -> None:
-        self.stores = stores
+        assert stores is not None or brokers == 1, "embedded stores are for one broker"
+        shared = {} if stores is None else stores.settings()
         self.brokers: dict[int, KafscaleBroker] = {}
         self._paused: set[int] = set()
         for broker_id in range(1, brokers + 1):
-            merged = {**stores.settings(), **settings, **(of_broker or {}).get(broker_id, {})}
+            merged = {**shared, **settings, **(of_broker or {}).get(broker_id, {})}
             self.brokers[broker_id] = KafscaleBroker(
                 folder / f"broker-{broker_id}", f"broker-{broker_id}", broker_id=broker_id, **merged
             )
@@ -207,7 +209,7 @@ class Cluster:
         self.check_alive()
         try:
             views = [self.leaders(topic, broker_id) for broker_id in self.live]
-            if not views[0] or any(view != views[0] for view in views):
+            if not views or not views[0] or any(view != views[0] for view in views):
                 return False
             if not set(views[0].values()) <= set(self.live):
                 return False
@@ -238,7 +240,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, stores: ClusterStores, **settings: Any) -> Iterator[Cluster]:
+def running_cluster(folder: Path, stores: ClusterStores | None, **settings: Any) -> Iterator[Cluster]:
     """A ready cluster; at the end its brokers must stop cleanly if they still run."""
     cluster = Cluster(folder, stores, **settings)
     try:

@@ -2,6 +2,7 @@
 
 import bisect
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,14 @@ from enum import StrEnum
 from tests.support.ledger import Acknowledgement, Place, Record, origin_of, value_of
 
 EXAMPLES = 5  # of each kind of violation, in the report
+
+
+JAVA_VALUE = re.compile(rb"(\d+)\.(\d+)")  # of Kafka's VerifiableProducer: prefix and number
+
+
+def java_producer(prefix: int) -> str:
+    """The name under which the VerifiableProducer with that prefix goes here."""
+    return f"java-{prefix}"
 
 
 class Promise(StrEnum):
@@ -244,13 +253,16 @@ def _known_offsets(evidence: Evidence) -> dict[Place, list[int]]:
 
 def _sender(evidence: Evidence, value: bytes | None) -> tuple[str | None, int]:
     """Who sent the value as its which; None where nobody can have."""
-    try:
-        producer, number = origin_of(value or b"")
-    except ValueError:
-        return None, -1
-    if producer not in evidence.promises or value_of(producer, number) != value:
-        return None, -1
-    return producer, number
+    java = JAVA_VALUE.fullmatch(value or b"")
+    if java:
+        producer, number, intact = java_producer(int(java[1])), int(java[2]), True
+    else:
+        try:
+            producer, number = origin_of(value or b"")
+        except ValueError:
+            return None, -1
+        intact = value_of(producer, number) == value
+    return (producer, number) if intact and producer in evidence.promises else (None, -1)
 
 
 def _may_repeat(evidence: Evidence, value: bytes | None) -> bool:

@@ -10,18 +10,25 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.support import librdkafka, wire
 from tests.support.ledger import Ledger, Place, value_of
 
+CLIENT_CONFIG: dict[str, object] = {
+    "enable_idempotence": True,
+    "linger_ms": 2,
+    "message_timeout_ms": 600_000,
+    "retry_backoff_ms": 20,
+    "reconnect_backoff_ms": 20,
+    "reconnect_backoff_max_ms": 100,
+    "log_level": 2,
+}
 # an acknowledgement that is lost with its connection says nothing, so it is no failure
 RECONNECT_SECONDS = 0.02
 RETRIABLE_CODES = (3, 5, 6, 7, 14, 15, 16)  # what a broker may answer while it starts or stops
 
 
-class Load:
-    """A thread that sends until told to stop. Base of the producers below."""
+class Worker:
+    """A thread that works until told to stop; what it raises is entered in the ledger as a failure."""
 
-    def __init__(self, name: str, broker: Any, places: list[Place], ledger: Ledger) -> None:
+    def __init__(self, name: str, ledger: Ledger) -> None:
         self.name = name
-        self.broker = broker
-        self.places = places
         self.ledger = ledger
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run_to_the_end, name=name)
@@ -30,7 +37,7 @@ class Load:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send nothing new; what is under way is finished first."""
+        """Begin nothing new; what is under way is finished first."""
         self._stopping.set()
 
     def join(self, timeout_s: float) -> None:
@@ -47,6 +54,15 @@ class Load:
             self.ledger.fail(f"{self.name}: {error!r}")
 
 
+class Load(Worker):
+    """A worker that sends. Base of the producers below."""
+
+    def __init__(self, name: str, broker: Any, places: list[Place], ledger: Ledger) -> None:
+        super().__init__(name, ledger)
+        self.broker = broker
+        self.places = places
+
+
 class IdempotentLoad(Load):
     """librdkafka with idempotence: it sends again after a crash, and nothing may be doubled by that."""
 
@@ -57,25 +73,15 @@ class IdempotentLoad(Load):
         places: list[Place],
         ledger: Ledger,
         *,
-        codec: str = "none",
         pause_s: float = 0.0,
+        **config: object,
     ) -> None:
         super().__init__(name, broker, places, ledger)
-        self._codec = codec
         self._pause_s = pause_s  # after one record to every place
+        self._config = {**CLIENT_CONFIG, **config}
 
     def run(self) -> None:
-        client = librdkafka.producer(
-            self.broker,
-            enable_idempotence=True,
-            compression_type=self._codec,
-            linger_ms=2,
-            message_timeout_ms=600_000,
-            retry_backoff_ms=20,
-            reconnect_backoff_ms=20,
-            reconnect_backoff_max_ms=100,
-            log_level=2,
-        )
+        client = librdkafka.producer(self.broker, **self._config)
         for number in itertools.count():
             if self._stopping.is_set():
                 break
@@ -92,13 +98,17 @@ class IdempotentLoad(Load):
     def _send(self, client: Producer, topic: str, partition: int, value: bytes) -> None:
         def report(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self.ledger.fail(f"{self.name}: {topic}-{partition}: {error}")
+                self.given_up(topic, partition, value, error)
                 return
             offset = message.offset()
             assert offset is not None
             self.ledger.acknowledge(topic, partition, offset, value)
 
         client.produce(topic, value, partition=partition, on_delivery=report)
+
+    def given_up(self, topic: str, partition: int, value: bytes, error: KafkaError) -> None:
+        """The client will not try again."""
+        self.ledger.fail(f"{self.name}: {topic}-{partition}: {error}")
 
 
 class PipelinedLoad(Load):

@@ -1,0 +1,184 @@
+"""Producers that write to a cluster while its brokers and stores are troubled, and enter what they are told."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError
+from kafka.errors import for_code
+
+from tests.support import wire
+from tests.support.cluster import AWAY, Cluster
+from tests.support.history import History
+from tests.support.history_checker import Promise, java_producer
+from tests.support.java import java_command
+from tests.support.ledger import Place, value_of
+from tests.support.load import RECONNECT_SECONDS, IdempotentLoad, Load
+from tests.support.process import ServerProcess, clean_environment
+
+# A client that a paused broker does not hold up for a minute.
+IMPATIENT: dict[str, object] = {
+    "socket_timeout_ms": 3_000,
+    "socket_connection_setup_timeout_ms": 1_000,
+    "topic_metadata_refresh_interval_ms": 1_000,
+}
+ANSWER_TIMEOUT_S = 4.0
+RECORDS_PER_REQUEST = 3
+VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+
+
+class ClusterLoad(IdempotentLoad):
+    """librdkafka with idempotence, on any broker of the cluster; an error that it reports is a failure."""
+
+    def __init__(
+        self, name: str, cluster: Cluster, places: list[Place], history: History, **config: object
+    ) -> None:
+        super().__init__(name, cluster, places, history, pause_s=0.01, **{**IMPATIENT, **config})
+        history.promise(name, Promise.IDEMPOTENT)
+
+
+class RetryingLoad(IdempotentLoad):
+    """librdkafka without idempotence: it may store a record twice, and never loses one that it reported."""
+
+    def __init__(
+        self, name: str, cluster: Cluster, places: list[Place], history: History, **config: object
+    ) -> None:
+        plain = {**IMPATIENT, "enable_idempotence": False, "acks": "all", **config}
+        super().__init__(name, cluster, places, history, pause_s=0.01, **plain)
+        self._history = history
+        history.promise(name, Promise.SENT_AGAIN)
+
+    def given_up(self, topic: str, partition: int, value: bytes, error: KafkaError) -> None:
+        """A plain producer may; it says only that nothing was promised."""
+        self._history.doubt(topic, partition, value, error.name())
+
+
+class DirectLoad(Load):
+    """Raw requests with acks=all to each partition's leader, several in flight, nothing sent twice."""
+
+    def __init__(
+        self, name: str, cluster: Cluster, places: list[Place], history: History, *, in_flight: int = 4
+    ) -> None:
+        super().__init__(name, cluster, places, history)
+        self._cluster = cluster
+        self._history = history
+        self._in_flight = in_flight
+        self._numbers = itertools.count()
+        self._connections: dict[Place, wire.Wire] = {}
+        history.promise(name, Promise.SENT_ONCE)
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                for place in self.places:
+                    self._round(place)
+                self._stopping.wait(RECONNECT_SECONDS)
+        finally:
+            for connection in self._connections.values():
+                connection.close()
+
+    def _round(self, place: Place) -> None:
+        """Send some requests to one partition, then read all their answers."""
+        unanswered: list[list[bytes]] = []
+        try:
+            connection = self._connection(place)
+            for _ in range(self._in_flight):
+                unanswered.append(
+                    [value_of(self.name, next(self._numbers)) for _ in range(RECORDS_PER_REQUEST)]
+                )
+                request = wire.produce_request(place[0], {place[1]: wire.batch(unanswered[-1])})
+                connection.send(request, wire.PRODUCE_VERSION)
+            while unanswered:
+                _, answer = wire.receive_produce(connection)
+                self._answered(place, unanswered.pop(0), answer)
+        except AWAY as error:
+            self._doubt(place, itertools.chain(*unanswered), type(error).__name__)
+            self._stopping.wait(RECONNECT_SECONDS)
+
+    def _connection(self, place: Place) -> wire.Wire:
+        if place not in self._connections:
+            leader = self._cluster.brokers.get(self._cluster.leaders(place[0]).get(place[1], -1))
+            if leader is None:
+                raise ConnectionError(f"{place} has no leader")
+            self._connections[place] = wire.Wire(leader.host, leader.port, ANSWER_TIMEOUT_S)
+        return self._connections[place]
+
+    def _answered(self, place: Place, values: list[bytes], answer: Any) -> None:
+        code: int = answer.error_code
+        if code == 0:
+            for n, value in enumerate(values):
+                self.ledger.acknowledge(*place, answer.base_offset + n, value)
+            return
+        kind = for_code(code)
+        self._doubt(place, iter(values), kind.__name__)
+        if not kind.retriable:
+            self.ledger.fail(f"{self.name}: {place}: error {code} {kind.__name__}, which is not retriable")
+
+    def _doubt(self, place: Place, values: Iterator[bytes], reason: str) -> None:
+        """No acknowledgement of these; ask again who leads."""
+        for value in values:
+            self._history.doubt(*place, value, reason)
+        connection = self._connections.pop(place, None)
+        if connection is not None:
+            connection.close()
+
+
+class JavaLoad(ServerProcess):
+    """Kafka's own VerifiableProducer with idempotence; it tells every answer, and they are read at the end."""
+
+    def __init__(
+        self, number: int, folder: Path, cluster: Cluster, topic: str, history: History, **config: object
+    ) -> None:
+        super().__init__(java_producer(number), folder)
+        self._number = number
+        self._topic = topic
+        self._history = history
+        settings = {
+            "enable.idempotence": "true",
+            "retries": 2**31 - 1,
+            "max.in.flight.requests.per.connection": 5,
+            "request.timeout.ms": 3_000,
+            "delivery.timeout.ms": 120_000,
+            "retry.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 200,
+            "metadata.max.age.ms": 1_000,
+            **{name.replace("_", "."): value for name, value in config.items()},
+        }
+        self._config_file = folder / f"{self.name}.properties"
+        self._config_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._bootstrap = cluster.bootstrap
+        history.promise(self.name, Promise.IDEMPOTENT)
+
+    def start(self) -> None:
+        command = java_command(
+            VERIFIABLE_PRODUCER, "--bootstrap-server", self._bootstrap, "--topic", self._topic,
+            "--throughput", "200", "--value-prefix", str(self._number),
+            "--producer.config", str(self._config_file),
+        )  # fmt: skip
+        self.launch(command, clean_environment())
+
+    def clean_exit_code(self) -> int:
+        return 128 + 15  # a JVM that SIGTERM ended in good order
+
+    def told(self) -> Iterator[dict[str, Any]]:
+        """What it said of each record."""
+        for line in self.log_text().split("\n")[:-1]:  # the last is empty, or not yet whole
+            if line.startswith("{"):
+                yield json.loads(line)
+
+    def acknowledged_anything(self) -> bool:
+        assert self.exit_code is None, f"{self.name} ended by itself\n{self.log_tail()}"
+        return any(row["name"] == "producer_send_success" for row in self.told())
+
+    def finish(self) -> None:
+        """End it, after what is under way, and enter what it was told into the history."""
+        self.stop(timeout_s=150.0)
+        for row in self.told():
+            if row["name"] == "producer_send_success":
+                self._history.acknowledge(
+                    row["topic"], row["partition"], row["offset"], row["value"].encode()
+                )
+            elif row["name"] == "producer_send_error":
+                self._history.fail(f"{self.name}: {row}")
