@@ -64,6 +64,24 @@ class ProducerIds:
                 return first
 
 
+async def pass_over(store: MetadataStore, next_producer_id: int, *, retry_delay_sec: float = 0.2) -> None:
+    """See to it that no producer is given an id below `next_producer_id` from now on.
+
+    Raises `StoreUnavailableError`, `CorruptDataError`.
+    """
+    while True:
+        held = await store.get(keys.PRODUCER_IDS)
+        if held is not None and _first_free(held.value) >= next_producer_id:
+            return
+        revision = ABSENT if held is None else held.mod_revision
+        value = encode_fields({"next_producer_id": next_producer_id})
+        try:
+            await store.transact([Compare(keys.PRODUCER_IDS, revision)], [Put(keys.PRODUCER_IDS, value)])
+        except StoreIndeterminateError as problem:
+            _log.warning("reading the producer ids again, passing over has an unknown outcome: %s", problem)
+            await asyncio.sleep(retry_delay_sec)
+
+
 def _first_free(value: bytes) -> int:
     first = decode_fields(keys.PRODUCER_IDS, value).get("next_producer_id")
     if not isinstance(first, int) or isinstance(first, bool) or first < 0:

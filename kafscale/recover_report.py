@@ -1,0 +1,186 @@
+"""A rebuild's plan in words: a table for people, an object for programs. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kafscale.storage.recovery import BucketPlan, TopicPlan
+from kafscale.storage.recovery_overlaps import Dropped
+from kafscale.storage.recovery_plan import DamagedObject, Hole, PartitionPlan
+
+MOST_LINES: Final = 20
+"""Lines of one kind that the text shows; the JSON has all of them."""
+
+NOT_IN_THE_BUCKET: Final = (
+    "Topic ids: the topics get new ones.",
+    "Topic configs: the defaults apply, retention.ms too, unless --config sets others.",
+    "Topics without any object in the bucket, and partitions above the highest that has one.",
+    "Consumer groups and committed offsets: groups start where auto.offset.reset says.",
+    "Deleted records: those that lie in an object that was not deleted yet are back.",
+)
+
+_COLUMNS: Final = (
+    "TOPIC",
+    "PARTITION",
+    "SEGMENTS",
+    "RECORDS",
+    "BYTES",
+    "LOG START",
+    "LOG END",
+    "LEADER EPOCH",
+    "DROPPED",
+    "DAMAGED",
+    "HOLES",
+    "PROBLEMS",
+)
+
+
+def as_text(plan: BucketPlan, refusals: Sequence[str], *, applying: bool) -> str:
+    """The plan for people; `refusals` are shown as what stands in the way of `--apply`."""
+    lines = [_cluster_line(plan), ""]
+    partitions = [partition for topic in plan.topics for partition in topic.partitions]
+    if partitions:
+        lines += _table([_COLUMNS, *map(_row, partitions)])
+    else:
+        lines.append("Nothing to rebuild: there are no segments and no checkpoints.")
+    lines += _section("Left out", _dropped_lines(partitions))
+    lines += _section("Damaged", _damaged_lines(partitions))
+    lines += _section("Holes", _hole_lines(partitions))
+    lines += _section("Problems", _problem_lines(plan.topics))
+    if partitions:
+        lines += _section("Not in the bucket, and so not rebuilt", NOT_IN_THE_BUCKET)
+    if plan.foreign_objects:
+        lines += ["", f"{plan.foreign_objects} objects are neither segments nor indexes: ignored."]
+    if not applying:
+        lines += _section("In the way of --apply", refusals)
+        lines += ["", "Nothing was written. --apply carries this out."]
+    return "\n".join(lines)
+
+
+def _cluster_line(plan: BucketPlan) -> str:
+    if plan.cluster_id is None:
+        return f"Namespace {plan.namespace!r} of the object store; it has no cluster marker."
+    return f"Namespace {plan.namespace!r} of the object store; it belongs to cluster {plan.cluster_id}."
+
+
+def _row(plan: PartitionPlan) -> tuple[str, ...]:
+    record = plan.record
+    return (
+        plan.topic,
+        str(plan.partition),
+        str(plan.segment_count),
+        str(plan.record_count),
+        str(plan.size_bytes),
+        str(record.log_start_offset),
+        str(record.log_end_offset),
+        "none" if plan.highest_epoch < 0 else str(plan.highest_epoch),
+        *(str(len(found) or "-") for found in (plan.dropped, plan.damaged, plan.holes, plan.problems)),
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first, *others = zip(row, widths, strict=True)
+        cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        yield "  ".join(cells).rstrip()
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    found = list(lines)
+    if not found:
+        return []
+    shown = [f"  {line}" for line in found[:MOST_LINES]]
+    if len(found) > MOST_LINES:
+        shown.append(f"  and {len(found) - MOST_LINES} more: --json shows all")
+    return ["", f"{title}:", *shown]
+
+
+def _dropped_lines(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
+    for partition in partitions:
+        for one in partition.dropped:
+            segment = one.segment
+            because = f" ({one.because})" if one.because else ""
+            yield (
+                f"{segment.key}: offsets {segment.base_offset} to {segment.last_offset}, "
+                f"{_epoch_text(segment.leader_epoch)}; {one.reason.value}{because}"
+            )
+
+
+def _epoch_text(leader_epoch: int) -> str:
+    return "no leader epoch" if leader_epoch < 0 else f"leader epoch {leader_epoch}"
+
+
+def _damaged_lines(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
+    for partition in partitions:
+        for one in partition.damaged:
+            yield f"{one.key}: {one.problem}"
+
+
+def _hole_lines(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
+    for partition in partitions:
+        for hole in partition.holes:
+            name = f"{partition.topic}-{partition.partition}"
+            yield f"{name}: offsets {hole.first_offset} to {hole.last_offset}; {hole.reason.value}"
+
+
+def _problem_lines(topics: Iterable[TopicPlan]) -> Iterator[str]:
+    for topic in topics:
+        if topic.problem:
+            yield f"topic {topic.name}: {topic.problem}"
+        for partition in topic.partitions:
+            for problem in partition.problems:
+                yield f"{partition.topic}-{partition.partition}: {problem}"
+
+
+def as_fields(plan: BucketPlan, refusals: Sequence[str]) -> dict[str, Any]:
+    """The plan for programs; docs/recover.md lists the fields."""
+    return {
+        "namespace": plan.namespace,
+        "cluster_id": plan.cluster_id,
+        "foreign_objects": plan.foreign_objects,
+        "refusals": list(refusals),
+        "topics": [
+            {
+                "topic": topic.name,
+                "problem": topic.problem or None,
+                "partitions": [_partition_fields(partition) for partition in topic.partitions],
+            }
+            for topic in plan.topics
+        ],
+    }
+
+
+def _partition_fields(plan: PartitionPlan) -> Mapping[str, Any]:
+    return {
+        "partition": plan.partition,
+        "segments": plan.segment_count,
+        "records": plan.record_count,
+        "bytes": plan.size_bytes,
+        "log_start_offset": plan.record.log_start_offset,
+        "log_end_offset": plan.record.log_end_offset,
+        "highest_leader_epoch": plan.highest_epoch,
+        "record_leader_epoch": plan.record.leader_epoch,
+        "dropped": [_dropped_fields(one) for one in plan.dropped],
+        "damaged": [_damaged_fields(one) for one in plan.damaged],
+        "holes": [_hole_fields(one) for one in plan.holes],
+        "problems": list(plan.problems),
+    }
+
+
+def _dropped_fields(one: Dropped) -> Mapping[str, Any]:
+    return {
+        "key": one.segment.key,
+        "base_offset": one.segment.base_offset,
+        "last_offset": one.segment.last_offset,
+        "leader_epoch": one.segment.leader_epoch,
+        "reason": one.reason.name,
+        "because": one.because or None,
+    }
+
+
+def _damaged_fields(one: DamagedObject) -> Mapping[str, Any]:
+    return {"key": one.key, "base_offset": one.base_offset, "problem": one.problem}
+
+
+def _hole_fields(one: Hole) -> Mapping[str, Any]:
+    return {"first_offset": one.first_offset, "last_offset": one.last_offset, "reason": one.reason.name}

@@ -1,0 +1,276 @@
+"""What a rebuild would write: from the inspected segments of a partition to its record. Pure.
+
+The rules and what they rest on: docs/recover.md, docs/decisions/0013-rebuild-from-the-bucket.md.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from kafscale.metadata.leadership import REMEMBERED_EPOCHS
+from kafscale.metadata.partition_record import EpochStart, PartitionRecord, ProducerRecord, SegmentReference
+from kafscale.storage import object_keys
+from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, encode_checkpoint
+from kafscale.storage.checkpointer import PRODUCER_EXPIRATION_MS
+from kafscale.storage.partition_log import CHECKPOINT_PRODUCERS, CHECKPOINT_SEGMENTS
+from kafscale.storage.recovery_overlaps import Dropped, DropReason, choose
+from kafscale.storage.recovery_producers import producers_after, repeated
+from kafscale.storage.segment_inspection import NO_EPOCH, InspectedSegment, SequencedBatch, Span
+
+PASSED_OVER_EPOCHS: Final = 10_000
+"""Leader epochs that are left unused: a leader that wrote nothing left no trace, and its epoch may be known."""
+
+PASSED_OVER_PRODUCER_IDS: Final = 1_000_000
+"""Producer ids that are left unused: those that were given out and of which nothing was written leave no trace."""
+
+_TOKEN_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedObject:
+    """A segment that cannot be used. `base_offset` and `is_merged` are as its key says.
+
+    `last_offset` is what its key, header or footer still tell; `base_offset` when they tell nothing.
+    """
+
+    key: str
+    base_offset: int
+    last_offset: int
+    is_merged: bool
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundCheckpoint:
+    """A checkpoint as it lies in the bucket. `leader_epoch` is the one in its key."""
+
+    key: str
+    leader_epoch: int
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionContents:
+    """Everything that the bucket holds of a partition. `checkpoint`: the newest one that can be read."""
+
+    namespace: str
+    topic: str
+    partition: int
+    segments: Sequence[InspectedSegment]
+    damaged: Sequence[DamagedObject] = ()
+    checkpoint: FoundCheckpoint | None = None
+    problems: Sequence[str] = ()
+
+
+class HoleReason(StrEnum):
+    """Why there may be no record at an offset between the log's start and its end."""
+
+    SKIPPED = "passed over: a leftover lies there"
+    DAMAGED = "a damaged segment begins there"
+    LOST = "a checkpoint names a segment there, and it is gone"
+    UNKNOWN = "nothing in the bucket: passed over, or lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Offsets without a record, both ends included."""
+
+    first_offset: int
+    last_offset: int
+    reason: HoleReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan:
+    """What is to be written for a partition, and what became of everything that was found.
+
+    `checkpoint_data` is what goes under `record.checkpoint_key`; empty when the record needs none.
+    `highest_epoch` is the highest that was seen anywhere, `NO_EPOCH` for none; the record's is higher.
+    """
+
+    topic: str
+    partition: int
+    record: PartitionRecord
+    checkpoint_data: bytes
+    segment_count: int
+    record_count: int
+    size_bytes: int
+    highest_epoch: int
+    highest_producer_id: int
+    dropped: tuple[Dropped, ...]
+    damaged: tuple[DamagedObject, ...]
+    holes: tuple[Hole, ...]
+    problems: tuple[str, ...]
+
+
+def plan_partition(found: PartitionContents) -> PartitionPlan:
+    """Decide what becomes of every segment, and what the partition's record says then."""
+    damaged = tuple(found.damaged)
+    chosen = choose(found.segments, [(d.base_offset, d.key) for d in damaged if not d.is_merged])
+    again = repeated(chosen.kept)
+    kept = tuple(segment for segment in chosen.kept if segment.key not in again)
+    dropped = sorted(
+        (
+            *chosen.dropped,
+            *(
+                Dropped(segment=segment, reason=DropReason.REPEATED, because=again[segment.key])
+                for segment in chosen.kept
+                if segment.key in again
+            ),
+        ),
+        key=lambda one: (one.segment.base_offset, one.segment.last_offset),
+    )
+    problems = list(found.problems)
+    checkpoint = found.checkpoint
+    if checkpoint is not None and _is_stale(checkpoint, kept):
+        problems.append(f"{checkpoint.key} is of an older topic of this name: it is not used")
+        checkpoint = None
+    published = EMPTY_CHECKPOINT if checkpoint is None else checkpoint.checkpoint
+    producers = producers_after(published.producers, kept, published.end_offset, PRODUCER_EXPIRATION_MS)
+    highest_epoch = max(
+        (
+            *(segment.leader_epoch for segment in found.segments),
+            NO_EPOCH if found.checkpoint is None else found.checkpoint.leader_epoch,
+        ),
+        default=NO_EPOCH,
+    )
+    ends = [segment.last_offset + 1 for segment in kept[-1:]] + [one.last_offset + 1 for one in damaged]
+    log_end_offset = max(published.end_offset, *ends, 0)
+    record = PartitionRecord(
+        leader_epoch=highest_epoch + PASSED_OVER_EPOCHS,
+        log_start_offset=kept[0].base_offset if kept else log_end_offset,
+        log_end_offset=log_end_offset,
+        epochs=_epochs(kept),
+        segments=tuple(_reference(found, segment) for segment in kept),
+        producers=producers,
+    )
+    record, checkpoint_data = _with_checkpoint(found, record, highest_epoch)
+    return PartitionPlan(
+        topic=found.topic,
+        partition=found.partition,
+        record=record,
+        checkpoint_data=checkpoint_data,
+        segment_count=len(kept),
+        record_count=sum(segment.record_count for segment in kept),
+        size_bytes=sum(segment.size_bytes for segment in kept),
+        highest_epoch=highest_epoch,
+        highest_producer_id=_highest_producer_id(found.segments, published.producers),
+        dropped=tuple(dropped),
+        damaged=damaged,
+        holes=_holes(kept, dropped, damaged, published, log_end_offset),
+        problems=tuple(problems),
+    )
+
+
+def empty_partition(topic: str, partition: int) -> PartitionPlan:
+    """A partition of which the bucket holds nothing, below one of which it holds something."""
+    return plan_partition(PartitionContents(namespace="", topic=topic, partition=partition, segments=()))
+
+
+def _is_stale(found: FoundCheckpoint, kept: Iterable[InspectedSegment]) -> bool:
+    """Whether it was written before the name was used anew: later leaders begin above what it says is published."""
+    return any(
+        segment.leader_epoch > found.leader_epoch and segment.base_offset < found.checkpoint.end_offset
+        for segment in kept
+        if not segment.is_merged
+    )
+
+
+def _epochs(kept: Iterable[InspectedSegment]) -> tuple[EpochStart, ...]:
+    epochs: list[EpochStart] = []
+    for span in (span for segment in kept for span in segment.spans):
+        if span.leader_epoch > (epochs[-1].leader_epoch if epochs else NO_EPOCH):
+            epochs.append(EpochStart(span.leader_epoch, span.first_offset))
+    return tuple(epochs[-REMEMBERED_EPOCHS:])
+
+
+def _reference(found: PartitionContents, segment: InspectedSegment) -> SegmentReference:
+    own_key = object_keys.segment_key(found.namespace, found.topic, found.partition, segment.base_offset)
+    return SegmentReference(
+        base_offset=segment.base_offset,
+        last_offset=segment.last_offset,
+        record_count=segment.record_count,
+        leader_epoch=segment.leader_epoch,
+        size_bytes=segment.size_bytes,
+        max_timestamp_ms=segment.max_timestamp_ms,
+        object_key="" if segment.key == own_key else segment.key,
+    )
+
+
+def _with_checkpoint(
+    found: PartitionContents, record: PartitionRecord, highest_epoch: int
+) -> tuple[PartitionRecord, bytes]:
+    """The record with a checkpoint for what it has no room for, and the checkpoint's bytes.
+
+    Everything in the key follows from what was found, so that a repeated rebuild writes the same object.
+    """
+    if len(record.segments) < CHECKPOINT_SEGMENTS and len(record.producers) < CHECKPOINT_PRODUCERS:
+        return record, b""
+    data = encode_checkpoint(
+        Checkpoint(end_offset=record.log_end_offset, segments=record.segments, producers=record.producers)
+    )
+    key = object_keys.checkpoint_key(
+        found.namespace,
+        found.topic,
+        found.partition,
+        record.log_end_offset,
+        max(highest_epoch, 0),
+        hashlib.sha256(data).hexdigest()[:_TOKEN_LENGTH],
+    )
+    trimmed = replace(
+        record,
+        segments=(),
+        producers=(),
+        checkpoint_key=key,
+        checkpoint_end_offset=record.log_end_offset,
+    )
+    return trimmed, data
+
+
+def _highest_producer_id(segments: Iterable[InspectedSegment], producers: Iterable[ProducerRecord]) -> int:
+    batches: Iterable[SequencedBatch] = (batch for segment in segments for batch in segment.sequenced)
+    ids = [producer.producer_id for producer in producers]
+    return max((*ids, *(batch.producer_id for batch in batches)), default=-1)
+
+
+def _holes(
+    kept: Sequence[InspectedSegment],
+    dropped: Iterable[Dropped],
+    damaged: Iterable[DamagedObject],
+    published: Checkpoint,
+    log_end_offset: int,
+) -> tuple[Hole, ...]:
+    left_behind = {one.segment.base_offset for one in dropped}
+    broken = [one.base_offset for one in damaged]
+    spans: list[Span] = [span for segment in kept for span in segment.spans]
+    ends = [span.last_offset + 1 for span in spans]
+    starts = [span.first_offset for span in spans[1:]]
+    if kept:
+        starts.append(log_end_offset)
+    return tuple(
+        Hole(
+            first_offset=end,
+            last_offset=start - 1,
+            reason=_hole_reason(end, start - 1, left_behind, broken, published.segments),
+        )
+        for end, start in zip(ends, starts, strict=True)
+        if start > end
+    )
+
+
+def _hole_reason(
+    first: int,
+    last: int,
+    left_behind: set[int],
+    broken: Iterable[int],
+    references: Iterable[SegmentReference],
+) -> HoleReason:
+    if any(first <= offset <= last for offset in broken):
+        return HoleReason.DAMAGED
+    if any(one.base_offset <= last and one.last_offset >= first for one in references):
+        return HoleReason.LOST
+    if last - first < len(left_behind) and all(offset in left_behind for offset in range(first, last + 1)):
+        return HoleReason.SKIPPED
+    return HoleReason.UNKNOWN
