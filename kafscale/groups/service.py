@@ -6,10 +6,12 @@ from functools import partial
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.lag import ConsumerLag, LogEndOffset
+from kafscale.groups.shard_holdings import ShardHoldings
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
 from kafscale.metadata.coordination import Coordination
+from kafscale.metadata.keeper import Keeper
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.view import ClusterView
 from kafscale.ops import metric_families
@@ -18,31 +20,52 @@ from kafscale.settings import Settings
 
 
 class GroupService:
-    """The coordinator, the shards it works on, the expiry of offsets, the lag. `lease`: the broker's."""
+    """The coordinator, the shards it works on, the expiry of offsets, the lag. `lease` tells the broker's."""
 
     def __init__(
         self,
         store: MetadataStore,
         view: ClusterView,
-        lease: int,
+        lease: Callable[[], int],
         log_end_offset: LogEndOffset,
         settings: Settings,
         metrics: Metrics,
         now_ms: Callable[[], int],
     ) -> None:
-        self._view = view
         coordination = Coordination(store, settings.broker_id, lease)
         lag = _consumer_lag(view, log_end_offset, settings.consumer_lag_max_series, metrics)
         self._shards = GroupShards(store, coordination, settings, metrics.groups, now_ms, lag)
+        self._holdings = ShardHoldings(view, self._shards, settings.broker_id)
+        self._keeper = Keeper("group shards", settings.broker_id, self._holdings)
+        self._shards.on_lost = self._shard_changed
+        view.subscribe_coordinators(self._shard_changed)
+        view.subscribe_brokers(self.reconsider)
         self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms)
         self.coordinator = GroupCoordinator(self._shards, store, view, settings, metrics.groups, now_ms)
         _register_gauges(self._shards, settings, metrics)
 
+    def _shard_changed(self, shard: int) -> None:
+        self._holdings.reconsider([shard])
+        self._keeper.poke()
+
+    def reconsider(self) -> None:
+        """Compare what this broker coordinates with what it should, as after a registration."""
+        self._holdings.reconsider_all()
+        self._keeper.poke()
+
     async def start(self) -> None:
-        """Coordinate every group; returns once all are loaded. Raises `LeaseEndedError`, `CorruptDataError`."""
-        await self._shards.claim(range(keys.GROUP_SHARD_COUNT))
-        await self._view.wait_until(self._view.all_shards_have_coordinators)
+        """Coordinate what nobody does and this broker should; returns once its groups are loaded."""
+        self.reconsider()
+        await self._keeper.settled()
         self._expiry.start()
+
+    async def handed_over(self) -> None:
+        """Wait until this broker coordinates nothing that others are to coordinate."""
+        await self._keeper.settled()
+
+    async def let_go(self) -> None:
+        """Coordinate nothing: the lease has ended, or others are to take over."""
+        await self._shards.let_go(range(keys.GROUP_SHARD_COUNT))
 
     def refuse_requests(self) -> None:
         """Send every client, and all that still come, to look for the coordinator again."""
@@ -50,6 +73,7 @@ class GroupService:
 
     async def close(self) -> None:
         """Let commits that have begun come to their end, and give everything up."""
+        await self._keeper.close()
         await self._expiry.close()
         await self._shards.close()
 

@@ -1,8 +1,10 @@
 """One group shard under this broker's coordination: its groups, and the one way to write about them."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from kafscale.errors import CorruptDataError
 from kafscale.groups.events import Unload
 from kafscale.groups.group import Group, GroupPolicy
 from kafscale.groups.lag import ConsumerLag
@@ -22,6 +24,8 @@ from kafscale.metadata.group_record import (
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
 
 
 def encode_checked(group_id: str, record: GroupRecord) -> bytes:
@@ -52,6 +56,8 @@ class GroupShard:
         lag: ConsumerLag | None,
     ) -> None:
         self.shard = claimed.shard
+        self.claimed_revision = claimed.revision
+        self.unreadable: set[str] = set()
         self.groups: dict[str, RunningGroup] = {}
         self._writer = ShardWriter(store, claimed, lambda: on_fenced(self))
         self._store = store
@@ -64,18 +70,20 @@ class GroupShard:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
-        """Read the groups as the coordinator before left them. Raises store errors, `CorruptDataError`."""
+        """Read the groups as the coordinator before left them. Raises store errors.
+
+        A group whose record cannot be read stands in `unreadable`, and is left as it is.
+        """
         snapshot = await self._store.range(keys.groups(self.shard))
         for item in snapshot.items:
-            self._run(
-                Group.of(
-                    keys.group_id(item.key),
-                    self._policy,
-                    decode_group_record(item.key, item.value),
-                    self._now_ms(),
-                ),
-                in_store=InStore.YES,
-            )
+            group_id = keys.group_id(item.key)
+            try:
+                record = decode_group_record(item.key, item.value)
+            except CorruptDataError as problem:
+                logger.error("a group cannot be served", extra={"problem": str(problem)})
+                self.unreadable.add(group_id)
+                continue
+            self._run(Group.of(group_id, self._policy, record, self._now_ms()), in_store=InStore.YES)
 
     def create(self, group_id: str) -> RunningGroup:
         """A new, empty group."""

@@ -33,7 +33,8 @@ def unknown_group(group_id: str) -> KafkaError:
 class GroupShards:
     """Shards by number. `now_ms` is a clock of Unix milliseconds that never goes back.
 
-    `lag` is told what is committed and removed, and of what was committed before; None: nobody is.
+    `lag` is told what is committed and removed, and of what was committed before; None: nobody is. `on_lost`
+    is told of shards that this broker coordinates no longer, without having been asked to let go.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class GroupShards:
         lag: ConsumerLag | None = None,
     ) -> None:
         self.totals = GroupTotals()
+        self.on_lost: Callable[[int], None] = lambda shard: None
         self._write_timeout_sec = settings.offsets_commit_timeout_ms / 1000
         self._store = store
         self._coordination = coordination
@@ -62,12 +64,19 @@ class GroupShards:
         self._stopping = False
 
     async def claim(self, shards: Iterable[int]) -> None:
-        """Coordinate these shards, and return once their groups are loaded; waits for a store that is away.
+        """Coordinate those shards that nobody does, and return once their groups are loaded.
 
-        Raises `LeaseEndedError`, `CorruptDataError`.
+        Waits for a store that is away. A shard of which something cannot be read is given up again. Raises
+        `LeaseEndedError`.
         """
         wanted = set(shards)
         self._loading |= wanted
+        try:
+            await self._claim(wanted)
+        finally:
+            self._loading -= wanted
+
+    async def _claim(self, wanted: set[int]) -> None:
         at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
 
         async def load(shard: GroupShard) -> None:
@@ -77,6 +86,7 @@ class GroupShards:
             self._loading.discard(shard.shard)
 
         claimed = await self._coordination.claim(wanted)
+        self._loading -= wanted - {one.shard for one in claimed}
         loaded = [
             GroupShard(
                 self._store,
@@ -104,9 +114,33 @@ class GroupShards:
             await asyncio.sleep(_RETRY_DELAY_SEC)
 
     def _lose(self, shard: GroupShard) -> None:
-        if self._shards.get(shard.shard) is shard:
+        held = self._shards.get(shard.shard) is shard
+        if held:
             del self._shards[shard.shard]
         shard.unload()
+        if held:
+            self.on_lost(shard.shard)
+
+    def coordinates(self, number: int) -> bool:
+        """Whether this broker coordinates the shard."""
+        return number in self._shards
+
+    async def let_go(self, numbers: Iterable[int]) -> None:
+        """Coordinate these shards no longer; returns once another broker can.
+
+        Who waits, and whoever still comes, is sent to look for the coordinator again. Writes that have begun
+        come to their end, within their time.
+        """
+        leaving = [self._shards.pop(number) for number in numbers if number in self._shards]
+        for shard in leaving:
+            shard.unload()
+        await asyncio.gather(*(shard.flush() for shard in leaving), return_exceptions=True)
+        await asyncio.gather(*(shard.close() for shard in leaving))
+        await self._coordination.release({shard.shard: shard.claimed_revision for shard in leaving})
+
+    async def let_go_strays(self, numbers: Iterable[int]) -> None:
+        """Let others coordinate what the store says that this broker coordinates, although it does not."""
+        await self._coordination.release_strays(numbers)
 
     def refuse_requests(self) -> None:
         """Send every client, and all that still come, to look for the coordinator again."""
@@ -126,10 +160,18 @@ class GroupShards:
         self._shards.clear()
 
     def shard(self, group_id: str) -> GroupShard:
-        """The shard of the group. Raises `KafkaError` NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        """The shard of the group.
+
+        Raises `KafkaError` NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, and COORDINATOR_NOT_AVAILABLE for a
+        group whose record cannot be read.
+        """
         number = keys.shard_of(group_id)
         shard = self._shards.get(number)
         if shard is not None and not self._stopping:
+            if group_id in shard.unreadable:
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the record of group {group_id!r} cannot be read"
+                )
             return shard
         if number in self._loading and not self._stopping:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the groups are being loaded")

@@ -1,15 +1,18 @@
 """Fetch (API 1): whole batches, verbatim, as views; waits for `min_bytes` for all partitions together.
 
-v4: isolation level. v5: log start offset. v7: sessions, which are refused as KIP-227 allows: every answer
-has session id 0, so that clients send full requests. v9: leader epoch check (KIP-320). v11: rack (KIP-392).
-v12: flexible. v13: topic ids (KIP-516).
+Every broker serves published data of any partition, whoever leads it.
+
+v4: isolation level. v5: log start offset. v7: sessions, which are refused as KIP-227 allows: every answer has
+session id 0, so that clients send full requests. v9: leader epoch check (KIP-320). v11: rack; the leader sends
+a consumer to a broker of its zone (KIP-392). v12: flexible. v13: topic ids (KIP-516).
 """
 
 import uuid
 
 from kafscale.handlers.context import Broker, Reply, RequestContext
-from kafscale.handlers.partition_lookup import served_partition
-from kafscale.handlers.pending_fetch import PartitionFetch, PendingFetch, TopicFetch
+from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
+from kafscale.handlers.partition_lookup import check_exists, check_leader_epoch
+from kafscale.handlers.pending_fetch import PendingFetch
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import FetchPartition, FetchTopic, decode_fetch_request, encode_fetch_response
 
@@ -52,8 +55,12 @@ def _partition(
 ) -> PartitionFetch:
     if topic is None:
         return PartitionFetch(wanted, None, unknown, unknown)
+    partition = broker.logs.readable(topic, wanted.partition)
     try:
-        partition = served_partition(broker, topic, wanted.partition, wanted.current_leader_epoch)
+        if partition is None:
+            check_exists(broker, topic, wanted.partition)
+            return PartitionFetch(wanted, None, unknown, to_follow=topic)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
     except KafkaError as refusal:
         return PartitionFetch(wanted, None, unknown, refusal.code)
     return PartitionFetch(wanted, partition, unknown)

@@ -101,8 +101,7 @@ async def _old_style(broker: "Broker", partition: Partition, wanted: Any) -> lis
     record = partition.record
     if wanted.timestamp == EARLIEST:
         return [record.log_start_offset][: max(0, wanted.max_num_offsets)]
-    if partition.references is None:
-        await broker.logs.open(partition)
+    await broker.logs.load(partition)
     latest = wanted.timestamp == LATEST
     offsets = [
         max(reference.base_offset, record.log_start_offset)

@@ -3,17 +3,19 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
+from kafscale.handlers.partition_lookup import check_leader_epoch
+from kafscale.metadata.model import NO_BROKER
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.protocol.error_codes import ErrorCode
+from kafscale.metadata.preferred import preferred_brokers
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import (
     FetchedPartition,
     FetchedTopic,
-    FetchPartition,
     FetchRequest,
     encode_fetch_response,
 )
@@ -29,53 +31,6 @@ _READ_COMMITTED = 1
 
 # While slow clients keep much memory, a reply is small and a copy: it keeps no segment from other use.
 COPIED_MAX_BYTES = 64 * 1024
-
-
-@dataclass(slots=True)
-class PartitionFetch:
-    """One partition of the request; `partition` is None when this broker cannot serve it.
-
-    `unknown` is the error for a partition that is not there, which depends on how the request named it;
-    `load_error_code` is why not all could be read from the store.
-    """
-
-    wanted: FetchPartition
-    partition: Partition | None
-    unknown: ErrorCode
-    error_code: ErrorCode = ErrorCode.NONE
-    load_error_code: ErrorCode = ErrorCode.NONE
-
-    def check_offset(self) -> None:
-        """Find out whether the offset is within the partition as it is now."""
-        if self.error_code or self.partition is None:
-            return
-        record = self.partition.record
-        if not record.log_start_offset <= self.wanted.fetch_offset <= record.log_end_offset:
-            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-
-    def available_bytes(self, enough: int) -> int:
-        """About how much there is to read from the offset on; counting stops at `enough`."""
-        if self.error_code or self.partition is None:
-            return 0
-        if self.wanted.fetch_offset >= self.partition.high_watermark:
-            return 0
-        if self.partition.references is None:
-            return enough
-        available = 0
-        for reference in self.partition.references.from_offset(self.wanted.fetch_offset):
-            available += reference.size_bytes
-            if available >= enough:
-                break
-        return available
-
-
-@dataclass(slots=True)
-class TopicFetch:
-    """The partitions of one topic of the request, named as the request named it."""
-
-    name: str | None
-    topic_id: bytes | None
-    partitions: list[PartitionFetch]
 
 
 class _Reads:
@@ -122,14 +77,48 @@ class PendingFetch:
         self._is_copied = False
 
     def start(self) -> None:
-        """Reply now, or begin to wait."""
+        """Reply now, or begin to wait, or ask the metadata store about partitions first."""
         self._reply.abandoned = self._abandon
+        if any(fetch.to_follow is not None or fetch.is_above_end for fetch in self._partitions):
+            self._task = asyncio.create_task(self._prepare(), name="prepare a fetch")
+        else:
+            self._begin()
+
+    async def _prepare(self) -> None:
+        try:
+            await _all(self._prepare_one(fetch) for fetch in self._partitions)
+            self._begin()
+        except Exception:
+            logger.exception("could not answer a fetch", extra={"client": self._request.client_host})
+            self._reply.end_connection()
+
+    async def _prepare_one(self, fetch: PartitionFetch) -> None:
+        logs = self._broker.logs
+        if fetch.to_follow is not None:
+            try:
+                fetch.partition = await logs.follow(fetch.to_follow, fetch.wanted.partition)
+                if fetch.partition is None:
+                    fetch.error_code = fetch.unknown
+                else:
+                    check_leader_epoch(fetch.partition, fetch.wanted.current_leader_epoch)
+            except KafkaError as refusal:
+                fetch.error_code = refusal.code
+            except (StoreError, CorruptDataError) as problem:
+                logger.warning("could not follow a partition", extra={"problem": str(problem)})
+                fetch.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if fetch.is_above_end and fetch.partition is not None:
+            fetch.error_code = await logs.check_beyond_end(fetch.partition, fetch.wanted.fetch_offset)
+
+    def _begin(self) -> None:
         min_bytes = self._fetch.min_bytes
         for fetch in self._partitions:
             fetch.check_offset()
+            self._choose_replica(fetch)
             if self._available_bytes < min_bytes:
                 self._available_bytes += fetch.available_bytes(min_bytes)
-        refused = any(fetch.error_code for fetch in self._partitions)
+        refused = any(
+            fetch.error_code or fetch.preferred_read_replica != NO_BROKER for fetch in self._partitions
+        )
         if (
             refused
             or self._available_bytes >= min_bytes
@@ -143,6 +132,16 @@ class PendingFetch:
             fetch.partition.listen(self)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._fetch.max_wait_ms / 1000, self._complete)
+
+    def _choose_replica(self, fetch: PartitionFetch) -> None:
+        """Send a consumer of another zone to a broker in its own, if there is one: only the leader does."""
+        rack, partition = self._fetch.rack_id, fetch.partition
+        if not rack or rack == self._broker.settings.rack or partition is None or not partition.is_led:
+            return
+        nearby = [live.broker_id for live in self._broker.view.brokers_to_read_from() if live.rack == rack]
+        if nearby:
+            # Always the same one, whose cache then has what the zone's consumers read.
+            (fetch.preferred_read_replica,) = preferred_brokers(str(partition.id), 1, nearby)
 
     # --- what a partition tells
 
@@ -196,8 +195,11 @@ class PendingFetch:
         partition = fetch.partition
         if partition is None or fetch.error_code:
             return
-        if self._broker.logs.partition(partition.id.topic, partition.id.index) is not partition:
-            fetch.error_code = fetch.unknown
+        topic, index = partition.id.topic, partition.id.index
+        if self._broker.logs.readable(topic, index) is not partition:
+            # Deleted, or led elsewhere from now on: its consumers are to go there.
+            gone = self._broker.view.topic(topic) is None
+            fetch.error_code = fetch.unknown if gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
         # The log start offset may have moved past what the client waited with.
         fetch.check_offset()
 
@@ -207,6 +209,7 @@ class PendingFetch:
             for fetch in self._partitions
             if fetch.partition is not None
             and not fetch.error_code
+            and fetch.preferred_read_replica == NO_BROKER
             and fetch.wanted.fetch_offset < fetch.partition.high_watermark
         ]
 
@@ -253,8 +256,7 @@ class PendingFetch:
             loaded.append(await logs.reader.load(partition, reference))
 
         try:
-            if partition.references is None:
-                await logs.open(partition)
+            await logs.load(partition)
             await _all(map(load, logs.reader.missing(partition, fetch.wanted.fetch_offset, max_bytes)))
         except CorruptDataError as problem:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
@@ -298,7 +300,7 @@ class PendingFetch:
         self, fetch: PartitionFetch, remaining: int, at_least_one: bool, loaded: Sequence[CachedSegment]
     ) -> Read:
         partition = fetch.partition
-        if partition is None or fetch.error_code:
+        if partition is None or fetch.error_code or fetch.preferred_read_replica != NO_BROKER:
             return Read()
         if partition.references is None:
             fetch.error_code = fetch.load_error_code
@@ -346,4 +348,5 @@ def _answer(fetch: PartitionFetch, read: Read) -> FetchedPartition:
         record.log_start_offset,
         read.views,
         read.size_bytes,
+        preferred_read_replica=fetch.preferred_read_replica,
     )

@@ -30,6 +30,20 @@ def new_kafka_uuid(random_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> uuid.UU
             return value
 
 
+async def read_cluster_id(store: MetadataStore) -> str | None:
+    """The id of the cluster that the store belongs to, None when it belongs to none yet.
+
+    Raises `StoreUnavailableError`, `CorruptDataError`, `UnknownFormatVersionError`.
+    """
+    held = await store.get(keys.CLUSTER)
+    if held is None:
+        return None
+    cluster_id = decode_fields(keys.CLUSTER, held.value).get("cluster_id")
+    if not isinstance(cluster_id, str) or not cluster_id:
+        raise CorruptDataError(keys.CLUSTER, f"'cluster_id' is {cluster_id!r}, not text")
+    return cluster_id
+
+
 async def ensure_cluster_id(
     store: MetadataStore,
     new_uuid: Callable[[], uuid.UUID] = new_kafka_uuid,
@@ -41,15 +55,29 @@ async def ensure_cluster_id(
     Raises `StoreUnavailableError`, `CorruptDataError`, `UnknownFormatVersionError`.
     """
     while True:
-        held = await store.get(keys.CLUSTER)
-        if held is not None:
-            cluster_id = decode_fields(keys.CLUSTER, held.value).get("cluster_id")
-            if not isinstance(cluster_id, str) or not cluster_id:
-                raise CorruptDataError(keys.CLUSTER, f"'cluster_id' is {cluster_id!r}, not text")
+        cluster_id = await read_cluster_id(store)
+        if cluster_id is not None:
             return cluster_id
         value = encode_fields({"cluster_id": kafka_uuid_text(new_uuid())})
         try:
             await store.transact([Compare(keys.CLUSTER, ABSENT)], [Put(keys.CLUSTER, value)])
         except StoreIndeterminateError as problem:
             _log.warning("reading the cluster id again, its creation has an unknown outcome: %s", problem)
+            await asyncio.sleep(retry_delay_sec)
+
+
+async def adopt_cluster_id(store: MetadataStore, cluster_id: str, *, retry_delay_sec: float = 0.2) -> str:
+    """Give a store without a cluster id this one; returns the id that the store has from now on.
+
+    Raises as `ensure_cluster_id` does.
+    """
+    while True:
+        held = await read_cluster_id(store)
+        if held is not None:
+            return held
+        value = encode_fields({"cluster_id": cluster_id})
+        try:
+            await store.transact([Compare(keys.CLUSTER, ABSENT)], [Put(keys.CLUSTER, value)])
+        except StoreIndeterminateError as problem:
+            _log.warning("reading the cluster id again, its writing has an unknown outcome: %s", problem)
             await asyncio.sleep(retry_delay_sec)

@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
+RETRY_DELAY_SEC = 30
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted(Generic[Item]):
@@ -105,13 +107,18 @@ class Keeper(Generic[Item]):
         except LeaseEndedError as problem:
             logger.info("could not move %s, the next registration will: %s", self._name, problem)
         except Exception:
-            # A record that cannot be read, or a defect: the items stay as they are until something changes.
-            logger.exception("could not move %s", self._name)
-        finally:
-            self._busy -= items
-            missed = self._missed & items
-            self._missed -= items
-        if missed:
+            # A defect. Not again at once: every attempt that goes half way makes the next one due.
+            logger.exception("could not move %s, trying again in %d s", self._name, RETRY_DELAY_SEC)
+            self._missed |= items
+            asyncio.get_running_loop().call_later(RETRY_DELAY_SEC, self._moved, items)
+            return
+        self._moved(items)
+
+    def _moved(self, items: set[Item]) -> None:
+        self._busy -= items
+        missed = self._missed & items
+        self._missed -= items
+        if missed and not self._closed:
             self._holdings.reconsider(missed)
             self.poke()
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kafscale.errors import LeaseEndedError, StartupError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata import keys
-from kafscale.metadata.model import BrokerRecord, BrokerState
+from kafscale.metadata.model import NO_BROKER, BrokerRecord, BrokerState
 from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, MetadataStore, Put
 from kafscale.metadata.topic_record import encode_broker_record
 
@@ -19,31 +19,30 @@ _RENEWALS_PER_TTL = 4
 class Registration:
     """A broker's key among the live brokers, under a lease to which all it leads and coordinates is bound."""
 
-    def __init__(
-        self, store: MetadataStore, broker: BrokerRecord, lease_ttl_sec: int, retry_delay_sec: float = 0.2
-    ) -> None:
+    def __init__(self, store: MetadataStore, lease_ttl_sec: int, retry_delay_sec: float = 0.2) -> None:
         self._store = store
-        self._broker = broker
+        self._broker = BrokerRecord(broker_id=NO_BROKER, host="", port=0)
         self._lease_ttl_sec = lease_ttl_sec
         self._retry_delay_sec = retry_delay_sec
         self._lease = NO_LEASE
         self._revision = ABSENT
 
     @property
-    def broker_id(self) -> int:
-        """The broker's id."""
-        return self._broker.broker_id
-
-    @property
     def lease(self) -> int:
         """What the broker's registration, and everything it leads or coordinates, is bound to."""
         return self._lease
 
-    async def register(self) -> None:
-        """Register under a new lease. Waits for a store that is away, and for an earlier self to time out.
+    async def register(self, broker: BrokerRecord) -> None:
+        """Register the broker under a new lease.
 
-        Raises `StartupError` when a broker of this id stays registered for longer than a dead one would.
+        Waits for a store that is away, and for an earlier run of the broker to time out. Raises `StartupError`
+        when a broker of this id stays registered for longer than a dead one would.
         """
+        self._broker = broker
+        await self.register_again()
+
+    async def register_again(self) -> None:
+        """The same, after the lease has ended, with what was announced last."""
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
         while True:
@@ -57,18 +56,18 @@ class Registration:
                     logger.warning(
                         "a broker with this id is registered; waiting until it is gone, as it is soon when it "
                         "is an earlier run of this broker",
-                        extra={"broker_id": self.broker_id},
+                        extra={"broker_id": self._broker.broker_id},
                     )
                     give_up_at = loop.time() + 2 * self._lease_ttl_sec
                 elif loop.time() > give_up_at:
                     raise StartupError(
-                        f"broker id {self.broker_id} is in use by a live broker: "
+                        f"broker id {self._broker.broker_id} is in use by a live broker: "
                         "set KAFSCALE_BROKER_ID to another one"
                     )
             await asyncio.sleep(self._retry_delay_sec)
 
     async def _try_register(self) -> bool:
-        key = keys.broker(self.broker_id)
+        key = keys.broker(self._broker.broker_id)
         found = await self._store.get(key)
         if found is not None:
             # Ours, if an earlier attempt had landed whose outcome is unknown.
@@ -89,7 +88,7 @@ class Registration:
         What is told to nobody, because the lease has ended, is told with the next registration.
         """
         self._broker = replace(self._broker, state=state)
-        key, value = keys.broker(self.broker_id), encode_broker_record(self._broker)
+        key, value = keys.broker(self._broker.broker_id), encode_broker_record(self._broker)
         while True:
             try:
                 result = await self._store.transact(

@@ -98,6 +98,10 @@ class ClusterView:
             or (state is BrokerState.STARTING and broker_id == myself)
         )
 
+    def brokers_to_read_from(self) -> tuple[BrokerRecord, ...]:
+        """The brokers that consumers may be sent to, ascending by id."""
+        return tuple(record for record in self.brokers() if record.state is BrokerState.RUNNING)
+
     def controller_id(self) -> int:
         """The broker of `brokers` with the lowest id; `NO_BROKER` while there is none."""
         return next((record.broker_id for record in self.brokers()), NO_BROKER)

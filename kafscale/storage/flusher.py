@@ -49,6 +49,7 @@ class Flusher:
         self._sequence = 0
         self._timer: asyncio.TimerHandle | None = None
         self._draining = False
+        self.on_lost: Callable[[Partition], None] = lambda partition: None
         budget.on_shortage = self._flush_scheduled
 
     def appended(self, partition: Partition) -> None:
@@ -67,6 +68,7 @@ class Flusher:
     def _is_due(self, partition: Partition, buffer: SegmentBuffer) -> bool:
         return (
             self._draining
+            or not partition.is_led
             or not self._budget.has_room
             or buffer.size_bytes >= partition.rules.segment_bytes
             or self._has_come(buffer.first_append_ms + self._policy.interval_ms)
@@ -115,9 +117,10 @@ class Flusher:
             )
             self.abandon(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
         except Exception:
-            # Nothing of what waits will be published. The next produce opens the log anew.
+            # A defect, after which nobody knows what the last attempt left behind: the next epoch starts from
+            # what is published, and skips what is not.
             logger.exception("could not flush a partition", extra={"partition": str(partition.id)})
-            self._close_log(partition, ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be stored")
+            self.abandon(partition, ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be stored")
         finally:
             partition.flush_task = None
         self.appended(partition)
@@ -143,9 +146,10 @@ class Flusher:
                 self._budget.release(buffer.charged_bytes)
 
     def abandon(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
-        """Refuse what waits in the partition and stop leading it."""
+        """Refuse what waits in the partition and stop leading it; `on_lost` is told."""
         partition.is_led = False
         self._close_log(partition, error_code, message)
+        self.on_lost(partition)
         partition.notify_closed()
 
     def _close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
@@ -153,6 +157,18 @@ class Flusher:
         if log is not None:
             for buffer in log.fail(error_code, message):
                 self._budget.release(buffer.charged_bytes)
+
+    async def drained(self, partition: Partition, timeout_sec: float) -> bool:
+        """Publish what was appended to a partition that is not led any more; False when the time is over."""
+        try:
+            async with asyncio.timeout(timeout_sec):
+                while True:
+                    self.appended(partition)
+                    if partition.flush_task is None:
+                        return True
+                    await asyncio.wait([partition.flush_task])
+        except TimeoutError:
+            return False
 
     async def settle(self, partition: Partition, timeout_sec: float) -> None:
         """Wait for the flush that is under way; end it when it takes longer than `timeout_sec`."""

@@ -1,14 +1,16 @@
-"""The partitions that this broker holds: opened when it comes to lead them, closed when their topic goes."""
+"""The partitions that this broker serves: those it leads, from their claim to their end, and those it follows."""
 
 import asyncio
 import itertools
 import logging
-import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from kafscale.cache.single_flight import SingleFlight
-from kafscale.metadata.leadership import Claimed, Leadership
-from kafscale.metadata.model import TopicRecord
+from kafscale.errors import ObjectNotFoundError, StoreError
+from kafscale.metadata.leadership import Claimed
+from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.metadata.partition_record import PartitionRecord
+from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.topic_configs import CompressionType, MessageTimestampType, TopicConfig, effective
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
@@ -18,9 +20,10 @@ from kafscale.settings import Settings
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.flusher import Flusher
+from kafscale.storage.followed_partitions import FollowedPartitions
 from kafscale.storage.log_reader import LogReader
 from kafscale.storage.memory_budget import MemoryBudget
-from kafscale.storage.partition import Partition, PartitionId
+from kafscale.storage.partition import NOT_LED, Partition, PartitionId
 from kafscale.storage.partition_log import AppendRules, PartitionLog
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.slab import SlabPool
@@ -28,6 +31,8 @@ from kafscale.storage.slab import SlabPool
 logger = logging.getLogger(__name__)
 
 _SETTLE_SEC = 5.0
+# How long a partition that goes to another broker may take to publish what was appended to it.
+_RESIGN_SEC = 5.0
 
 _CODECS = {
     CompressionType.GZIP: Codec.GZIP,
@@ -47,12 +52,15 @@ def append_rules(config: TopicConfig) -> AppendRules:
 
 
 class LogManager:
-    """Partitions by topic and number, and the parts that serve them."""
+    """Partitions by topic and number, and the parts that serve them.
+
+    `on_lost` is told of partitions that this broker leads no longer, without having been asked to let go.
+    """
 
     def __init__(
         self,
         view: ClusterView,
-        leadership: Leadership,
+        metadata: MetadataStore,
         flusher: Flusher,
         publisher: Publisher,
         reader: LogReader,
@@ -67,42 +75,52 @@ class LogManager:
         self.reader = reader
         self.pool = pool
         self.budget = budget
+        self.on_lost: Callable[[str, int], None] = lambda topic, index: None
         self._view = view
-        self._leadership = leadership
         self._checkpointer = checkpointer
         self._settings = settings
         self._metrics = metrics
         self._partitions: dict[str, dict[int, Partition]] = {}
-        self._openings: SingleFlight[Partition, PartitionLog] = SingleFlight()
-        self._claims: set[asyncio.Task[None]] = set()
-        self._being_claimed: set[tuple[uuid.UUID, int]] = set()
-        self._numbers = itertools.count()
-
-    async def start(self) -> None:
-        """Lead every partition of every topic, and follow the topics' changes from now on."""
-        topics = list(self._view.topics())
-        ids = {(topic.topic_id, index) for topic in topics for index in range(topic.partition_count)}
-        self._being_claimed |= ids
-        self._view.subscribe(self._topic_changed)
-        await self._claim((topic.name, index) for topic in topics for index in range(topic.partition_count))
-        self._being_claimed -= ids
+        self._followed = FollowedPartitions(metadata, self._make)
+        self._openings: SingleFlight[Partition, None] = SingleFlight()
+        self._closings: set[asyncio.Task[None]] = set()
+        self._numbers: dict[str, dict[int, int]] = {}
+        self._next_number = itertools.count()
+        flusher.on_lost = self._lost
+        view.subscribe(self._topic_changed)
 
     # --- looking up
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, None when this broker does not hold it."""
+        """The partition, None when this broker does not lead it."""
         partitions = self._partitions.get(topic)
         return None if partitions is None else partitions.get(index)
 
+    def readable(self, topic: str, index: int) -> Partition | None:
+        """The partition if it can be read here at once: it is led or followed."""
+        return self.partition(topic, index) or self._followed.get(topic, index)
+
+    async def follow(self, topic: str, index: int) -> Partition | None:
+        """The partition, to read what its leader publishes; None when there is none.
+
+        Raises `StoreError`, `CorruptDataError`.
+        """
+        return self.partition(topic, index) or await self._followed.follow(topic, index)
+
     def partitions(self) -> Iterator[Partition]:
-        """Every partition that this broker holds."""
+        """Every partition that this broker leads."""
         for partitions in self._partitions.values():
             yield from partitions.values()
 
     @property
     def partition_count(self) -> int:
-        """How many partitions this broker holds."""
+        """How many partitions this broker leads."""
         return sum(map(len, list(self._partitions.values())))
+
+    @property
+    def followed_count(self) -> int:
+        """How many partitions this broker follows."""
+        return len(self._followed)
 
     def log_end_offset(self, topic: str, index: int) -> int | None:
         """The partition's published log end offset, for any thread; None when this broker does not lead it."""
@@ -110,79 +128,157 @@ class LogManager:
         return partition.record.log_end_offset if partition is not None and partition.is_led else None
 
     async def size_bytes(self, topic: str, index: int) -> int | None:
-        """The bytes of the partition's published segments; None when this broker does not hold it."""
+        """The bytes of the partition's published segments; None when this broker does not lead it.
+
+        Raises `CorruptDataError`, `StoreError`.
+        """
         partition = self.partition(topic, index)
         if partition is None:
             return None
-        if partition.references is None:
-            await self.open(partition)
+        await self.load(partition)
         return 0 if partition.references is None else partition.references.size_bytes
 
     # --- opening
 
     def open_now(self, partition: Partition) -> PartitionLog | None:
-        """The partition's log, if it is open or can be opened without reading anything."""
+        """The log of a partition that is led, if it is open or can be opened without reading anything."""
         if partition.log is None and partition.is_led and not partition.record.checkpoint_key:
             return partition.open(EMPTY_CHECKPOINT)
         return partition.log
 
-    async def open(self, partition: Partition) -> PartitionLog:
-        """The partition's log, opened for the first who asks. Raises `CorruptDataError`, `StoreError`."""
-        log = self.open_now(partition)
-        if log is not None:
-            return log
-        return await self._openings.run(partition, lambda: self._open(partition))
+    async def load(self, partition: Partition) -> None:
+        """See to it that the partition's references are there, and the log of one that is led.
 
-    async def _open(self, partition: Partition) -> PartitionLog:
-        return partition.open(await self._checkpointer.load(partition))
+        Raises `CorruptDataError`, `StoreError`.
+        """
+        if self.open_now(partition) is None and (partition.is_led or partition.references is None):
+            await self._openings.run(partition, lambda: self._load(partition))
 
-    # --- topics come, change and go
+    async def open(self, partition: Partition) -> PartitionLog | None:
+        """The log of a partition, None when it is not led any more. Raises `CorruptDataError`, `StoreError`."""
+        await self.load(partition)
+        return partition.log
 
-    async def _claim(self, wanted: Iterable[tuple[str, int]], topic: str | None = None) -> None:
-        for claimed in await self._leadership.claim(wanted, topic):
-            self._add(claimed)
-
-    def _add(self, claimed: Claimed) -> None:
-        record = self._view.topic(claimed.topic)
-        if record is None:
+    async def _load(self, partition: Partition) -> None:
+        while True:
+            key = partition.record.checkpoint_key
+            try:
+                checkpoint = await self._checkpointer.load(partition)
+            except ObjectNotFoundError:
+                # A record that is out of date names a checkpoint that was superseded and removed.
+                found = await self._followed.read(partition)
+                if partition.is_led or found is None or found[0].checkpoint_key == key:
+                    raise
+                partition.follow(*found)
+                continue
+            if partition.record.checkpoint_key != key:
+                continue
+            if partition.is_led:
+                partition.open(checkpoint)
+            else:
+                partition.load(checkpoint)
             return
-        config = effective(record.configs, self._settings)
-        partition = Partition(
-            PartitionId(claimed.topic, claimed.index),
-            next(self._numbers),
-            claimed.record,
-            claimed.revision,
+
+    async def check_beyond_end(self, partition: Partition, offset: int) -> ErrorCode:
+        """Why `offset` is above the log end offset as it is known here.
+
+        OFFSET_OUT_OF_RANGE only when the metadata store agrees: a consumer that hears it may skip records or
+        begin anew, and a broker that was replaced, or whose watch is behind, knows too little.
+        """
+        try:
+            found = await self._followed.read(partition)
+        except StoreError as problem:
+            logger.warning("could not check an offset", extra={"problem": str(problem)})
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if found is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        record, revision = found
+        if offset > record.log_end_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if partition.is_led:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition.follow(record, revision)
+        return ErrorCode.NONE
+
+    # --- leading
+
+    def lead(self, claimed: Claimed) -> None:
+        """Serve a partition that was claimed."""
+        partition = self._make(claimed.topic, claimed.index, claimed.record, claimed.revision, is_led=True)
+        if partition is None:
+            return  # Its topic is being deleted, and with it the claim.
+        self._partitions.setdefault(claimed.topic, {})[claimed.index] = partition
+        self._followed.drop(claimed.topic, claimed.index)
+
+    def _make(
+        self, topic: str, index: int, record: PartitionRecord, revision: int, *, is_led: bool = False
+    ) -> Partition | None:
+        topic_record = self._view.topic(topic)
+        if topic_record is None:
+            return None
+        config = effective(topic_record.configs, self._settings)
+        return Partition(
+            PartitionId(topic, index),
+            self._number(topic, index),
+            record,
+            revision,
             config,
             append_rules(config),
+            revision if is_led else NOT_LED,
         )
-        self._partitions.setdefault(claimed.topic, {})[claimed.index] = partition
+
+    def _number(self, topic: str, index: int) -> int:
+        """The same as long as the topic is: what is cached stays of use when the leader changes."""
+        numbers = self._numbers.setdefault(topic, {})
+        if index not in numbers:
+            numbers[index] = next(self._next_number)
+        return numbers[index]
+
+    async def resign(self, partition: Partition) -> None:
+        """Lead the partition no longer: accept nothing more, and publish what was accepted.
+
+        What cannot be published in time is refused with NOT_LEADER_OR_FOLLOWER. Returns when another broker
+        can lead.
+        """
+        partition.is_led = False
+        if not await self.flusher.drained(partition, _RESIGN_SEC):
+            await self.flusher.settle(partition, 0)
+        self.flusher.abandon(
+            partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker is to lead this partition"
+        )
+
+    def _lost(self, partition: Partition) -> None:
+        topic, index = partition.id.topic, partition.id.index
+        if self.partition(topic, index) is partition:
+            del self._partitions[topic][index]
+            if not self._partitions[topic]:
+                del self._partitions[topic]
+            self.on_lost(topic, index)
+
+    # --- topics change and go
 
     def _topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
-        if after is None or self._view.topic(after.name) is None:
-            return
-        held = self._partitions.get(after.name, {})
-        if before is not None and before.configs != after.configs:
+        if after is None or after.state is not TopicState.ACTIVE:
+            gone = before or after
+            if gone is not None and gone.name in self._numbers:
+                task = asyncio.create_task(self.close_topic(gone.name), name=f"close {gone.name}")
+                self._closings.add(task)
+                task.add_done_callback(self._closings.discard)
+        elif before is not None and before.configs != after.configs:
             config = effective(after.configs, self._settings)
             rules = append_rules(config)
-            for partition in held.values():
-                partition.config, partition.rules = config, rules
-        wanted = {
-            (after.topic_id, index)
-            for index in range(after.partition_count)
-            # A second claim would only fence the partition that the first one gains.
-            if index not in held and (after.topic_id, index) not in self._being_claimed
-        }
-        if wanted:
-            self._being_claimed |= wanted
-            claim = self._claim(((after.name, index) for _, index in wanted), after.name)
-            task = asyncio.create_task(claim, name=f"claim {after.name}")
-            self._claims.add(task)
-            task.add_done_callback(lambda _: self._being_claimed.difference_update(wanted))
-            task.add_done_callback(self._claims.discard)
+            for partition in (*self._partitions.get(after.name, {}).values(), *self._followed):
+                if partition.id.topic == after.name:
+                    partition.config, partition.rules = config, rules
 
     async def close_topic(self, name: str) -> None:
-        """Accept nothing more for the topic, end its flushes, and forget it. No error when it is not held."""
+        """Serve the topic no longer, end its flushes, and forget it. No error when it is not held."""
+        self._numbers.pop(name, None)
         held = self._partitions.pop(name, {})
+        for partition in (*held.values(), *self._followed):
+            if partition.id.topic == name:
+                self.reader.forget(partition)
+        self._followed.drop_topic(name)
         for partition in held.values():
             partition.is_led = False
         for partition in held.values():
@@ -203,16 +299,17 @@ class LogManager:
 
     def end_waiting(self) -> None:
         """Tell everybody who waits for more records that none will come."""
-        for partition in self.partitions():
+        for partition in (*self.partitions(), *self._followed):
             partition.notify_closed()
 
     async def close(self) -> None:
         """End everything that is under way, whether done or not."""
-        tasks = list(self._claims)
+        tasks = list(self._closings)
         tasks += [p.flush_task for p in self.partitions() if p.flush_task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._followed.close()
         await self._openings.close()
         await self._checkpointer.close()
         await self.reader.close()

@@ -12,6 +12,9 @@ from kafscale.storage.partition_log import AppendRules, PartitionLog
 from kafscale.storage.producer_state import ProducerStates
 from kafscale.storage.references import SegmentReferences
 
+NOT_LED = -1
+"""In place of a claim's revision: another broker leads."""
+
 
 class PublishListener(Protocol):
     """Who waits for new records of a partition, a fetch for one."""
@@ -37,9 +40,11 @@ class PartitionId:
 class Partition:
     """A partition's published state and, for the leader, its log.
 
-    `record` and `revision` are as the metadata store holds them. `references` is None until the checkpoint
-    that the record names has been read; `log` is None while the partition is not led or not open. `number` is
-    this object's own: a topic that is deleted and made again has partitions with other numbers.
+    `record` and `revision` are as the metadata store holds them, or held them a moment ago where another
+    broker leads. `references` is None until the checkpoint that the record names has been read; `log` is None
+    while the partition is not led or not open. `number` stands for the partition among those of this broker:
+    a topic that is deleted and made again has partitions with other numbers. `led_since_revision` is that of
+    the claim, `NOT_LED` when another broker leads.
     """
 
     __slots__ = (
@@ -49,6 +54,7 @@ class Partition:
         "flush_task",
         "id",
         "is_led",
+        "led_since_revision",
         "log",
         "number",
         "record",
@@ -66,6 +72,7 @@ class Partition:
         revision: int,
         config: TopicConfig,
         rules: AppendRules,
+        led_since_revision: int,
     ) -> None:
         self.id = partition_id
         self.number = number
@@ -73,7 +80,8 @@ class Partition:
         self.revision = revision
         self.config = config
         self.rules = rules
-        self.is_led = True
+        self.led_since_revision = led_since_revision
+        self.is_led = led_since_revision != NOT_LED
         self.log: PartitionLog | None = None
         self.references: SegmentReferences | None = None
         self.record_lock = asyncio.Lock()
@@ -86,16 +94,37 @@ class Partition:
         """The end of what consumers see: the log end offset of the last published segment."""
         return self.record.log_end_offset
 
-    def open(self, checkpoint: Checkpoint) -> PartitionLog:
-        """Complete the state with the checkpoint that the record names (an empty one for none)."""
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Complete the references with the checkpoint that the record names (an empty one for none)."""
         start = self.record.log_start_offset
         self.references = SegmentReferences(
             reference
             for reference in (*checkpoint.segments, *self.record.segments)
             if reference.last_offset >= start
         )
+
+    def open(self, checkpoint: Checkpoint) -> PartitionLog:
+        """The same, and begin the leader's log."""
+        self.load(checkpoint)
         self.log = PartitionLog(self.record, ProducerStates((*checkpoint.producers, *self.record.producers)))
         return self.log
+
+    def follow(self, record: PartitionRecord, revision: int) -> None:
+        """The metadata store holds `record`, written by the leader, at `revision`; an older one is ignored."""
+        if revision <= self.revision:
+            return
+        known_end = self.record.log_end_offset
+        fresh = [segment for segment in record.segments if segment.base_offset >= known_end]
+        if known_end < record.checkpoint_end_offset:
+            self.references = None  # Some of what is new is in the checkpoint only.
+        if self.references is not None:
+            for segment in fresh:
+                self.references.append(segment)
+            self.references.drop_below(record.log_start_offset)
+        self.record = record
+        self.revision = revision
+        if record.log_end_offset > known_end:
+            self.notify_grown(sum(segment.size_bytes for segment in fresh))
 
     def publish(self, record: PartitionRecord, revision: int) -> None:
         """The metadata store holds `record`, written by this broker, at `revision`."""
@@ -116,6 +145,11 @@ class Partition:
         """Tell the listener no more."""
         if self._listeners is not None:
             self._listeners.discard(listener)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody waits for more."""
+        return bool(self._listeners)
 
     def notify_grown(self, size_bytes: int) -> None:
         """Tell who waits that more is published."""

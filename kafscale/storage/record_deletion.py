@@ -38,9 +38,11 @@ class RecordDeletion:
         Raises `KafkaError` OFFSET_OUT_OF_RANGE and NOT_LEADER_OR_FOLLOWER.
         """
         if not partition.is_led:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {partition.id}")
+            raise _not_led(partition)
         log = await self._logs.open(partition)
         async with partition.record_lock:
+            if log is None or partition.log is not log:
+                raise _not_led(partition)
             record = partition.record
             wanted = record.log_end_offset if offset == HIGH_WATERMARK else offset
             if not 0 <= wanted <= record.log_end_offset:
@@ -91,3 +93,7 @@ class RecordDeletion:
         for task in self._removals:
             task.cancel()
         await asyncio.gather(*self._removals, return_exceptions=True)
+
+
+def _not_led(partition: Partition) -> KafkaError:
+    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {partition.id}")

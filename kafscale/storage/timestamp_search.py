@@ -35,7 +35,7 @@ async def find_at_or_after(logs: LogManager, partition: Partition, timestamp_ms:
                     return found
         return None
 
-    await _ensure_open(logs, partition)
+    await logs.load(partition)
     for reference in partition.references or ():
         if reference.max_timestamp_ms >= timestamp_ms:
             found = await _scan(logs, partition, reference, scan)
@@ -49,7 +49,7 @@ async def find_max_timestamp(logs: LogManager, partition: Partition) -> Found | 
 
     Raises `CorruptDataError`, `StoreError`.
     """
-    await _ensure_open(logs, partition)
+    await logs.load(partition)
     latest = max(partition.references or (), key=lambda reference: reference.max_timestamp_ms, default=None)
     if latest is None or latest.max_timestamp_ms == NO_TIMESTAMP:
         return None
@@ -62,11 +62,6 @@ async def find_max_timestamp(logs: LogManager, partition: Partition) -> Found | 
         return None
 
     return await _scan(logs, partition, latest, scan)
-
-
-async def _ensure_open(logs: LogManager, partition: Partition) -> None:
-    if partition.references is None:
-        await logs.open(partition)
 
 
 async def _scan(

@@ -10,7 +10,7 @@ from kafka.protocol.producer import ProduceResponse
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from kafscale.app import now_ms
+from kafscale.broker_process import now_ms
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.handlers import pending_produce, produce
 from kafscale.metadata import keys

@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafscale.app import EXIT_FAILED, EXIT_STOPPED
+from kafscale.broker_process import EXIT_FAILED, EXIT_STOPPED
 from kafscale.errors import StartupError
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore

@@ -12,7 +12,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceResponse
 
-from kafscale.app import BrokerProcess
+from kafscale.broker_process import BrokerProcess
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
 from kafscale.metadata.store import MetadataStore

@@ -1,0 +1,51 @@
+"""Which cluster a broker belongs to, and whether its two stores agree: nothing is written before they do."""
+
+from collections.abc import AsyncGenerator
+
+from kafscale.errors import StartupError
+from kafscale.metadata.cluster import ensure_cluster_id, read_cluster_id
+from kafscale.metadata.store import MetadataStore
+from kafscale.storage.cluster_marker import claim_marker, read_marker
+from kafscale.storage.object_keys import namespace_prefix
+from kafscale.storage.object_store import ObjectStore
+
+
+async def establish_cluster(metadata: MetadataStore, objects: ObjectStore, namespace: str) -> str:
+    """The cluster's id; two stores that are new become one cluster.
+
+    A metadata store that is empty beside an object store that is not has been lost, or is not the right one:
+    a broker that began anew would write over what is there. Raises `StartupError` for that and for stores of
+    two clusters, `CorruptDataError`, `StoreError`.
+    """
+    if await read_cluster_id(metadata) is None:
+        await _check_unused(objects, namespace)
+    cluster_id = await ensure_cluster_id(metadata)
+    marked = await claim_marker(objects, namespace, cluster_id)
+    if marked != cluster_id:
+        raise StartupError(
+            f"the metadata store belongs to cluster {cluster_id}, and namespace {namespace!r} of the object "
+            f"store to cluster {marked}: set KAFSCALE_S3_NAMESPACE or the metadata store to the right one"
+        )
+    return cluster_id
+
+
+async def _check_unused(objects: ObjectStore, namespace: str) -> None:
+    marked = await read_marker(objects, namespace)
+    if marked is None and not await _holds_anything(objects, namespace):
+        return
+    owner = "holds segments" if marked is None else f"belongs to cluster {marked}"
+    raise StartupError(
+        f"the metadata store is empty, but namespace {namespace!r} of the object store {owner}: point to the "
+        "right metadata store, restore it from its backup, or rebuild it with `kafscale recover`"
+    )
+
+
+async def _holds_anything(objects: ObjectStore, namespace: str) -> bool:
+    listing = objects.list(namespace_prefix(namespace))
+    try:
+        async for _ in listing:
+            return True
+    finally:
+        if isinstance(listing, AsyncGenerator):
+            await listing.aclose()
+    return False

@@ -1,0 +1,144 @@
+"""Partitions that another broker leads and somebody reads here: each kept equal to its record by a watch."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from kafscale.cache.single_flight import SingleFlight
+from kafscale.errors import StoreError
+from kafscale.metadata import keys
+from kafscale.metadata.partition_record import PartitionRecord, decode_partition_record
+from kafscale.metadata.store import Delete, KeyValue, MetadataStore, Snapshot
+from kafscale.storage.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+# Whoever reads asks at least this often; what nobody asks for costs a watch and is let go.
+IDLE_SEC = 300.0
+_RETRY_DELAY_SEC = 0.5
+
+TopicPartition = tuple[str, int]
+
+MakePartition = Callable[[str, int, PartitionRecord, int], Partition | None]
+"""Of topic, number, record and its revision; None when there is no such topic any more."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    partition: Partition
+    task: "asyncio.Task[None]"
+    used_at_sec: float
+
+
+class FollowedPartitions:
+    """Partitions by name. `make` gives what a record says the form in which it is read."""
+
+    def __init__(self, store: MetadataStore, make: MakePartition, idle_sec: float = IDLE_SEC) -> None:
+        self._store = store
+        self._make = make
+        self._idle_sec = idle_sec
+        self._followed: dict[TopicPartition, _Followed] = {}
+        self._beginnings: SingleFlight[TopicPartition, Partition | None] = SingleFlight()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter([followed.partition for followed in self._followed.values()])
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The partition if it is followed already."""
+        followed = self._followed.get((topic, index))
+        if followed is None:
+            return None
+        followed.used_at_sec = asyncio.get_running_loop().time()
+        return followed.partition
+
+    async def follow(self, topic: str, index: int) -> Partition | None:
+        """The partition, followed from now on; None when it has no record. Raises `StoreError`, `CorruptDataError`."""
+        return self.get(topic, index) or await self._beginnings.run(
+            (topic, index), lambda: self._begin(topic, index)
+        )
+
+    async def _begin(self, topic: str, index: int) -> Partition | None:
+        found = await self._store.get(keys.partition(topic, index))
+        if found is None:
+            return None
+        record = decode_partition_record(found.key, found.value)
+        partition = self._make(topic, index, record, found.mod_revision)
+        if partition is None:
+            return None
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(self._watch(partition), name=f"follow {partition.id}")
+        self._followed[topic, index] = _Followed(partition, task, loop.time())
+        if self._sweep is None:
+            self._sweep = loop.call_later(self._idle_sec, self._drop_idle)
+        return partition
+
+    async def _watch(self, partition: Partition) -> None:
+        topic, index = partition.id.topic, partition.id.index
+        while True:
+            try:
+                async with aclosing(self._store.watch_key(keys.partition(topic, index))) as events:
+                    async for event in events:
+                        changes = event.items if isinstance(event, Snapshot) else event.puts_and_deletes
+                        if not changes or isinstance(changes[-1], Delete):
+                            self.drop(topic, index)
+                            return
+                        _take(partition, changes[-1])
+            except StoreError as problem:
+                logger.warning(
+                    "the watch of a partition broke, beginning it again",
+                    extra={"partition": str(partition.id), "problem": str(problem)},
+                )
+            except Exception:
+                # A record that cannot be read, or a defect: whoever asks again begins anew.
+                logger.exception("cannot follow a partition", extra={"partition": str(partition.id)})
+                self.drop(topic, index)
+                return
+            await asyncio.sleep(_RETRY_DELAY_SEC)
+
+    async def read(self, partition: Partition) -> tuple[PartitionRecord, int] | None:
+        """The partition's record as it is now, and its revision. Raises `StoreError`, `CorruptDataError`."""
+        found = await self._store.get(keys.partition(partition.id.topic, partition.id.index))
+        return (
+            None if found is None else (decode_partition_record(found.key, found.value), found.mod_revision)
+        )
+
+    def drop(self, topic: str, index: int) -> None:
+        """Follow the partition no longer, and tell those who wait for it."""
+        followed = self._followed.pop((topic, index), None)
+        if followed is not None:
+            if followed.task is not asyncio.current_task():
+                followed.task.cancel()
+            followed.partition.notify_closed()
+
+    def drop_topic(self, topic: str) -> None:
+        """Follow none of the topic's partitions any longer."""
+        for name, index in [followed for followed in self._followed if followed[0] == topic]:
+            self.drop(name, index)
+
+    def _drop_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        before_sec = loop.time() - self._idle_sec
+        for (topic, index), followed in list(self._followed.items()):
+            if followed.used_at_sec <= before_sec and not followed.partition.has_listeners:
+                self.drop(topic, index)
+        self._sweep = loop.call_later(self._idle_sec, self._drop_idle) if self._followed else None
+
+    async def close(self) -> None:
+        """Follow nothing any longer."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        tasks = [followed.task for followed in self._followed.values()]
+        for topic, index in list(self._followed):
+            self.drop(topic, index)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._beginnings.close()
+
+
+def _take(partition: Partition, item: KeyValue) -> None:
+    partition.follow(decode_partition_record(item.key, item.value), item.mod_revision)

@@ -1,0 +1,98 @@
+"""Which partitions this broker should lead and does: what the keeper compares, and how the moves are made."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from kafscale.metadata.keeper import Wanted
+from kafscale.metadata.leadership import Leadership, TopicPartition
+from kafscale.metadata.model import TopicRecord
+from kafscale.metadata.preferred import preferred_brokers
+from kafscale.metadata.view import ClusterView
+from kafscale.storage.log_manager import LogManager
+
+
+class PartitionHoldings:
+    """See `Holdings`. An item is a topic's name and a partition's number."""
+
+    def __init__(self, view: ClusterView, leadership: Leadership, logs: LogManager, broker_id: int) -> None:
+        self._view = view
+        self._leadership = leadership
+        self._logs = logs
+        self._broker_id = broker_id
+        self._topics: set[str] = set()
+        self._preferred: dict[str, tuple[int, ...]] = {}
+        self._brokers: tuple[int, ...] = ()
+
+    # --- what changes
+
+    def topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
+        """A topic came, changed or went."""
+        record = after or before
+        assert record is not None
+        self._preferred.pop(record.name, None)
+        self._topics.add(record.name)
+
+    def reconsider_all(self) -> None:
+        """Name every partition at the next `changed`."""
+        self._topics = {topic.name for topic in self._view.topics()}
+
+    def changed(self) -> Iterator[Wanted[TopicPartition]]:
+        """Every partition of the topics of which anything changed."""
+        brokers = self._view.brokers_to_prefer(self._broker_id)
+        if brokers != self._brokers:
+            self._brokers = brokers
+            self._preferred.clear()
+        names, self._topics = self._topics, set()
+        for name in sorted(names):
+            topic = self._view.topic(name)
+            if topic is not None:
+                yield from self._of_topic(topic)
+
+    def _of_topic(self, topic: TopicRecord) -> Iterator[Wanted[TopicPartition]]:
+        preferred = self._preferred.get(topic.name)
+        if preferred is None:
+            preferred = preferred_brokers(topic.name, topic.partition_count, self._brokers)
+            self._preferred[topic.name] = preferred
+        leaders = self._view.leaders(topic.name)
+        for index in range(topic.partition_count):
+            leader = leaders.get(index)
+            yield Wanted(
+                (topic.name, index),
+                preferred[index] if preferred else None,
+                None if leader is None else leader.broker_id,
+            )
+
+    def reconsider(self, items: Iterable[TopicPartition]) -> None:
+        """Name the topics of these partitions at the next `changed`."""
+        self._topics.update(topic for topic, _ in items)
+
+    # --- the moves
+
+    def holds(self, item: TopicPartition) -> bool:
+        """Whether this broker leads the partition."""
+        return self._logs.partition(*item) is not None
+
+    async def gain(self, items: set[TopicPartition]) -> None:
+        """Lead those that nobody leads. Raises `LeaseEndedError`."""
+        for claimed in await self._leadership.claim(sorted(items)):
+            self._logs.lead(claimed)
+
+    async def let_go(self, items: set[TopicPartition]) -> None:
+        """Publish what was accepted and let others lead, each as soon as it can be."""
+        resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]] = {}
+        for item in items:
+            partition = self._logs.partition(*item)
+            if partition is not None:
+                task = asyncio.create_task(self._logs.resign(partition), name=f"resign {partition.id}")
+                resigning[task] = (item, partition.led_since_revision)
+        try:
+            while resigning:
+                done, _ = await asyncio.wait(resigning, return_when=asyncio.FIRST_COMPLETED)
+                await self._leadership.release(dict(resigning.pop(task) for task in done))
+        finally:
+            for task in resigning:
+                task.cancel()
+
+    async def let_go_strays(self, items: set[TopicPartition]) -> None:
+        """Let others lead what the store says that this broker leads, although it does not."""
+        await self._leadership.release_strays(sorted(items))
