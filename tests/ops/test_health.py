@@ -33,3 +33,14 @@ def test_liveness_and_readiness_are_apart() -> None:
     health.add_liveness_check("event loop", lambda: "hung")
     assert health.liveness_problems() == {"event loop": "hung"}
     assert health.readiness_problems() == {}
+
+
+def test_a_warning_is_told_and_takes_nothing_from_the_readiness() -> None:
+    health = Health()
+    health.set_ready()
+    warnings: dict[str, str | None] = {"object_store": None}
+    health.add_warning("object_store", lambda: warnings["object_store"])
+    assert health.warnings() == {}
+    warnings["object_store"] = "DEGRADED"
+    assert health.warnings() == warnings
+    assert health.readiness_problems() == {}

@@ -82,6 +82,18 @@ def test_readiness_is_a_status_with_reasons(start: Start, health: Health) -> Non
     assert (response.status, json.loads(body)) == (200, {"status": "ready"})
 
 
+def test_a_warning_is_in_the_body_of_a_broker_that_is_ready(start: Start, health: Health) -> None:
+    _, port = start()
+    health.set_ready()
+    health.add_warning("object_store", lambda: "UNAVAILABLE for writes")
+    response, body = request(port, "/readyz")
+    assert (response.status, json.loads(body)) == (
+        200,
+        {"status": "ready", "warnings": {"object_store": "UNAVAILABLE for writes"}},
+    )
+    assert b"warnings" not in request(port, "/healthz")[1]
+
+
 def test_liveness_is_a_status_with_reasons(start: Start, health: Health) -> None:
     _, port = start()
     response, body = request(port, "/healthz")

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafscale.ops import metric_families as families
 from kafscale.ops.metric_export import render
 from kafscale.ops.metric_families import FAMILIES, MetricType
-from kafscale.ops.metrics import FlushOutcome, FrameRefusal, Metrics
+from kafscale.ops.metrics import FlushOutcome, FrameRefusal, Metrics, ProbeOutcome
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -49,6 +49,11 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.CACHE_LIMIT, lambda: 27, cache="segment")
     metrics.gauge(families.TOPICS, lambda: 28)
     metrics.gauge(families.PARTITIONS_LED, lambda: 29)
+    metrics.object_store_probes[ProbeOutcome.FAILED] = 39
+    metrics.gauge(families.OBJECT_STORE_HEALTH, lambda: 2, calls="write")
+    metrics.gauge(families.OBJECT_STORE_SLOW_RATIO, lambda: 0.75, calls="write")
+    metrics.gauge(families.OBJECT_STORE_FAILED_RATIO, lambda: 0.5, calls="write")
+    metrics.gauge(families.OBJECT_STORE_LATENCY, lambda: 1.25, calls="write")
     count_groups(metrics)
     return metrics
 
@@ -79,6 +84,11 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_topic_records_out_total", topic): 15,
         ("kafscale_request_errors_total", (("api", "PRODUCE"), ("error", "CORRUPT_MESSAGE"))): 1,
         ("kafscale_request_errors_total", (("api", "FETCH"), ("error", "9999"))): 1,
+        ("kafscale_object_store_probes_total", (("outcome", "failed"),)): 39,
+        ("kafscale_object_store_health", (("calls", "write"),)): 2,
+        ("kafscale_object_store_slow_ratio", (("calls", "write"),)): 0.75,
+        ("kafscale_object_store_failed_ratio", (("calls", "write"),)): 0.5,
+        ("kafscale_object_store_latency_seconds", (("calls", "write"),)): 1.25,
         ("kafscale_flushes_total", (("outcome", "published"),)): 1,
         ("kafscale_flushes_total", (("outcome", "fenced"),)): 0,
         ("kafscale_index_rebuilds_total", ()): 17,
