@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.etcd_install import install_etcd
 from tests.support.installing import TOOLS, ensure_command, run_command
 from tests.support.installing import CannotInstallError as CannotInstallError
 from tests.support.s3_install import install_s3_server
@@ -86,6 +87,7 @@ def main() -> int:
         "kcat": install_kcat,
         "franz-go": install_franz,
         "versitygw": install_s3_server,
+        "etcd": install_etcd,
     }
     with (TOOLS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -13,7 +13,9 @@ class CannotInstallError(Exception):
     """This machine cannot get a tool; the message says why."""
 
 
-def run_command(*command: str, environment: Mapping[str, str] | None = None) -> None:
+def run_command(
+    *command: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> None:
     """Raises `CannotInstallError` with the end of its output when it fails."""
     done = subprocess.run(
         command,
@@ -21,6 +23,7 @@ def run_command(*command: str, environment: Mapping[str, str] | None = None) -> 
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
+        cwd=folder,
         env=None if environment is None else os.environ | dict(environment),
     )
     if done.returncode != 0:

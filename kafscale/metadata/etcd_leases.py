@@ -1,0 +1,73 @@
+"""Leases in etcd."""
+
+from collections.abc import Sequence
+
+from aetcd import rpc
+
+from kafscale.errors import StoreUnavailableError
+from kafscale.metadata.etcd_calls import EtcdCalls, Repeat
+from kafscale.metadata.etcd_connection import EtcdConnection, EtcdRefusedError
+from kafscale.metadata.etcd_verdict import LEASE_NOT_FOUND
+
+
+class EtcdLeases:
+    """Grants, renews and revokes leases. Raises what `EtcdCalls.call` raises."""
+
+    def __init__(self, calls: EtcdCalls) -> None:
+        self._calls = calls
+
+    async def grant(self, ttl_sec: int) -> int:
+        """A new lease. An attempt in doubt may leave another one, which nobody knows and which ends by itself."""
+
+        async def send(connection: EtcdConnection, timeout_sec: float) -> int:
+            request = rpc.LeaseGrantRequest(TTL=ttl_sec)
+            grant = connection.leases.LeaseGrant(request, timeout=timeout_sec, metadata=connection.metadata())
+            return int((await grant).ID)
+
+        return await self._calls.call(f"a lease of {ttl_sec} s", send, Repeat.IDEMPOTENT)
+
+    async def renew(self, lease: int) -> bool:
+        """False when etcd says that there is no such lease."""
+
+        async def send(connection: EtcdConnection, timeout_sec: float) -> int:
+            requests = iter([rpc.LeaseKeepAliveRequest(ID=lease)])
+            answers = connection.leases.LeaseKeepAlive(
+                requests, timeout=timeout_sec, metadata=connection.metadata()
+            )
+            ttls_sec = [int(answer.TTL) async for answer in answers]
+            if not ttls_sec:
+                # No answer is not the answer that the lease has ended.
+                raise StoreUnavailableError(f"{connection.endpoint} did not answer")
+            return ttls_sec[0]
+
+        return await self._calls.call(f"the renewal of lease {lease}", send, Repeat.IDEMPOTENT) > 0
+
+    async def revoke(self, lease: int) -> None:
+        """End the lease; nothing when there is none."""
+
+        async def send(connection: EtcdConnection, timeout_sec: float) -> None:
+            request = rpc.LeaseRevokeRequest(ID=lease)
+            await connection.leases.LeaseRevoke(request, timeout=timeout_sec, metadata=connection.metadata())
+
+        try:
+            await self._calls.call(f"the end of lease {lease}", send, Repeat.IDEMPOTENT)
+        except EtcdRefusedError as refused:
+            if refused.details != LEASE_NOT_FOUND:
+                raise
+
+    async def ended_of(self, leases: Sequence[int]) -> int:
+        """The one of these leases that has ended; at least one has, says etcd."""
+        for lease in leases[:-1]:
+            if not await self._is_live(lease):
+                return lease
+        return leases[-1]
+
+    async def _is_live(self, lease: int) -> bool:
+        async def send(connection: EtcdConnection, timeout_sec: float) -> bool:
+            request = rpc.LeaseTimeToLiveRequest(ID=lease)
+            answer = connection.leases.LeaseTimeToLive(
+                request, timeout=timeout_sec, metadata=connection.metadata()
+            )
+            return int((await answer).TTL) >= 0
+
+        return await self._calls.call(f"a look at lease {lease}", send, Repeat.READ)

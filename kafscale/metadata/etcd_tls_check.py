@@ -1,0 +1,73 @@
+"""Why TLS with an etcd endpoint fails, in words that name the setting: gRPC's errors do not tell."""
+
+import asyncio
+import ssl
+from typing import Final
+
+from kafscale.metadata.etcd_config import EtcdConfig
+
+# What an HTTP/2 client says first; a server that takes the client's certificate answers, another one hangs up.
+_HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+
+
+async def tls_refusal(endpoint: str, config: EtcdConfig, timeout_sec: float) -> str | None:
+    """What is wrong with TLS and what to do about it; None when nothing is, or nobody is there to ask."""
+    scheme, _, address = endpoint.partition("://")
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(timeout_sec):
+            if scheme == "http":
+                return await _speaks_tls(host.strip("[]"), int(port))
+            return await _refuses(endpoint, host.strip("[]"), int(port), config)
+    except ssl.SSLError as problem:
+        return None if scheme == "http" else _explained(endpoint, config, problem)
+    except (OSError, TimeoutError):
+        # A member that is away, or stopped, refuses nothing.
+        return None
+
+
+async def _speaks_tls(host: str, port: int) -> str:
+    """Raises `ssl.SSLError` or `OSError` when it does not."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    _, writer = await asyncio.open_connection(host, port, ssl=context)
+    writer.transport.abort()
+    return f"etcd at {host}:{port} speaks TLS: write https:// in KAFSCALE_ETCD_ENDPOINTS"
+
+
+async def _refuses(endpoint: str, host: str, port: int, config: EtcdConfig) -> str | None:
+    context = ssl.create_default_context(cafile=config.ca)
+    context.set_alpn_protocols(["h2"])
+    if config.cert is not None:
+        try:
+            context.load_cert_chain(config.cert, config.key)
+        except ssl.SSLError as problem:
+            return (
+                f"the certificate {config.cert} cannot be used with the key {config.key} ({problem.reason}): "
+                "correct KAFSCALE_ETCD_CERT and KAFSCALE_ETCD_KEY"
+            )
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        # From TLS 1.3 on a client learns only now what the server makes of its certificate.
+        writer.write(_HTTP2_PREFACE)
+        await reader.read(1)
+    finally:
+        writer.transport.abort()
+    return None
+
+
+def _explained(endpoint: str, config: EtcdConfig, problem: ssl.SSLError) -> str:
+    reason = problem.reason or str(problem)
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of etcd at {endpoint} is not to be trusted ({problem.verify_message}): set "
+            "KAFSCALE_ETCD_CA to the authority that signed it, KAFSCALE_ETCD_ENDPOINTS to a name that it has"
+        )
+    if "ALERT" in reason:
+        shown = f"the certificate {config.cert}" if config.cert else "a client without a certificate"
+        return (
+            f"etcd at {endpoint} refuses {shown} ({reason}): set KAFSCALE_ETCD_CERT and KAFSCALE_ETCD_KEY to a "
+            "certificate that it trusts"
+        )
+    return f"etcd at {endpoint} does not speak TLS ({reason}): write http:// in KAFSCALE_ETCD_ENDPOINTS"
