@@ -296,23 +296,22 @@ class BrokerProcess:
     async def _stop(self) -> bool:
         """Hand over, flush what is buffered, answer what waits, let go; False when not all could be flushed."""
         self._health.set_not_ready()
+        deadline = asyncio.get_running_loop().time() + self._settings.shutdown_timeout_ms / 1000
+        await self._hand_over(deadline)
+        self._listener.stop_accepting()
+        self._groups.refuse_requests()
+        await self._listener.finish_requests(FINISH_REQUESTS_SEC)
+        await self._groups.close()
         drained = True
         try:
-            async with asyncio.timeout(self._settings.shutdown_timeout_ms / 1000):
-                await self._hand_over()
-                self._listener.stop_accepting()
-                self._groups.refuse_requests()
-                await self._listener.finish_requests(FINISH_REQUESTS_SEC)
-                await self._groups.close()
+            async with asyncio.timeout_at(deadline):
                 await self._logs.drain()
         except TimeoutError:
             drained = False
             logger.error("stopping without having flushed everything; it was not acknowledged to anybody")
-        self._listener.stop_accepting()
         self._logs.end_waiting()
         await self._listener.close()
         self._purgatory.close()
-        await self._groups.close()
         await self._topic_deletion.close()
         await self._record_deletion.close()
         await self._partitions.close()
@@ -321,8 +320,8 @@ class BrokerProcess:
         logger.info("stopped")
         return drained
 
-    async def _hand_over(self) -> None:
-        """Let the brokers that go on lead and coordinate what this one does."""
+    async def _hand_over(self, deadline_sec: float) -> None:
+        """Let the brokers that go on lead and coordinate what this one does, as far as there is time."""
         view, broker_id = self._view, self._settings.broker_id
         try:
             async with asyncio.timeout(_ANNOUNCE_SEC):
@@ -331,7 +330,11 @@ class BrokerProcess:
         except TimeoutError:
             logger.warning("the metadata store does not answer: stopping without handing over")
             return
-        await asyncio.gather(self._partitions.handed_over(), self._groups.handed_over())
+        try:
+            async with asyncio.timeout_at(deadline_sec):
+                await asyncio.gather(self._partitions.handed_over(), self._groups.handed_over())
+        except TimeoutError:
+            logger.warning("stopping without having handed over everything")
 
     async def _end_registration(self) -> None:
         """End the lease; if the store is away, it ends by itself."""
