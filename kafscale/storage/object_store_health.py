@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_SEC = 0.25
 PROBE_INTERVAL_SEC = 1.0
-# Probes that hang do not keep the next one from being asked: the store may be back by then.
+# Probes that hang do not keep the next one from being made: the store may be back by then.
 MAX_PROBES = 16
 # A call may take longer by what its bytes take at this pace: one flush is no fifth of a common uplink.
 BYTES_PER_MS = 4 * 1024
@@ -204,7 +204,7 @@ class ObjectStoreProbe:
         self._key = object_keys.health_key(namespace, broker_id)
         self._content = f"broker {broker_id} asks whether it can write\n".encode()
         self._jitter = jitter
-        self._probes: set[asyncio.Task[None]] = set()
+        self._probes: dict[asyncio.Task[None], None] = {}
 
     async def run(self) -> None:
         """Look and ask until cancelled; probes that are under way then are ended."""
@@ -224,9 +224,7 @@ class ObjectStoreProbe:
             await asyncio.gather(*probes, return_exceptions=True)
 
     def _is_due(self) -> bool:
-        if self._health.is_in_doubt:
-            return len(self._probes) < MAX_PROBES
-        return self._health.is_idle and not self._probes
+        return self._health.is_in_doubt or (self._health.is_idle and not self._probes)
 
     def _start(self) -> None:
         asks: list[Coroutine[Any, Any, object]] = [self._objects.get(self._key)]
@@ -234,8 +232,10 @@ class ObjectStoreProbe:
             asks.append(self._objects.put(self._key, [self._content]))
         for ask in asks:
             probe = asyncio.create_task(self._probe(ask), name="object store probe")
-            self._probes.add(probe)
-            probe.add_done_callback(self._probes.discard)
+            self._probes[probe] = None
+            probe.add_done_callback(self._probes.pop)
+        for probe in list(self._probes)[:-MAX_PROBES]:
+            probe.cancel()
 
     async def _probe(self, ask: Coroutine[Any, Any, object]) -> None:
         outcome = ProbeOutcome.FAILED
