@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 LOOK_INTERVAL_SEC = 0.25
 PROBE_INTERVAL_SEC = 1.0
 # Probes that hang do not keep the next one from being made: the store may be back by then.
-MAX_PROBES = 16
+MAX_PROBES = 24
 # A call may take longer by what its bytes take at this pace: one flush is no fifth of a common uplink.
 BYTES_PER_MS = 4 * 1024
 
@@ -221,6 +221,7 @@ class ObjectStoreProbe:
             probes = list(self._probes)
             for probe in probes:
                 probe.cancel()
+            self._outcomes[ProbeOutcome.FAILED] += 1
             await asyncio.gather(*probes, return_exceptions=True)
 
     def _is_due(self) -> bool:

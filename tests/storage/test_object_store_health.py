@@ -24,7 +24,12 @@ from kafscale.settings import Settings
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.object_keys import health_key
 from kafscale.storage.object_store import ObjectInfo
-from kafscale.storage.object_store_health import ObjectStoreHealth, ObjectStoreProbe, health_policy
+from kafscale.storage.object_store_health import (
+    MAX_PROBES,
+    ObjectStoreHealth,
+    ObjectStoreProbe,
+    health_policy,
+)
 from tests.support.controlled_store import ControlledStore
 from tests.support.virtual_time import run_virtually
 
@@ -82,6 +87,10 @@ class Watched:
         return asyncio.get_running_loop().time() - began_sec
 
 
+def probes_under_way() -> int:
+    return sum(task.get_name() == "object store probe" for task in asyncio.all_tasks())
+
+
 def loop_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
 
@@ -101,8 +110,7 @@ async def watched(policy: HealthPolicy = POLICY) -> AsyncIterator[Watched]:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not [task for task in others if task.get_name() == "object store probe"]
+        assert probes_under_way() == 0
 
 
 def virtually(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
@@ -170,9 +178,7 @@ async def test_a_store_that_hangs_is_noticed_when_calls_are_overdue_and_asked_me
             await it.until(lambda: it.health.refuses_produce, within_sec=13)
             # Asked again and again although no earlier question was answered, but not without end.
             await asyncio.sleep(60)
-            assert (
-                len([task for task in asyncio.all_tasks() if task.get_name() == "object store probe"]) <= 17
-            )
+            assert probes_under_way() <= MAX_PROBES
             assert it.metrics.object_store_probes[ProbeOutcome.FAILED] > 20
         # The hold's end lets all of them go; what is asked from now on is answered at once.
         await it.until(lambda: it.health.state is HEALTHY, within_sec=6)
@@ -187,9 +193,7 @@ async def test_a_store_may_be_given_minutes_and_is_asked_all_the_same() -> None:
             call = asyncio.create_task(it.put())
             await asyncio.sleep(120)
             assert 90 <= it.backend.count("put", KEY) <= 120
-            assert (
-                len([task for task in asyncio.all_tasks() if task.get_name() == "object store probe"]) <= 18
-            )
+            assert probes_under_way() <= MAX_PROBES
         await call
 
 
