@@ -26,6 +26,7 @@ IMPATIENT: dict[str, object] = {
 }
 ANSWER_TIMEOUT_S = 4.0
 RECORDS_PER_REQUEST = 3
+SUCCESS = b'"producer_send_success"'
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 
 
@@ -149,6 +150,8 @@ class JavaLoad(ServerProcess):
         self._config_file = folder / f"{self.name}.properties"
         self._config_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self._bootstrap = cluster.bootstrap
+        self._counted_bytes = 0
+        self._acknowledged = 0
         history.promise(self.name, Promise.IDEMPOTENT)
 
     def start(self) -> None:
@@ -157,25 +160,34 @@ class JavaLoad(ServerProcess):
             "--throughput", "200", "--value-prefix", str(self._number),
             "--producer.config", str(self._config_file),
         )  # fmt: skip
+        # what it tells is not to be torn apart by what its client logs
+        command.insert(1, f"-Dorg.slf4j.simpleLogger.logFile={self._config_file.with_suffix('.err')}")
         self.launch(command, clean_environment())
 
     def clean_exit_code(self) -> int:
         return 128 + 15  # a JVM that SIGTERM ended in good order
 
-    def told(self) -> Iterator[dict[str, Any]]:
+    def acknowledged_count(self) -> int:
+        """How many records were acknowledged so far. Raises AssertionError where it has ended."""
+        assert self.exit_code is None, f"{self.name} ended by itself\n{self.log_tail()}"
+        with self.log_path.open("rb") as log:
+            log.seek(self._counted_bytes)
+            new = log.read()
+        new = new[: new.rfind(b"\n") + 1]  # the last line may not yet be whole
+        self._counted_bytes += len(new)
+        self._acknowledged += new.count(SUCCESS)
+        return self._acknowledged
+
+    def _told(self) -> Iterator[dict[str, Any]]:
         """What it said of each record."""
-        for line in self.log_text().split("\n")[:-1]:  # the last is empty, or not yet whole
+        for line in self.log_text().splitlines():
             if line.startswith("{"):
                 yield json.loads(line)
-
-    def acknowledged_anything(self) -> bool:
-        assert self.exit_code is None, f"{self.name} ended by itself\n{self.log_tail()}"
-        return any(row["name"] == "producer_send_success" for row in self.told())
 
     def finish(self) -> None:
         """End it, after what is under way, and enter what it was told into the history."""
         self.stop(timeout_s=150.0)
-        for row in self.told():
+        for row in self._told():
             if row["name"] == "producer_send_success":
                 self._history.acknowledge(
                     row["topic"], row["partition"], row["offset"], row["value"].encode()

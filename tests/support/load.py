@@ -33,6 +33,10 @@ class Worker:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run_to_the_end, name=name)
 
+    @property
+    def started(self) -> bool:
+        return self._thread.ident is not None
+
     def start(self) -> None:
         self._thread.start()
 

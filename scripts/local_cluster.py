@@ -1,0 +1,267 @@
+"""`make cluster`: etcd, an S3 server and brokers on one machine, in one folder, until Ctrl-C.
+
+Run it as `python -m scripts.local_cluster`. Started again, it goes on with the data of the folder.
+"""
+
+import argparse
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.etcd_install import etcd_binary, install_etcd
+from tests.support.installing import CannotInstallError
+from tests.support.s3_install import VERSITYGW, install_s3_server
+
+HOST = "127.0.0.1"
+BUCKET = "kafscale"
+REGION = "us-east-1"
+ACCESS_KEY, SECRET_KEY = "kafscale", "kafscale-local"  # of a server that only this machine reaches
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+AGAIN_AFTER_S = 15.0  # a broker that ended: long enough to see the others take over
+POLL_S = 0.1
+
+
+class ClusterError(Exception):
+    """The cluster cannot start or go on; the message is one line for the user."""
+
+
+@dataclass(slots=True)
+class Server:
+    """One process of the cluster. `ready_path`: what it answers 200 to at `ready_port` when it is ready."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    ready_port: int
+    ready_path: str
+    process: subprocess.Popen[bytes] | None = None
+    ended_at: float | None = None
+
+    def start(self) -> None:
+        """Start it without waiting; it does not see this terminal's Ctrl-C."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                list(self.command),
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.ended_at = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, and before it was started."""
+        return None if self.process is None else self.process.poll()
+
+    def ready(self) -> bool:
+        """Raises `ClusterError` where it has ended."""
+        if self.exit_code is not None:
+            raise ClusterError(f"{self.name} ended with exit code {self.exit_code}; its log is {self.log}")
+        connection = http.client.HTTPConnection(HOST, self.ready_port, timeout=2)
+        try:
+            connection.request("GET", self.ready_path)
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        """Ask it to end, without waiting."""
+        if self.process is not None and self.exit_code is None:
+            self.process.terminate()
+
+    def wait(self) -> None:
+        """Until it has ended; after `STOP_TIMEOUT_S` it is killed."""
+        if self.process is None:
+            return
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            print(f"{self.name} does not end; killing it", flush=True)
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """The servers, in the order in which they start. Ports: two of each broker, then etcd's two, then S3's."""
+
+    folder: Path
+    first_port: int
+    brokers: int
+    stores: list[Server] = field(default_factory=list)
+    serving: list[Server] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.stores = [self._etcd(), self._s3()]
+        self.serving = [self._broker(number) for number in range(1, self.brokers + 1)]
+
+    @property
+    def ports(self) -> range:
+        return range(self.first_port, self.first_port + 2 * self.brokers + 3)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{self._broker_port(number)}" for number in range(1, self.brokers + 1))
+
+    def start(self) -> None:
+        """Start the stores, then all brokers, and wait until they serve. Raises `ClusterError`."""
+        for port in self.ports:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((HOST, port))
+                except OSError:
+                    raise ClusterError(f"port {port} is in use; choose others with --port") from None
+        for servers in (self.stores, self.serving):
+            for server in servers:
+                server.start()
+            _wait_until_ready(servers)
+
+    def look_after(self) -> None:
+        """Start a broker that ended again. Raises `ClusterError` when a store has ended."""
+        for server in self.stores:
+            if server.exit_code is not None:
+                raise ClusterError(f"{server.name} ended with exit code {server.exit_code}: {server.log}")
+        for server in self.serving:
+            if server.exit_code is None:
+                continue
+            if server.ended_at is None:
+                server.ended_at = time.monotonic()
+                print(f"{server.name} ended ({server.exit_code}); the others take over", flush=True)
+            elif time.monotonic() > server.ended_at + AGAIN_AFTER_S:
+                server.start()
+                print(f"{server.name} was started again", flush=True)
+
+    def stop(self) -> None:
+        """Brokers first, all at once, so that what they hold reaches the stores."""
+        for servers in (self.serving, self.stores):
+            for server in servers:
+                server.stop()
+            for server in servers:
+                server.wait()
+
+    def _broker_port(self, number: int) -> int:
+        return self.first_port + 2 * (number - 1)
+
+    def _etcd(self) -> Server:
+        client = f"http://{HOST}:{self.ports[-3]}"
+        peer = f"http://{HOST}:{self.ports[-2]}"
+        command = [
+            str(etcd_binary()), "--name", "local", "--data-dir", str(self.folder / "etcd"),
+            "--listen-client-urls", client, "--advertise-client-urls", client,
+            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+            "--initial-cluster", f"local={peer}",
+            "--auto-compaction-mode", "periodic", "--auto-compaction-retention", "5m",
+        ]  # fmt: skip
+        return self._server("etcd", command, {}, self.ports[-3], "/health")
+
+    def _s3(self) -> Server:
+        buckets = self.folder / "s3"
+        (buckets / BUCKET).mkdir(parents=True, exist_ok=True)  # a folder of the root is a bucket
+        command = [
+            str(VERSITYGW), "--quiet", "--region", REGION, "--health", "/healthy",
+            "--port", f"{HOST}:{self.ports[-1]}", "posix", str(buckets),
+        ]  # fmt: skip
+        keys = {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
+        return self._server("s3", command, keys, self.ports[-1], "/healthy")
+
+    def _broker(self, number: int) -> Server:
+        port = self._broker_port(number)
+        settings = {
+            "BROKER_ID": str(number),
+            "BROKER_ADDR": f"{HOST}:{port}",
+            "METRICS_ADDR": f"{HOST}:{port + 1}",
+            "ETCD_ENDPOINTS": f"http://{HOST}:{self.ports[-3]}",
+            "S3_BUCKET": BUCKET,
+            "S3_REGION": REGION,
+            "S3_ENDPOINT": f"http://{HOST}:{self.ports[-1]}",
+            "S3_ACCESS_KEY": ACCESS_KEY,
+            "S3_SECRET_KEY": SECRET_KEY,
+        }
+        environment = {f"KAFSCALE_{name}": value for name, value in settings.items()}
+        command = [str(Path(sys.executable).parent / "kafscale"), "serve"]
+        return self._server(f"broker-{number}", command, environment, port + 1, "/readyz")
+
+    def _server(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], port: int, path: str
+    ) -> Server:
+        return Server(
+            name=name,
+            command=command,
+            environment={**os.environ, **environment},
+            log=self.folder / f"{name}.log",
+            ready_port=port,
+            ready_path=path,
+        )
+
+
+def _wait_until_ready(servers: Sequence[Server]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    for server in servers:
+        while not server.ready():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{server.name} is not ready after {START_TIMEOUT_S:.0f} s: {server.log}")
+            time.sleep(POLL_S)
+
+
+def _how_to_try_it(cluster: LocalCluster) -> str:
+    victim = cluster.serving[0]
+    pid = 0 if victim.process is None else victim.process.pid
+    return f"""\
+bootstrap.servers={cluster.bootstrap}
+
+Brokers 1 to {cluster.brokers} serve. In another terminal:
+
+    seq 1 1000 | kcat -P -b {cluster.bootstrap} -t numbers
+    kcat -C -b {cluster.bootstrap} -t numbers -o beginning -e
+    kcat -L -b {cluster.bootstrap}        who leads what
+    kill -9 {pid}        ends broker 1; the others take over, and it is started again
+
+Data and logs: {cluster.folder}. Ctrl-C stops everything; the next start goes on with the data."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the cluster until SIGINT or SIGTERM; the exit code is 0 then."""
+    parser = argparse.ArgumentParser(prog="local_cluster", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("kafscale-cluster"), help="for data and logs")
+    parser.add_argument("--port", type=int, default=9092, help="the first of the ports")
+    parser.add_argument("--brokers", type=int, default=3, choices=range(1, 10), metavar="1-9")
+    options = parser.parse_args(arguments)
+    asked_to_end = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked_to_end.set())
+    with contextlib.ExitStack() as stack:
+        try:
+            for what, install in (("etcd", install_etcd), ("versitygw (S3)", install_s3_server)):
+                print(f"{what}: {install()}", flush=True)
+            cluster = LocalCluster(options.folder.absolute(), options.port, options.brokers)
+            stack.callback(cluster.stop)
+            cluster.start()
+            print(_how_to_try_it(cluster), flush=True)
+            while not asked_to_end.wait(POLL_S):
+                cluster.look_after()
+            print("stopping", flush=True)
+        except (ClusterError, CannotInstallError) as error:
+            print(f"make cluster: {error}", file=sys.stderr, flush=True)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""One chaos run: a cluster with producers and consumers, troubles for a while, and the verdict of the checker."""
+
+import random
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from tests.compat.tools import java_missing
+from tests.support.cluster import Cluster
+from tests.support.cluster_load import ClusterLoad, DirectLoad, JavaLoad, RetryingLoad
+from tests.support.cluster_readers import ClientReader, GroupReader, OneBrokerReader, Reader
+from tests.support.history import History
+from tests.support.history_checker import Report, examine
+from tests.support.ledger import Place
+from tests.support.load import Load
+from tests.support.nemesis import Etcd, Scene, Trouble
+from tests.support.object_store_proxy import ObjectStoreProxy
+from tests.support.waiting import wait_until
+
+TOPIC = "t"
+PARTITIONS = 6
+PLACES: list[Place] = [(TOPIC, partition) for partition in range(PARTITIONS)]
+LEASE_TTL_S = 2
+ZONES = {1: "zone-a", 2: "zone-b", 3: "zone-c"}
+SETTINGS: dict[str, object] = {
+    "lease_ttl_sec": LEASE_TTL_S,
+    "flush_interval_ms": 50,
+    "group_initial_rebalance_delay_ms": 100,
+    "log_level": "info",
+}
+END_TIMEOUT_S = 120.0
+
+
+class ChaosRun:
+    """Producers and consumers at work on a cluster, from `start` to `finish`."""
+
+    def __init__(
+        self, folder: Path, cluster: Cluster, etcd: Etcd, proxy: ObjectStoreProxy, generator: random.Random
+    ) -> None:
+        self.cluster = cluster
+        self.history = History()
+        self._began_s = time.monotonic()
+        self.scene = Scene(
+            cluster=cluster,
+            topic=TOPIC,
+            etcd=etcd,
+            proxy=proxy,
+            history=self.history,
+            generator=generator,
+            lease_ttl_s=LEASE_TTL_S,
+            say=self.say,
+        )
+        self._folder = folder
+        self._loads: list[Load] = []
+        self._java: list[JavaLoad] = []
+        self._readers: list[Reader] = []
+        self._group: list[GroupReader] = []
+
+    def start(self, *, direct: bool = True, java: bool = False) -> None:
+        """Create the topic and set everybody to work; `direct`: also a producer that retries nothing."""
+        cluster, history = self.cluster, self.history
+        cluster.create_topic(TOPIC, PARTITIONS)
+        self._loads = [
+            ClusterLoad("idempotent", cluster, PLACES, history),
+            ClusterLoad("compressing", cluster, PLACES[:2], history, compression_type="lz4"),
+            RetryingLoad("retrying", cluster, PLACES[1:5], history),
+        ]
+        if direct:
+            self._loads.append(DirectLoad("direct", cluster, PLACES[:3], history))
+        if java and java_missing() is None:
+            self._java = [JavaLoad(1, self._folder, cluster, TOPIC, history)]
+        self._group = [GroupReader(f"member-{n}", cluster, PLACES, history, "group") for n in range(2)]
+        self._readers = [
+            ClientReader("client", cluster, PLACES, history),
+            ClientReader("client-in-zone-b", cluster, PLACES, history, **{"client.rack": ZONES[2]}),
+            *(OneBrokerReader(f"of-broker-{n}", cluster, n, PLACES, history) for n in cluster.brokers),
+        ]
+        for worker in (*self._loads, *self._readers, *self._group):
+            worker.start()
+        for java_load in self._java:
+            java_load.start()
+        self.all_progress()
+
+    def run(self, troubles: Sequence[Trouble], seconds: float) -> dict[str, int]:
+        """Troubles one after the other for that long, each at least once; how often each was."""
+        generator, done = self.scene.generator, dict.fromkeys((one.__name__ for one in troubles), 0)
+        until = time.monotonic() + seconds
+        deck: list[Trouble] = []
+        while not all(done.values()) or time.monotonic() < until:
+            deck = deck or generator.sample(list(troubles), len(troubles))
+            trouble = deck.pop()
+            trouble(self.scene)
+            self.cluster.check_alive()
+            self.history.check_producers()
+            done[trouble.__name__] += 1
+            self.all_progress()
+        return done
+
+    def all_progress(self) -> None:
+        """Wait until every producer is acknowledged something new."""
+        before, names = self.history.count(), {load.name for load in self._loads}
+        java = {one.name: one.acknowledged_count() for one in self._java}
+
+        def progress() -> bool:
+            self.cluster.check_alive()
+            self.history.check_producers()
+            return names <= self.history.producers(before) and all(
+                one.acknowledged_count() > java[one.name] for one in self._java
+            )
+
+        began = time.monotonic()
+        wait_until(progress, "every producer is acknowledged something", END_TIMEOUT_S)
+        self.say(f"every producer goes on, after {time.monotonic() - began:.2f} s")
+
+    def finish(self) -> Report:
+        """All well again: let producers end, consumers catch up; the report of the whole run."""
+        self.cluster.heal()
+        self.cluster.wait_until_led(TOPIC)
+        for load in self._loads:
+            load.stop()
+        for load in self._loads:
+            load.join(END_TIMEOUT_S)
+        for java in self._java:
+            java.finish()
+        final = {place: self.cluster.read_all(place) for place in PLACES}
+        self._wait_for_readers({place: log[-1][0] if log else -1 for place, log in final.items()})
+        self._read_from_every_broker()
+        self._stop_readers()
+        self.history.check_producers()
+        return examine(self.history.evidence(final))
+
+    def close(self) -> None:
+        """End every thread and process of the run, whatever happened."""
+        for worker in (*self._loads, *self._readers, *self._group):
+            worker.stop()
+        for worker in (*self._loads, *self._readers, *self._group):
+            if worker.started:
+                worker.join(END_TIMEOUT_S)
+        for java in self._java:
+            java.close()
+
+    def say(self, what: str) -> None:
+        print(f"{time.monotonic() - self._began_s:6.2f} s: {what}", flush=True)
+
+    def _wait_for_readers(self, ends: dict[Place, int]) -> None:
+        def caught_up(reader: Reader) -> bool:
+            self.history.check_producers()
+            return reader.has_seen(ends)
+
+        def group_caught_up() -> bool:
+            self.history.check_producers()
+            return all(
+                max(one.journal.last(place) for one in self._group) >= end for place, end in ends.items()
+            )
+
+        for reader in self._readers:
+            wait_until(partial(caught_up, reader), f"{reader.name} has seen all", END_TIMEOUT_S)
+        wait_until(group_caught_up, "the group has seen all", END_TIMEOUT_S)
+
+    def _read_from_every_broker(self) -> None:
+        """All of them serve all of it; what they serve is judged like what any consumer saw."""
+        for broker_id in self.cluster.brokers:
+            journal = self.history.reader(f"final-of-broker-{broker_id}")
+            for place in PLACES:
+                journal.begin(place, 0)
+                for offset, value in self.cluster.read_all(place, broker_id):
+                    journal.see(place, offset, value)
+
+    def _stop_readers(self) -> None:
+        for reader in (*self._readers, *self._group):
+            reader.stop()
+        for reader in (*self._readers, *self._group):
+            reader.join(30)
