@@ -8,7 +8,8 @@ from kafscale.metadata.keyspace import Keyspace
 from kafscale.metadata.request_rules import MAX_OPERATIONS, check_transaction, check_ttl
 from kafscale.metadata.store import Changes, Compare, KeyValue, Operation, Snapshot, TransactionResult
 from kafscale.metadata.store_state import StoreState
-from kafscale.metadata.watch_hub import MAX_BACKLOG_BYTES, WatchHub
+from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES
+from kafscale.metadata.watch_hub import WatchHub
 
 
 class MemoryStore:

@@ -12,7 +12,8 @@ from kafscale.metadata.request_rules import MAX_OPERATIONS, check_transaction, c
 from kafscale.metadata.sqlite_worker import Outcome, Request, SqliteWorker, resolve
 from kafscale.metadata.store import Changes, Compare, KeyValue, Operation, Snapshot, TransactionResult
 from kafscale.metadata.store_state import StoreState
-from kafscale.metadata.watch_hub import MAX_BACKLOG_BYTES, WatchHub
+from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES
+from kafscale.metadata.watch_hub import WatchHub
 
 Result = TypeVar("Result")
 

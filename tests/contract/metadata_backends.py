@@ -1,14 +1,18 @@
 """The metadata stores that the contract suite runs against: one line a backend."""
 
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from kafscale.metadata.etcd_config import EtcdConfig
+from kafscale.metadata.etcd_store import EtcdStore
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.sqlite_store import SqliteStore
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops.metrics import Metrics
+from tests.support.etcd_server import SHARED
 
 OpenStore = Callable[[Path], AbstractAsyncContextManager[MetadataStore]]
 
@@ -40,4 +44,15 @@ async def sqlite(folder: Path) -> AsyncIterator[MetadataStore]:
         await store.close()
 
 
-BACKENDS: dict[str, OpenStore] = {"memory": memory, "measured": measured, "sqlite": sqlite}
+@asynccontextmanager
+async def etcd(_: Path) -> AsyncIterator[MetadataStore]:
+    """A prefix with nothing under it in a real etcd, closed at the end."""
+    config = EtcdConfig(endpoints=(SHARED.endpoint(),), prefix=f"/contract/{uuid.uuid4().hex}")
+    store = await EtcdStore.open(config)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+BACKENDS: dict[str, OpenStore] = {"memory": memory, "measured": measured, "sqlite": sqlite, "etcd": etcd}
