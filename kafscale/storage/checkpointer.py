@@ -74,7 +74,7 @@ class Checkpointer:
                 encoded = encode_checkpoint(checkpoint)
             await self._objects.put_if_absent(key, [encoded])
             log.waiting_checkpoint = CheckpointPointer(key=key, end_offset=checkpoint.end_offset)
-            await self._remove_superseded(partition, {key, record.checkpoint_key})
+            await self._remove_superseded(partition, record.checkpoint_end_offset)
         except StoreError as problem:
             # The record only grows a little longer: the next flush tries again under a new key.
             logger.warning(
@@ -82,7 +82,12 @@ class Checkpointer:
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
 
-    async def _remove_superseded(self, partition: Partition, needed: set[str]) -> None:
+    async def _remove_superseded(self, partition: Partition, end_offset: int) -> None:
+        """Remove checkpoints that end below the one that the record names, if they are old.
+
+        Only those: a leader that was replaced and does not know it names an older one than its successors,
+        never a newer one, so it removes nothing that they need.
+        """
         prefix = object_keys.checkpoints_partition_prefix(
             self._namespace, partition.id.topic, partition.id.index
         )
@@ -90,7 +95,9 @@ class Checkpointer:
         superseded = [
             info.key
             async for info in self._objects.list(prefix)
-            if info.key not in needed and info.modified_ms < before_ms
+            if info.modified_ms < before_ms
+            and (parsed := object_keys.parse_checkpoint_key(info.key)) is not None
+            and parsed.log_end_offset < end_offset
         ]
         if superseded:
             await self._objects.delete(superseded)
