@@ -58,8 +58,7 @@ def leader(record: PartitionRecord) -> Partition:
 async def written(checkpointer: Checkpointer, partition: Partition) -> str:
     """Let a checkpoint that is due be written; returns its key."""
     checkpointer.consider(partition)
-    while checkpointer._tasks:
-        await asyncio.sleep(0)
+    await asyncio.gather(*checkpointer._tasks.values())
     log = partition.log
     assert isinstance(log, PartitionLog)
     assert log.waiting_checkpoint is not None
