@@ -44,7 +44,7 @@ async def _serve(settings: Settings) -> int:
     logger.info("metrics and health", extra={"address": str(Address(settings.metrics_addr.host, admin_port))})
     try:
         async with contextlib.AsyncExitStack() as stack:
-            metadata, objects = await open_stores(settings, metrics, stack)
+            metadata, objects = await open_stores(settings, stack)
             process = BrokerProcess(settings, metrics, health, metadata, objects)
             return await process.run(stop)
     finally:

@@ -13,6 +13,7 @@ from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
 from kafscale.handlers.produce_purgatory import ProducePurgatory
+from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.registration import Registration
@@ -27,6 +28,7 @@ from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.listener import Listener
 from kafscale.setting_kinds import Address
 from kafscale.settings import Settings, advertised_address
+from kafscale.storage.bucket_probe import prove_conditional_writes
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.cluster_identity import establish_cluster
 from kafscale.storage.flusher import Flusher, FlushPolicy
@@ -76,6 +78,10 @@ def steady_clock() -> Callable[[], int]:
     return lambda: steady_ms() + offset_ms
 
 
+def _new_token() -> str:
+    return uuid.uuid4().hex[:8]
+
+
 class BrokerProcess:
     """One broker from its start to its stop."""
 
@@ -90,7 +96,7 @@ class BrokerProcess:
         self._settings = settings
         self._metrics = metrics
         self._health = health
-        self._metadata = metadata
+        self._metadata = metadata = MeasuredMetadataStore(metadata, metrics)
         self._registration = Registration(metadata, settings.lease_ttl_sec)
         self._tasks: list[asyncio.Task[None]] = []
         self._object_store_health = ObjectStoreHealth(health_policy(settings), steady_ms)
@@ -104,9 +110,7 @@ class BrokerProcess:
             self._pool,
             metrics,
         )
-        self._checkpointer = Checkpointer(
-            objects, settings.s3_namespace, now_ms, lambda: uuid.uuid4().hex[:8]
-        )
+        self._checkpointer = Checkpointer(objects, settings.s3_namespace, now_ms, _new_token)
         self._publisher = Publisher(
             objects, metadata, settings.s3_namespace, now_ms, self._on_published, random.Random()
         )
@@ -176,6 +180,10 @@ class BrokerProcess:
             ).run(),
             "object store probe",
         )
+        if settings.s3_bucket is not None:
+            await _until_answered(
+                lambda: prove_conditional_writes(self._objects, settings.s3_namespace, _new_token())
+            )
         cluster_id = await _until_answered(
             lambda: establish_cluster(self._metadata, self._objects, settings.s3_namespace)
         )

@@ -3,39 +3,48 @@
 import contextlib
 
 from kafscale.errors import StartupError
-from kafscale.metadata.measured_store import MeasuredMetadataStore
-from kafscale.metadata.sqlite_store import SqliteStore
 from kafscale.metadata.store import MetadataStore
-from kafscale.ops.metrics import Metrics
 from kafscale.settings import Settings
-from kafscale.storage.local_store import LocalStore
 from kafscale.storage.object_store import ObjectStore
+
+# The backends are imported where they are opened: a broker with embedded stores loads no client of another.
 
 
 async def open_stores(
-    settings: Settings, metrics: Metrics, stack: contextlib.AsyncExitStack
+    settings: Settings, stack: contextlib.AsyncExitStack
 ) -> tuple[MetadataStore, ObjectStore]:
-    """The metadata store, its calls counted, and the object store; `stack` closes both.
+    """The metadata store and the object store; `stack` closes both.
 
-    Raises `StartupError`.
+    Stores over a network need not be there yet: their calls tell. Raises `StartupError`, `SettingError`.
     """
-    metadata = await _open_metadata(settings, stack)
-    objects = await _open_objects(settings, stack)
-    return MeasuredMetadataStore(metadata, metrics), objects
-
-
-async def _open_metadata(settings: Settings, stack: contextlib.AsyncExitStack) -> MetadataStore:
-    _make_data_folder(settings)
-    metadata = await SqliteStore.open(settings.data_dir / "metadata.db", fsync=settings.local_fsync)
+    metadata = await _open_metadata(settings)
     stack.push_async_callback(metadata.close)
-    return metadata
-
-
-async def _open_objects(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectStore:
-    _make_data_folder(settings)
-    objects = LocalStore(settings.data_dir / "objects", fsync=settings.local_fsync)
+    objects = _open_objects(settings)
     stack.push_async_callback(objects.close)
-    return objects
+    return metadata, objects
+
+
+async def _open_metadata(settings: Settings) -> MetadataStore:
+    if settings.etcd_endpoints is not None:
+        from kafscale.metadata.etcd_config import EtcdConfig
+        from kafscale.metadata.etcd_store import EtcdStore
+
+        return await EtcdStore.open(EtcdConfig.from_settings(settings))
+    from kafscale.metadata.sqlite_store import SqliteStore
+
+    _make_data_folder(settings)
+    return await SqliteStore.open(settings.data_dir / "metadata.db", fsync=settings.local_fsync)
+
+
+def _open_objects(settings: Settings) -> ObjectStore:
+    if settings.s3_bucket is not None:
+        from kafscale.storage.bucket_config import open_bucket
+
+        return open_bucket(settings)
+    from kafscale.storage.local_store import LocalStore
+
+    _make_data_folder(settings)
+    return LocalStore(settings.data_dir / "objects", fsync=settings.local_fsync)
 
 
 def _make_data_folder(settings: Settings) -> None:
