@@ -51,7 +51,7 @@ class S3Server(ServerProcess):
 
     def start(self, timeout_s: float = 20.0) -> None:
         """Start it and wait until it answers."""
-        (self._root / self.bucket).mkdir(parents=True, exist_ok=True)  # a folder of the root is a bucket
+        self.bucket_folder.mkdir(parents=True, exist_ok=True)  # a folder of the root is a bucket
         command = [
             str(VERSITYGW), "--quiet", "--region", REGION, "--health", _HEALTH,
             "--port", f"{HOST}:{self.port}", "posix", str(self._root),
@@ -67,9 +67,14 @@ class S3Server(ServerProcess):
     def resume(self) -> None:
         self.send_signal(signal.SIGCONT)
 
+    @property
+    def bucket_folder(self) -> Path:
+        """Where the bucket's objects lie as files, each under its key."""
+        return self._root / self.bucket
+
     def stored_files(self) -> list[str]:
         """The keys of the bucket's objects, as they lie in the folder."""
-        root = self._root / self.bucket
+        root = self.bucket_folder
         return sorted(
             os.path.relpath(os.path.join(folder, name), root)
             for folder, _, names in os.walk(root)

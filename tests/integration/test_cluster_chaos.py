@@ -1,0 +1,154 @@
+"""Brokers, etcd and S3 are killed, stopped, restarted and held up; what was acknowledged stays, once, in its place.
+
+KAFSCALE_TEST_CLUSTER_SECONDS sets how long each kind of trouble goes on (default 3; every kind happens once
+at least), KAFSCALE_TEST_SEED repeats a run's choices. Each run prints the checker's table.
+"""
+
+import contextlib
+import os
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.audit import audit
+from tests.support.cluster import Cluster, ClusterStores, running_cluster
+from tests.support.cluster_chaos import PLACES, SETTINGS, ZONES, ChaosRun
+from tests.support.etcd_install import etcd_missing
+from tests.support.etcd_server import EtcdServer, etcd_cluster, etcd_server
+from tests.support.history_checker import Report
+from tests.support.ledger import Ledger
+from tests.support.nemesis import (
+    Etcd,
+    Trouble,
+    etcd_away,
+    kill,
+    late_uploads,
+    object_store_troubles,
+    pause_past_the_lease,
+    pause_within_the_lease,
+    rolling_restart,
+)
+from tests.support.object_store_proxy import ObjectStoreProxy
+from tests.support.s3_install import s3_server_missing
+from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
+
+SECONDS = float(os.environ.get("KAFSCALE_TEST_CLUSTER_SECONDS", "3"))
+SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
+MISSING = etcd_missing() or s3_server_missing()
+
+pytestmark = [
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+    pytest.mark.timeout(600 + 4 * SECONDS),
+]
+
+PAUSES: tuple[Trouble, ...] = (pause_past_the_lease, pause_within_the_lease)
+ALL: tuple[Trouble, ...] = (kill, *PAUSES, rolling_restart, etcd_away, object_store_troubles, late_uploads)
+LONG_S = 20.0  # from here on there are also runs of everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """So many members of a cluster of etcd that those left are not enough."""
+
+    members: Sequence[EtcdServer]
+
+    def pause(self) -> None:
+        for member in self.members:
+            member.pause()
+
+    def resume(self) -> None:
+        for member in self.members:
+            member.resume()
+
+
+@contextlib.contextmanager
+def running_etcd(folder: Path, members: int) -> Iterator[tuple[Sequence[str], Etcd]]:
+    """Its endpoints, and what takes it away."""
+    if members == 1:
+        with etcd_server(folder) as server:
+            yield (server.endpoint,), server
+    else:
+        with etcd_cluster(folder, members) as cluster:
+            yield cluster.endpoints, Members(members=cluster.members[: members // 2 + 1])
+
+
+@contextlib.contextmanager
+def chaos_run(folder: Path, name: str, etcd_members: int = 1) -> Iterator[tuple[ChaosRun, S3Server]]:
+    """Three brokers in three zones, S3 behind the proxy, etcd; nothing is left of it at the end."""
+    print(f"KAFSCALE_TEST_SEED={SEED} KAFSCALE_TEST_CLUSTER_SECONDS={SECONDS:g}")
+    generator = random.Random(f"{SEED} {name}")
+    with (
+        s3_server(folder / "s3") as s3,
+        running_etcd(folder / "etcd", etcd_members) as (endpoints, etcd),
+        ObjectStoreProxy(s3.endpoint, seed=generator.randrange(2**32)) as proxy,
+    ):
+        stores = ClusterStores(
+            etcd_endpoints=endpoints,
+            s3_endpoint=proxy.url,
+            s3_bucket=s3.bucket,
+            s3_access_key=ACCESS_KEY,
+            s3_secret_key=SECRET_KEY,
+            s3_region=REGION,
+        )
+        racks = {broker_id: {"rack": zone} for broker_id, zone in ZONES.items()}
+        with running_cluster(folder, stores, of_broker=racks, **SETTINGS) as cluster:
+            run = ChaosRun(folder, cluster, etcd, proxy, generator)
+            try:
+                yield run, s3
+            finally:
+                proxy.clear()
+                run.close()
+
+
+def end(run: ChaosRun, done: dict[str, int]) -> Report:
+    """Print the verdict, and see that it is good."""
+    report = run.finish()
+    print(f"{done}; not acknowledged: {run.history.reasons() or 'nothing'}")
+    print(report.table(), flush=True)
+    report.check()
+    return report
+
+
+def check_the_bucket(bucket: Path, cluster: Cluster, ledger: Ledger) -> None:
+    """The second witness: the objects alone hold all that was promised.
+
+    They may hold more: what an older leader left unpublished under an offset that was then skipped.
+    """
+    cluster.stop_all()
+    files = audit(bucket)
+    stored = {place: [(one.offset, one.value) for one in files.records(*place)] for place in PLACES}
+    ledger.check_promises(stored)
+    print(f"{len(files.segments)} segments, {len(files.leftovers)} leftovers")
+
+
+RUNS = [
+    pytest.param((kill,), 1, id="kill"),
+    pytest.param(PAUSES, 1, id="pause"),
+    pytest.param((etcd_away,), 1, id="etcd-away"),
+    pytest.param((etcd_away,), 3, id="etcd-without-quorum"),
+    pytest.param((object_store_troubles,), 1, id="object-store"),
+    pytest.param((late_uploads,), 1, id="late-uploads"),
+]
+if SECONDS >= LONG_S:
+    RUNS += [pytest.param(ALL, 1, id="everything"), pytest.param(ALL, 3, id="everything-with-three-etcds")]
+
+
+@pytest.mark.parametrize(("troubles", "etcd_members"), RUNS)
+def test_promises_are_kept(
+    tmp_path: Path, request: pytest.FixtureRequest, troubles: tuple[Trouble, ...], etcd_members: int
+) -> None:
+    with chaos_run(tmp_path, request.node.name, etcd_members) as (run, s3):
+        run.start(java=troubles == ALL)
+        end(run, run.run(troubles, SECONDS))
+        check_the_bucket(s3.bucket_folder, run.cluster, run.history)
+
+
+def test_a_rolling_restart_is_not_noticed_by_clients_that_retry(tmp_path: Path) -> None:
+    with chaos_run(tmp_path, "rolling restart") as (run, s3):
+        run.start(direct=False, java=True)
+        report = end(run, run.run((rolling_restart,), SECONDS))
+        assert report.counts["unacknowledged"] == 0
+        check_the_bucket(s3.bucket_folder, run.cluster, run.history)
