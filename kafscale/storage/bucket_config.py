@@ -1,5 +1,6 @@
 """From settings to a bucket: whose it is, where it is, and with which credentials."""
 
+import ipaddress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -8,6 +9,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from kafscale.errors import SettingError
 from kafscale.settings import Settings
+from kafscale.storage.bucket_requests import DEFAULT_PATIENCE, Patience
 from kafscale.storage.bucket_store import BucketStore
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ _RETRIES: "RetryConfig" = {"max_retries": 0}
 _OF_S3_ONLY = ("s3_region", "s3_endpoint", "s3_access_key", "s3_secret_key", "s3_session_token", "s3_kms_arn")
 
 
-def open_bucket(settings: Settings) -> BucketStore:
+def open_bucket(settings: Settings, patience: Patience = DEFAULT_PATIENCE) -> BucketStore:
     """The store of `KAFSCALE_S3_BUCKET`. Makes no request: `bucket_probe` finds out whether it works.
 
     Raises `SettingError`.
@@ -30,11 +32,13 @@ def open_bucket(settings: Settings) -> BucketStore:
     scheme, _, name = settings.s3_bucket.rpartition("://")
     try:
         if scheme in ("", "s3"):
-            return BucketStore(_s3(settings, name), concurrency=settings.s3_concurrency)
+            return BucketStore(_s3(settings, name), concurrency=settings.s3_concurrency, patience=patience)
         _check_not_of_s3(settings)
         of_others = GCSStore if scheme == "gs" else AzureStore
         bucket = of_others(name, client_options=_client(None), retry_config=_RETRIES)
-        return BucketStore(bucket, concurrency=settings.s3_concurrency, deletes_in_bulk=False)
+        return BucketStore(
+            bucket, concurrency=settings.s3_concurrency, deletes_in_bulk=False, patience=patience
+        )
     except (BaseError, ValueError) as problem:
         said = str(problem).partition("\n")[0]
         raise SettingError(f"KAFSCALE_S3_BUCKET={settings.s3_bucket} cannot be used: {said}") from problem
@@ -85,6 +89,7 @@ def credentials(settings: Settings) -> "S3CredentialProvider | None":
 
 
 def _s3(settings: Settings, bucket: str) -> S3Store:
+    _check_ascii(settings)
     return S3Store(
         config=s3_config(settings, bucket),
         client_options=_client(settings.s3_endpoint),
@@ -111,7 +116,28 @@ def _endpoint(endpoint: str, bucket: str, *, path_style: bool) -> str:
     if path_style:
         return endpoint
     parts = urlsplit(endpoint)
+    if _is_ip_address(parts.hostname or ""):
+        raise SettingError(
+            "KAFSCALE_S3_PATH_STYLE=false puts the bucket's name before the host of "
+            f"KAFSCALE_S3_ENDPOINT={endpoint}, which is an IP address: set it to true, or give the server's name"
+        )
     return f"{parts.scheme}://{bucket}.{parts.netloc}"
+
+
+def _is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_ascii(settings: Settings) -> None:
+    """What becomes part of a header: there the library ends its thread over anything else."""
+    for field in _OF_S3_ONLY:
+        value = getattr(settings, field)
+        if value is not None and not value.isascii():
+            raise SettingError(f"KAFSCALE_{field.upper()} has characters that are not ASCII")
 
 
 def _check_not_of_s3(settings: Settings) -> None:

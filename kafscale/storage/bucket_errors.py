@@ -5,6 +5,7 @@ with the whole error in Rust's debug format: the HTTP status, the store's answer
 Whatever cannot be read there counts as not known, which is always safe to say.
 """
 
+import html
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,12 +17,15 @@ LIBRARY_ERRORS = (BaseError, OSError, NotImplementedError)
 
 _DEBUG = "\n\nDebug source:\n"
 _STATUS = re.compile(r"inner: (?:Status|Response) \{\s+(?:body: .*\s+)?status: (\d{3}),")
+_REDIRECT = "inner: BareRedirect"
 _TRANSPORT = re.compile(r"HttpError \{\s+kind: (\w+),")
 _REQUEST = re.compile(r"method: (\w+),\s+uri: Some\(\s*(\S+?),?\s*\),")
+_DELETION = re.compile(r"source: DeleteFailed \{\s+path: .*\s+code: \"(\w+)\",")
 _CODE = re.compile(r"<Code>([\w.]{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,300})")
 _METADATA_SERVICE = "http://169.254.169.254/"
 
+_NO_SUCH_OBJECT = ("NoSuchKey", "BlobNotFound")
 _NO_SUCH_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 _TAKEN = ("BlobAlreadyExists",)  # Azure; the others answer 412
 # Answers with status 400 that speak of this one transfer, not of the request: it broke, stalled or was damaged.
@@ -33,7 +37,6 @@ _WRONG_CREDENTIALS = (
     "InvalidToken",
     "SignatureDoesNotMatch",
     "RequestTimeTooSkewed",
-    "AuthorizationHeaderMalformed",
 )
 
 
@@ -60,8 +63,8 @@ def classify(error: Exception) -> Failure:
     """What the library's error means."""
     said, _, debug = str(error).rpartition(_DEBUG)
     status_match, transport = _STATUS.search(debug), _TRANSPORT.search(debug)
-    status = int(status_match[1]) if status_match else None
-    code_match = _CODE.search(debug) if status is not None else None
+    status = int(status_match[1]) if status_match else 301 if _REDIRECT in debug else None
+    code_match = _CODE.search(debug) if status is not None else _DELETION.search(debug)
     code = code_match[1] if code_match else ""
     request = _REQUEST.search(debug)
     method, url = (request[1], request[2]) if request else ("", "")
@@ -79,6 +82,8 @@ def _outcome(error: Exception, status: int | None, code: str, transport: str | N
     if isinstance(error, NotImplementedError):
         return Outcome.REFUSED
     if status is None:
+        if code == "AccessDenied":
+            return Outcome.REFUSED  # one of many deletions, which all ask for the same right
         if transport is None and isinstance(error, FileNotFoundError):
             return Outcome.NOT_FOUND  # from stores of the library that are no servers
         if transport is None and isinstance(error, AlreadyExistsError):
@@ -86,7 +91,9 @@ def _outcome(error: Exception, status: int | None, code: str, transport: str | N
         # Only of a connection that was never made is it known that no request went over it.
         return Outcome.BUSY if transport == "Connect" else Outcome.UNKNOWN
     if status == 404:
-        return Outcome.REFUSED if code in _NO_SUCH_BUCKET else Outcome.NOT_FOUND
+        # Any other 404, or one without a code, does not speak of the object: the bucket, the user or the server
+        # is not the one that is meant, and nobody may take its objects for deleted.
+        return Outcome.NOT_FOUND if code in _NO_SUCH_OBJECT else Outcome.REFUSED
     if status in (304, 412) or code in _TAKEN:
         return Outcome.EXISTS
     if status == 416:
@@ -102,7 +109,9 @@ def _text(said: str, status: int | None, code: str, debug: str, request: str) ->
     if status is None or not request:
         return " ".join(said.split())[:400]
     message = _MESSAGE.search(debug)
-    told = ": ".join(part for part in (code, message[1] if message else "") if part)
+    told = ": ".join(
+        part for part in (code, html.unescape(message[1]).rstrip(".") if message else "") if part
+    )
     return f"{request}: {status} {told}".rstrip()
 
 
@@ -126,4 +135,4 @@ def _advice(outcome: Outcome, status: int | None, code: str) -> str:
         return (
             "the bucket is in another region or behind another address: correct KAFSCALE_S3_REGION, _ENDPOINT"
         )
-    return "check KAFSCALE_S3_ENDPOINT, _REGION, _PATH_STYLE, and that the store supports what was asked"
+    return "check KAFSCALE_S3_ENDPOINT, _REGION, _PATH_STYLE, _ACCESS_KEY, and that the store can do what was asked"

@@ -44,7 +44,7 @@ async def prove_conditional_writes(objects: ObjectStore, namespace: str, token: 
             )
         await objects.delete(keys)
     except StoreRefusedError as problem:
-        raise StartupError(f"the object store refuses: {problem}") from problem
+        raise StartupError(f"the object store refuses to work for this broker: {problem}") from problem
     except StoreIndeterminateError as problem:
         raise StoreUnavailableError(str(problem)) from problem
 
@@ -53,23 +53,30 @@ async def _race(objects: ObjectStore, key: str) -> None:
     """One round. What its creators put differs in length as well."""
     bodies = [f"creator {number} ".encode() * (number + 1) for number in range(CREATORS)]
     attempts = [objects.put_if_absent(key, [body]) for body in bodies]
-    results = await asyncio.gather(*attempts, return_exceptions=True)
-    possible = _possible_winners(key, results)
-    content = await _get(objects, key)
-    if content not in [bodies[number] for number in possible]:
+    winner, unknown = _judge(key, await asyncio.gather(*attempts, return_exceptions=True))
+    try:
+        content = await objects.get(key)
+    except ObjectNotFoundError as problem:
+        if winner is None:
+            raise StoreUnavailableError(f"{key!r} was not created, as far as can be told") from problem
+        raise StartupError(f"{key!r} cannot be read right after it was put: {_NEXT_STEP}") from problem
+    if content not in [bodies[number] for number in (unknown if winner is None else [winner])]:
         raise StartupError(f"{key!r} does not hold what its only creator put: {_NEXT_STEP}")
+    await _come_too_late(objects, key, content)
+
+
+async def _come_too_late(objects: ObjectStore, key: str, content: bytes) -> None:
     try:
         await objects.put_if_absent(key, [b"too late"])
     except ObjectExistsError:
-        pass
+        if await objects.get(key) != content:
+            raise StartupError(f"{key!r} was replaced by a creator that was refused: {_NEXT_STEP}") from None
     else:
         raise StartupError(f"{key!r} was created although it existed: {_NEXT_STEP}")
-    if await _get(objects, key) != content:
-        raise StartupError(f"{key!r} was replaced by a creator that came later: {_NEXT_STEP}")
 
 
-def _possible_winners(key: str, results: Sequence[BaseException | None]) -> Sequence[int]:
-    """Who may have created the object: the one that was told so, or else those that were told nothing."""
+def _judge(key: str, results: Sequence[BaseException | None]) -> tuple[int | None, Sequence[int]]:
+    """Who was told to have created the object, and who was told nothing."""
     winners, unknown = [], []
     away: StoreUnavailableError | None = None
     for number, result in enumerate(results):
@@ -78,9 +85,7 @@ def _possible_winners(key: str, results: Sequence[BaseException | None]) -> Sequ
                 winners.append(number)
             case StoreIndeterminateError():
                 unknown.append(number)
-            case StoreRefusedError():
-                raise result
-            case StoreUnavailableError():
+            case StoreUnavailableError() if not isinstance(result, StoreRefusedError):
                 away = result
             case ObjectExistsError():
                 pass
@@ -88,19 +93,10 @@ def _possible_winners(key: str, results: Sequence[BaseException | None]) -> Sequ
                 raise result
     if len(winners) > 1:
         raise StartupError(
-            f"{len(winners)} of {len(results)} creators of {key!r} were told they won: {_NEXT_STEP}"
+            f"{len(winners)} of {len(results)} creators of {key!r} were told that they won: {_NEXT_STEP}"
         )
-    if winners or unknown:
-        return winners or unknown
-    if away is not None:
-        raise away
-    raise StartupError(
-        f"nobody could create {key!r}, although it was new: check what answers at KAFSCALE_S3_ENDPOINT"
-    )
-
-
-async def _get(objects: ObjectStore, key: str) -> bytes:
-    try:
-        return await objects.get(key)
-    except ObjectNotFoundError as problem:
-        raise StartupError(f"{key!r} cannot be read right after it was put: {_NEXT_STEP}") from problem
+    if not winners and not unknown:
+        raise away or StartupError(
+            f"nobody could create {key!r}, although it was new: check what answers at KAFSCALE_S3_ENDPOINT"
+        )
+    return winners[0] if winners else None, unknown

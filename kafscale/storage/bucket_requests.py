@@ -48,6 +48,9 @@ class Patience:
     last_pause_sec: float = 2.0
 
 
+DEFAULT_PATIENCE = Patience()
+
+
 class RequestSlots:
     """At most `total` requests at once, a quarter of them only for reads and a quarter only for writes.
 

@@ -20,7 +20,14 @@ from kafscale.protocol.types import Buffer
 from kafscale.storage.bucket_errors import Outcome
 from kafscale.storage.bucket_listing import Listing
 from kafscale.storage.bucket_payload import Payload
-from kafscale.storage.bucket_requests import Allow, FailedError, Kind, Patience, Requester
+from kafscale.storage.bucket_requests import (
+    DEFAULT_PATIENCE,
+    Allow,
+    FailedError,
+    Kind,
+    Patience,
+    Requester,
+)
 from kafscale.storage.object_keys import object_key_problem
 from kafscale.storage.object_store import ObjectInfo
 
@@ -45,12 +52,12 @@ class BucketStore:
         *,
         concurrency: int,
         deletes_in_bulk: bool = True,
-        patience: Patience | None = None,
+        patience: Patience = DEFAULT_PATIENCE,
         jitter: random.Random | None = None,
     ) -> None:
         self._bucket = bucket
         self._deletes_in_bulk = deletes_in_bulk
-        self._requests = Requester(concurrency, patience or Patience(), jitter or random.Random())
+        self._requests = Requester(concurrency, patience, jitter or random.Random())
 
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`. Raises `ValueError` above 5 GiB.
@@ -209,8 +216,8 @@ def _check_range(key: str, start: int, length: int) -> None:
 
 
 def _refused(problem: FailedError) -> StoreRefusedError:
-    """An answer that makes no sense to what was asked, such as 404 to a put: not from the store that is meant."""
-    return StoreRefusedError(f"{problem} (check KAFSCALE_S3_ENDPOINT and KAFSCALE_S3_BUCKET)")
+    """An answer that makes no sense to what was asked, such as 416 to a put: not from the store that is meant."""
+    return StoreRefusedError(f"{problem}: check KAFSCALE_S3_ENDPOINT")
 
 
 def _fill(targets: Sequence[memoryview], data: memoryview) -> Sequence[memoryview]:

@@ -1,0 +1,200 @@
+"""A small S3 server on the test's own event loop: it keeps objects, and answers as the test told it to first.
+
+With `ignores_conditions` it lies as some real ones do: If-None-Match is accepted and not looked at.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape, unescape
+
+from tests.support.http_stream import Head, HttpStreamError, read_head, request_body
+
+HOST = "127.0.0.1"
+BUCKET = "records"
+
+
+class How(Enum):
+    """In which way an answer is given."""
+
+    REPLY = auto()
+    DROP = auto()  # the request is carried out, and the connection breaks in place of a reply
+    HOLD = auto()  # no answer, until the server ends
+    CUT = auto()  # the reply's body ends with the connection, before its length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request as it came."""
+
+    method: str
+    key: str
+    query: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the server says; with `status` None what it would say by itself."""
+
+    status: int | None = None
+    body: bytes = b""
+    how: How = How.REPLY
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def error(status: int, code: str, **headers: str) -> Answer:
+    """An answer with S3's error document."""
+    body = f"<Error><Code>{code}</Code><Message>as the test said</Message></Error>".encode()
+    return Answer(status=status, body=body, headers=headers)
+
+
+class ScriptedS3:
+    """The server. `script` is used up answer by answer, `requests` is what came, in that order."""
+
+    def __init__(self, *, ignores_conditions: bool = False) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.script: deque[Answer] = deque()
+        self.requests: list[Request] = []
+        self.port = 0
+        self.under_way = 0
+        self.most_under_way = 0
+        self.begun = asyncio.Event()  # a request of which the body was not read yet, or that is held
+        self._ignores_conditions = ignores_conditions
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.pause_sec = 0.0  # before every answer
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What uses it, as environment variables."""
+        return {
+            "KAFSCALE_S3_BUCKET": BUCKET,
+            "KAFSCALE_S3_ENDPOINT": f"http://{HOST}:{self.port}",
+            "KAFSCALE_S3_REGION": "us-east-1",
+            "KAFSCALE_S3_ACCESS_KEY": "key",
+            "KAFSCALE_S3_SECRET_KEY": "secret",
+        }
+
+    def methods(self) -> list[str]:
+        return [request.method for request in self.requests]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while (head := await read_head(reader)) is not None:
+                self.begun.set()
+                if not await self._answer(head, reader, writer):
+                    break
+        except (HttpStreamError, ConnectionError, asyncio.CancelledError):
+            return  # the client, or the test, is done with it
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _answer(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether the connection goes on."""
+        answer = self.script.popleft() if self.script else Answer()
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            if answer.how is How.HOLD and answer.status is None and not answer.body:
+                await asyncio.Event().wait()  # the body stays unread as well
+            request = await _request(head, reader)
+            self.requests.append(request)
+            await asyncio.sleep(self.pause_sec)
+        finally:
+            self.under_way -= 1
+        told = self._carry_out(request) if answer.status is None else answer
+        if answer.how is How.DROP:
+            return False
+        headers = {"content-length": str(len(told.body)), "etag": '"1"'} | told.headers
+        lines = [f"HTTP/1.1 {told.status} Said", *(f"{name}: {value}" for name, value in headers.items())]
+        body = told.body[: len(told.body) // 2] if answer.how is How.CUT else told.body
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        await writer.drain()
+        return answer.how is How.REPLY
+
+    def _carry_out(self, request: Request) -> Answer:
+        match request.method:
+            case "PUT":
+                is_conditional = request.headers.get("if-none-match") == "*" and not self._ignores_conditions
+                if is_conditional and request.key in self.objects:
+                    return error(412, "PreconditionFailed")
+                self.objects[request.key] = request.body
+                return Answer(status=200)
+            case "POST" if "delete" in request.query:
+                keys = re.findall(r"<Key>([^<]*)</Key>", request.body.decode())
+                for key in keys:
+                    self.objects.pop(unescape(key), None)
+                told = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+                return Answer(status=200, body=f"<DeleteResult>{told}</DeleteResult>".encode())
+            case "GET" if not request.key:
+                return self._listing(request)
+            case _:
+                return self._content(request)
+
+    def _content(self, request: Request) -> Answer:
+        content = self.objects.get(request.key)
+        if content is None:
+            return error(404, "NoSuchKey")
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
+        modified = {"last-modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        if asked is None:
+            return Answer(status=200, body=content, headers=modified)
+        start, end = int(asked[1]), min(int(asked[2]) + 1, len(content))
+        if start >= len(content):
+            return error(416, "InvalidRange")
+        place = {"content-range": f"bytes {start}-{end - 1}/{len(content)}"}
+        return Answer(status=206, body=content[start:end], headers=modified | place)
+
+    def _listing(self, request: Request) -> Answer:
+        query = parse_qs(request.query)
+        prefix = query.get("prefix", [""])[0]
+        after = query.get("continuation-token", query.get("start-after", [""]))[0]
+        keys = sorted(key for key in self.objects if key.startswith(prefix) and key > after)
+        page = keys[:1000]
+        more = (
+            f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(keys) > 1000 else ""
+        )
+        entries = "".join(
+            f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            f"<Size>{len(self.objects[key])}</Size></Contents>"
+            for key in page
+        )
+        return Answer(status=200, body=f"<ListBucketResult>{more}{entries}</ListBucketResult>".encode())
+
+
+@asynccontextmanager
+async def scripted_s3(*, ignores_conditions: bool = False) -> AsyncIterator[ScriptedS3]:
+    """A server that runs in the block."""
+    scripted = ScriptedS3(ignores_conditions=ignores_conditions)
+    server = await asyncio.start_server(scripted.serve, HOST, 0)
+    scripted.port = server.sockets[0].getsockname()[1]
+    try:
+        yield scripted
+    finally:
+        server.close()
+        await scripted.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(server.wait_closed(), 5)
+
+
+async def _request(head: Head, reader: asyncio.StreamReader) -> Request:
+    body = b"".join([piece async for piece in request_body(reader, head)])
+    key = head.path.removeprefix(f"/{BUCKET}").removeprefix("/")
+    return Request(method=head.method, key=key, query=head.query, headers=head.headers, body=body)
