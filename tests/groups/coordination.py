@@ -30,6 +30,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
 from tests.groups.controlled_metadata import Metadata
+from tests.support.holders import end_leases
 from tests.support.virtual_time import run_virtually
 
 START_MS = 1_700_000_000_000
@@ -91,7 +92,7 @@ class Coordinating:
         metrics = Metrics().groups
         self.store = store
         self.view = ClusterView("test")
-        self.shards = GroupShards(store, Coordination(store, 0, lease), settings, metrics, now_ms)
+        self.shards = GroupShards(store, Coordination(store, 0, lambda: lease), settings, metrics, now_ms)
         self.coordinator = GroupCoordinator(self.shards, store, self.view, settings, metrics, now_ms)
         self.expiry = OffsetExpiry(self.shards, store, self.view, settings, now_ms)
 
@@ -143,7 +144,8 @@ class Brokers:
         self._started: list[Coordinating] = []
 
     async def prepare(self) -> Coordinating:
-        """A broker that has not claimed anything yet."""
+        """A broker that has not claimed anything yet, and may: the one before has lost its lease."""
+        await end_leases(self.store, keys.COORDINATORS)
         await self.make_topic(TOPIC, TOPIC_ID)
         broker = Coordinating(self.store, self._settings, await self.store.grant_lease(10**9))
         await broker.tell_topics()

@@ -24,6 +24,7 @@ from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
+from tests.support.holders import end_leases
 from tests.support.in_process_broker import until
 
 TOPIC = "orders"
@@ -73,7 +74,7 @@ class Coordinating:
         self.lag = ConsumerLag(view, lambda *_: END, max_series)
         self.store = store
         self.shards = GroupShards(
-            store, Coordination(store, 0, lease), settings, metrics, lambda: NOW_MS, self.lag
+            store, Coordination(store, 0, lambda: lease), settings, metrics, lambda: NOW_MS, self.lag
         )
         self.coordinator = GroupCoordinator(self.shards, store, view, settings, metrics, lambda: NOW_MS)
         self.expiry = OffsetExpiry(self.shards, store, view, settings, lambda: NOW_MS)
@@ -114,6 +115,7 @@ class Brokers:
         await self.store.transact([], [Put(keys.topic(TOPIC), encode_topic_record(record))])
         view = ClusterView("test")
         view.apply(keys.TOPICS, await self.store.range(keys.TOPICS))
+        await end_leases(self.store, keys.COORDINATORS)
         started = Coordinating(self.store, view, await self.store.grant_lease(3600), max_series)
         self.started.append(started)
         await started.shards.claim(range(keys.GROUP_SHARD_COUNT))

@@ -16,6 +16,7 @@ from kafscale.metadata.store import Compare, Delete, Operation, Put, Transaction
 from kafscale.metadata.topic_record import decode_group_shard_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
+from tests.support.holders import end_leases
 from tests.support.virtual_time import run_virtually
 
 TIMEOUT_SEC = 5.0
@@ -50,7 +51,10 @@ class Watched(MemoryStore):
 
 
 async def claim(store: MemoryStore, broker_id: int = 0) -> ClaimedShard:
-    (claimed,) = await Coordination(store, broker_id, await store.grant_lease(60)).claim([SHARD])
+    """Whoever coordinated the shard before has lost its lease and has not heard of it."""
+    await end_leases(store, keys.COORDINATORS)
+    lease = await store.grant_lease(60)
+    (claimed,) = await Coordination(store, broker_id, lambda: lease).claim([SHARD])
     return claimed
 
 

@@ -8,7 +8,7 @@ import pytest
 from kafscale.metadata import keys
 from kafscale.metadata.leadership import REMEMBERED_EPOCHS, Leadership, next_epoch
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.model import BrokerRecord, LeaderRecord
+from kafscale.metadata.model import LeaderRecord
 from kafscale.metadata.partition_record import (
     EpochStart,
     PartitionRecord,
@@ -17,9 +17,10 @@ from kafscale.metadata.partition_record import (
 )
 from kafscale.metadata.store import Put
 from kafscale.metadata.topic_record import decode_leader_record
-from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
+from tests.support.faults import ERRORS, CountingStore, Fault, Fuse, FusedMetadataStore
+from tests.support.holders import end_leases
 
-BROKER = BrokerRecord(broker_id=3, host="localhost", port=9092)
+BROKER_ID = 3
 WANTED = [("orders", index) for index in range(10)]
 
 
@@ -44,10 +45,16 @@ async def leader_of(store: MemoryStore, index: int) -> LeaderRecord | None:
     return None if found is None else decode_leader_record(found.key, found.value)
 
 
+async def leadership_of(store: MemoryStore, broker_id: int = BROKER_ID) -> Leadership:
+    """That of a broker with a lease of its own."""
+    lease = await store.grant_lease(60)
+    return Leadership(store, broker_id, lambda: lease, retry_delay_sec=0)
+
+
 async def test_claiming_starts_the_next_epoch_of_every_partition(store: MemoryStore) -> None:
-    leadership = Leadership(store, BROKER, lease_ttl_sec=60)
-    assert await leadership.register()
     for epoch in range(3):
+        await end_leases(store, keys.LEADERS)
+        leadership = await leadership_of(store)
         claimed = await leadership.claim(WANTED)
         assert sorted((one.topic, one.index) for one in claimed) == WANTED
         for one in claimed:
@@ -60,11 +67,38 @@ async def test_claiming_starts_the_next_epoch_of_every_partition(store: MemorySt
 
 
 async def test_only_what_is_wanted_and_has_a_record_is_claimed(store: MemoryStore) -> None:
-    leadership = Leadership(store, BROKER, lease_ttl_sec=60)
-    await leadership.register()
+    leadership = await leadership_of(store)
     claimed = await leadership.claim([("orders", 2), ("orders", 99), ("nothing", 0)])
     assert [(one.topic, one.index) for one in claimed] == [("orders", 2)]
     assert (await record_of(store, 3)).leader_epoch == -1
+    assert len((await store.range(keys.PARTITIONS)).items) == 10
+
+
+async def test_what_another_broker_leads_stays_with_it(store: MemoryStore) -> None:
+    await (await leadership_of(store, 1)).claim(WANTED[:4])
+    claimed = await (await leadership_of(store, 2)).claim(WANTED)
+    assert sorted((one.topic, one.index) for one in claimed) == WANTED[4:]
+    assert await leader_of(store, 3) == LeaderRecord(broker_id=1, leader_epoch=0)
+    assert await leader_of(store, 4) == LeaderRecord(broker_id=2, leader_epoch=0)
+
+
+async def test_releasing_ends_what_was_gained_and_nothing_else(store: MemoryStore) -> None:
+    first, second = await leadership_of(store, 1), await leadership_of(store, 2)
+    gained = {(one.topic, one.index): one.revision for one in await first.claim(WANTED)}
+    await first.release({partition: gained[partition] for partition in WANTED[:5]})
+    assert [await leader_of(store, index) is None for index in range(10)] == [True] * 5 + [False] * 5
+    await second.claim(WANTED)
+    await first.release(gained)
+    assert [await leader_of(store, index) is None for index in range(10)] == [False] * 5 + [True] * 5
+    assert await leader_of(store, 0) == LeaderRecord(broker_id=2, leader_epoch=1)
+
+
+async def test_what_the_store_wrongly_says_is_led_here_is_released(store: MemoryStore) -> None:
+    first, second = await leadership_of(store, 1), await leadership_of(store, 2)
+    await first.claim(WANTED[:9])
+    await second.claim(WANTED[9:])
+    await first.release_strays([WANTED[0], WANTED[9]])
+    assert [await leader_of(store, index) is None for index in (0, 1, 9)] == [True, False, False]
 
 
 @pytest.mark.parametrize("fault", ERRORS)
@@ -72,30 +106,34 @@ async def test_only_what_is_wanted_and_has_a_record_is_claimed(store: MemoryStor
 async def test_a_fault_at_any_call_leaves_every_partition_led(
     store: MemoryStore, call: int, fault: Fault
 ) -> None:
-    steady = Leadership(store, BROKER, lease_ttl_sec=60)
-    await steady.register()
+    lease = await store.grant_lease(60)
     faulty = FusedMetadataStore(store, Fuse(call, fault))
-    leadership = Leadership(faulty, BROKER, 60, retry_delay_sec=0)
-    leadership._lease = steady._lease
+    leadership = Leadership(faulty, BROKER_ID, lambda: lease, retry_delay_sec=0)
     claimed = await asyncio.wait_for(leadership.claim(WANTED), 10)
     assert sorted((one.topic, one.index) for one in claimed) == WANTED
     for one in claimed:
         assert one.record == await record_of(store, one.index)
 
 
-async def test_a_second_broker_of_the_same_id_is_not_registered(store: MemoryStore) -> None:
-    first, second = (Leadership(store, BROKER, lease_ttl_sec=60) for _ in range(2))
-    assert await first.register()
-    assert not await second.register()
-    await first.close()
-    assert await second.register()
+async def test_many_are_claimed_without_a_read_for_each(store: MemoryStore) -> None:
+    wanted = [("many", index) for index in range(600)]
+    record = encode_partition_record(PartitionRecord(leader_epoch=4))
+    for topic, index in wanted:
+        await store.transact([], [Put(keys.partition(topic, index), record)])
+    await (await leadership_of(store, 1)).claim(wanted[:3])
+    counting = CountingStore(store)
+    lease = await store.grant_lease(60)
+    claimed = await Leadership(counting, 2, lambda: lease).claim(wanted)
+    assert sorted((one.topic, one.index) for one in claimed) == wanted[3:]
+    assert {one.record.leader_epoch for one in claimed} == {5}
+    assert counting.calls["range"] == 1
+    # Four partitions each, and one more for those that were led.
+    assert 150 <= counting.calls["transact"] <= 152
 
 
-async def test_closing_ends_the_leadership_but_not_the_epoch(store: MemoryStore) -> None:
-    leadership = Leadership(store, BROKER, lease_ttl_sec=60)
-    await leadership.register()
-    await leadership.claim(WANTED)
-    await leadership.close()
+async def test_the_end_of_the_lease_ends_the_leadership_but_not_the_epoch(store: MemoryStore) -> None:
+    await (await leadership_of(store)).claim(WANTED)
+    await end_leases(store, keys.LEADERS)
     assert await leader_of(store, 0) is None
     assert (await record_of(store, 0)).leader_epoch == 0
 

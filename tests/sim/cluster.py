@@ -107,7 +107,7 @@ class SimulatedBroker:
     def __init__(self, world: World, record: PartitionRecord, revision: int) -> None:
         self._world = world
         config = effective({}, Settings())
-        self.partition = Partition(PartitionId(TOPIC, 0), 0, record, revision, config, RULES)
+        self.partition = Partition(PartitionId(TOPIC, 0), 0, record, revision, config, RULES, revision)
         self._pool = SlabPool(0)
         objects = cast(ObjectStore, UnreliableObjects(world.objects, world.network))
         metadata = cast(MetadataStore, UnreliableMetadata(world.metadata, world.network))

@@ -22,6 +22,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
 from tests.sim.unreliable import Network, UnreliableMetadata
+from tests.support.holders import end_leases
 
 GROUP = "group"
 TOPIC = "topic"
@@ -78,8 +79,9 @@ class World:
     async def elect(self) -> None:
         """One more broker takes the group over; the others may not know for as long as they write nothing."""
         broker_id = len(self.coordinators)
+        await end_leases(self.store, keys.COORDINATORS)
         lease = await self.store.grant_lease(3600)
-        coordination = Coordination(self.faulty, broker_id, lease)
+        coordination = Coordination(self.faulty, broker_id, lambda: lease)
         metrics = Metrics(broker_id=broker_id, version="sim").groups
         shards = GroupShards(self.faulty, coordination, SETTINGS, metrics, self.now_ms)
         await shards.claim([keys.shard_of(GROUP)])

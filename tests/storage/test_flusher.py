@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kafscale import app
+from kafscale import broker_process
 from tests.support import wire
 from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
@@ -18,8 +18,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offset_ms = 0
-        real_now_ms = app.now_ms
-        monkeypatch.setattr(app, "now_ms", lambda: real_now_ms() + self.offset_ms)
+        real_now_ms = broker_process.now_ms
+        monkeypatch.setattr(broker_process, "now_ms", lambda: real_now_ms() + self.offset_ms)
 
 
 @on_uvloop

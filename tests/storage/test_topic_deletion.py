@@ -241,12 +241,18 @@ async def test_objects_of_the_next_topic_of_the_name_are_not_deleted() -> None:
             assert len(before) == 4
 
 
+async def take_over(plane: ControlPlane, index: int) -> None:
+    """The partition gets its next leader."""
+    await plane.logs._leadership.release_strays([("t", index)])
+    assert len(await plane.logs._leadership.claim([("t", index)])) == 1
+
+
 async def test_the_retired_epoch_is_the_highest_of_any_partition_and_never_falls() -> None:
     async with control_plane(*memory_stores(max_operations=3)) as plane:
         await make_topic(plane, "t")
         for index, times in ((0, 2), (1, 7), (2, 4)):
             for _ in range(times):
-                await plane.logs._leadership.claim([("t", index)])
+                await take_over(plane, index)
         await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
         assert await retired_epoch(plane, "t") == 7
         await make_topic(plane, "t", partitions=3)
@@ -259,9 +265,7 @@ async def test_a_partition_that_is_claimed_meanwhile_takes_its_epoch_along() -> 
     async with control_plane() as plane:
         await make_topic(plane, "t", partitions=3)
         third_call_reads_the_retired_epoch = 3
-        claim = Interruption(
-            third_call_reads_the_retired_epoch, lambda: plane.logs._leadership.claim([("t", 1)])
-        )
+        claim = Interruption(third_call_reads_the_retired_epoch, lambda: take_over(plane, 1))
         plane.deletion._store = FusedMetadataStore(plane.store, claim)
         await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
         assert claim.blown.is_set()

@@ -12,6 +12,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.leadership import Leadership
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
 from kafscale.metadata.model import BrokerRecord, TopicRecord
+from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
@@ -130,8 +131,9 @@ async def control_plane(
     view = ClusterView(CLUSTER_ID)
     feeder = asyncio.create_task(ClusterViewFeeder(store, view).run())
     broker_record = BrokerRecord(broker_id=settings.broker_id, host="broker.test", port=9092)
-    leadership = Leadership(store, broker_record, lease_ttl_sec=60)
-    assert await leadership.register()
+    registration = Registration(store, lease_ttl_sec=60)
+    await registration.register(broker_record)
+    leadership = Leadership(store, settings.broker_id, lambda: registration.lease)
     await view.ready()
     await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
     logs = LogsStandIn(view, leadership)
@@ -163,7 +165,7 @@ async def control_plane(
         await logs.close()
         feeder.cancel()
         await asyncio.gather(feeder, return_exceptions=True)
-        await leadership.close()
+        await registration.close()
 
 
 async def put_segment(plane: ControlPlane, key: str) -> None:

@@ -1,6 +1,7 @@
 """Stores that fail once, at a chosen call, in every way in which a call can end."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import TypeVar
@@ -111,6 +112,28 @@ class FusedMetadataStore:
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+class CountingStore(FusedMetadataStore):
+    """A metadata store whose calls are counted by name."""
+
+    def __init__(self, inner: MetadataStore) -> None:
+        super().__init__(inner, Fuse(0, Fault.UNAVAILABLE))
+        self.calls: Counter[str] = Counter()
+
+    async def get(self, key: str) -> KeyValue | None:
+        self.calls["get"] += 1
+        return await super().get(key)
+
+    async def range(self, prefix: str) -> Snapshot:
+        self.calls["range"] += 1
+        return await super().range(prefix)
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        self.calls["transact"] += 1
+        return await super().transact(compares, operations)
 
 
 class FusedObjectStore:
