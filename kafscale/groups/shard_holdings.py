@@ -1,5 +1,6 @@
 """Which group shards this broker should coordinate and does: what the keeper compares, and the moves."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -8,6 +9,8 @@ from kafscale.metadata import keys
 from kafscale.metadata.keeper import Wanted
 from kafscale.metadata.preferred import preferred_brokers
 from kafscale.metadata.view import ClusterView
+
+logger = logging.getLogger(__name__)
 
 # Part of what brokers of different versions must agree on while they run side by side.
 _NAME: Final = "group-shards"
@@ -45,10 +48,12 @@ class ShardHoldings:
     async def gain(self, items: set[int]) -> None:
         """Coordinate those that nobody does, with their groups loaded. Raises `LeaseEndedError`."""
         await self._shards.claim(items)
+        logger.info("coordinates more group shards", extra={"shards": self._shards.shard_count})
 
     async def let_go(self, items: set[int]) -> None:
         """Let others coordinate them."""
         await self._shards.let_go(items)
+        logger.info("handed over group shards", extra={"shards": self._shards.shard_count})
 
     async def let_go_strays(self, items: set[int]) -> None:
         """Let others coordinate what the store says that this broker coordinates, although it does not."""

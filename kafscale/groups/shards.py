@@ -121,6 +121,11 @@ class GroupShards:
         if held:
             self.on_lost(shard.shard)
 
+    @property
+    def shard_count(self) -> int:
+        """How many shards this broker coordinates."""
+        return len(self._shards)
+
     def coordinates(self, number: int) -> bool:
         """Whether this broker coordinates the shard."""
         return number in self._shards

@@ -1,6 +1,7 @@
 """Which partitions this broker should lead and does: what the keeper compares, and how the moves are made."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator
 
 from kafscale.metadata.keeper import Wanted
@@ -9,6 +10,8 @@ from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.preferred import preferred_brokers
 from kafscale.metadata.view import ClusterView
 from kafscale.storage.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
 
 
 class PartitionHoldings:
@@ -74,8 +77,13 @@ class PartitionHoldings:
 
     async def gain(self, items: set[TopicPartition]) -> None:
         """Lead those that nobody leads. Raises `LeaseEndedError`."""
-        for claimed in await self._leadership.claim(sorted(items)):
+        gained = await self._leadership.claim(sorted(items))
+        for claimed in gained:
             self._logs.lead(claimed)
+        if gained:
+            logger.info(
+                "leads more partitions", extra={"gained": len(gained), "led": self._logs.partition_count}
+            )
 
     async def let_go(self, items: set[TopicPartition]) -> None:
         """Publish what was accepted and let others lead, each as soon as it can be."""
@@ -92,6 +100,9 @@ class PartitionHoldings:
         finally:
             for task in resigning:
                 task.cancel()
+        logger.info(
+            "handed over partitions", extra={"handed_over": len(items), "led": self._logs.partition_count}
+        )
 
     async def let_go_strays(self, items: set[TopicPartition]) -> None:
         """Let others lead what the store says that this broker leads, although it does not."""
