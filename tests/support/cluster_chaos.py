@@ -25,7 +25,7 @@ LEASE_TTL_S = 2
 ZONES = {1: "zone-a", 2: "zone-b", 3: "zone-c"}
 SETTINGS: dict[str, object] = {
     "lease_ttl_sec": LEASE_TTL_S,
-    "flush_interval_ms": 50,
+    "flush_interval_ms": 100,
     "group_initial_rebalance_delay_ms": 100,
     "log_level": "info",
 }

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ IMPATIENT: dict[str, object] = {
     "topic_metadata_refresh_interval_ms": 1_000,
 }
 ANSWER_TIMEOUT_S = 4.0
+PAUSE_S = 0.03  # after a record to each partition: little enough for brokers and all on two cores
 RECORDS_PER_REQUEST = 3
 SUCCESS = b'"producer_send_success"'
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
@@ -36,7 +37,7 @@ class ClusterLoad(IdempotentLoad):
     def __init__(
         self, name: str, cluster: Cluster, places: list[Place], history: History, **config: object
     ) -> None:
-        super().__init__(name, cluster, places, history, pause_s=0.01, **{**IMPATIENT, **config})
+        super().__init__(name, cluster, places, history, pause_s=PAUSE_S, **{**IMPATIENT, **config})
         history.promise(name, Promise.IDEMPOTENT)
 
 
@@ -47,7 +48,7 @@ class RetryingLoad(IdempotentLoad):
         self, name: str, cluster: Cluster, places: list[Place], history: History, **config: object
     ) -> None:
         plain = {**IMPATIENT, "enable_idempotence": False, "acks": "all", **config}
-        super().__init__(name, cluster, places, history, pause_s=0.01, **plain)
+        super().__init__(name, cluster, places, history, pause_s=PAUSE_S, **plain)
         self._history = history
         history.promise(name, Promise.SENT_AGAIN)
 
@@ -75,7 +76,7 @@ class DirectLoad(Load):
             while not self._stopping.is_set():
                 for place in self.places:
                     self._round(place)
-                self._stopping.wait(RECONNECT_SECONDS)
+                self._stopping.wait(PAUSE_S)
         finally:
             for connection in self._connections.values():
                 connection.close()
@@ -83,6 +84,7 @@ class DirectLoad(Load):
     def _round(self, place: Place) -> None:
         """Send some requests to one partition, then read all their answers."""
         unanswered: list[list[bytes]] = []
+        refused = False
         try:
             connection = self._connection(place)
             for _ in range(self._in_flight):
@@ -93,9 +95,12 @@ class DirectLoad(Load):
                 connection.send(request, wire.PRODUCE_VERSION)
             while unanswered:
                 _, answer = wire.receive_produce(connection)
-                self._answered(place, unanswered.pop(0), answer)
+                refused |= not self._answered(place, unanswered.pop(0), answer)
         except AWAY as error:
+            refused = True
             self._doubt(place, itertools.chain(*unanswered), type(error).__name__)
+        if refused:  # ask again who leads
+            self._disconnect(place)
             self._stopping.wait(RECONNECT_SECONDS)
 
     def _connection(self, place: Place) -> wire.Wire:
@@ -106,21 +111,24 @@ class DirectLoad(Load):
             self._connections[place] = wire.Wire(leader.host, leader.port, ANSWER_TIMEOUT_S)
         return self._connections[place]
 
-    def _answered(self, place: Place, values: list[bytes], answer: Any) -> None:
+    def _answered(self, place: Place, values: list[bytes], answer: Any) -> bool:
+        """Enter what was said of one request; whether it was acknowledged."""
         code: int = answer.error_code
         if code == 0:
             for n, value in enumerate(values):
                 self.ledger.acknowledge(*place, answer.base_offset + n, value)
-            return
+            return True
         kind = for_code(code)
-        self._doubt(place, iter(values), kind.__name__)
+        self._doubt(place, values, kind.__name__)
         if not kind.retriable:
             self.ledger.fail(f"{self.name}: {place}: error {code} {kind.__name__}, which is not retriable")
+        return False
 
-    def _doubt(self, place: Place, values: Iterator[bytes], reason: str) -> None:
-        """No acknowledgement of these; ask again who leads."""
+    def _doubt(self, place: Place, values: Iterable[bytes], reason: str) -> None:
         for value in values:
             self._history.doubt(*place, value, reason)
+
+    def _disconnect(self, place: Place) -> None:
         connection = self._connections.pop(place, None)
         if connection is not None:
             connection.close()
@@ -157,7 +165,7 @@ class JavaLoad(ServerProcess):
     def start(self) -> None:
         command = java_command(
             VERIFIABLE_PRODUCER, "--bootstrap-server", self._bootstrap, "--topic", self._topic,
-            "--throughput", "200", "--value-prefix", str(self._number),
+            "--throughput", "100", "--value-prefix", str(self._number),
             "--producer.config", str(self._config_file),
         )  # fmt: skip
         # what it tells is not to be torn apart by what its client logs

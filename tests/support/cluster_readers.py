@@ -65,6 +65,7 @@ class OneBrokerReader(Reader):
                 with wire.connect(self._broker, ANSWER_TIMEOUT_S) as connection:
                     while not self._stopping.is_set():
                         self._fetch(connection)
+                        self._stopping.wait(POLL_S)
             except AWAY:
                 self._stopping.wait(RECONNECT_SECONDS)
 
@@ -155,7 +156,8 @@ def _consumer(cluster: Cluster, **config: object) -> Consumer:
             "bootstrap.servers": cluster.bootstrap,
             "group.id": "unused",
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 100,
+            "fetch.wait.max.ms": 200,
+            "fetch.min.bytes": 2_000,
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 200,
             "log_level": 2,

@@ -52,6 +52,12 @@ class Scene:
         before = self.history.count()
         wait_until(lambda: self.history.count() >= before + count, f"progress {why}", PROGRESS_TIMEOUT_S)
 
+    def start(self, broker_id: int) -> None:
+        """Start a broker, and say how long it took to be ready."""
+        began = time.monotonic()
+        self.cluster.start(broker_id)
+        self.say(f"broker {broker_id} is ready after {time.monotonic() - began:.2f} s")
+
     def led_again(self) -> None:
         """Wait until all partitions have live leaders, and say how long that took."""
         seconds = self.cluster.wait_until_led(self.topic)
@@ -74,7 +80,7 @@ def kill(scene: Scene) -> None:
         scene.wait_for_acknowledgements("without the broker that was killed")
     else:
         scene.a_while(0.0, scene.lease_ttl_s / 2)
-    scene.cluster.start(victim)
+    scene.start(victim)
     scene.led_again()
 
 
@@ -109,7 +115,7 @@ def rolling_restart(scene: Scene) -> None:
         seconds = scene.cluster.stop(broker_id)
         scene.say(f"broker {broker_id} stopped within {seconds:.2f} s")
         scene.led_again()
-        scene.cluster.start(broker_id)
+        scene.start(broker_id)
         scene.wait_for_acknowledgements("in a rolling restart")
 
 
@@ -172,7 +178,7 @@ def late_uploads(scene: Scene) -> None:
     scene.proxy.release()
     scene.wait_for_acknowledgements("after uploads arrived late")
     if kills:
-        scene.cluster.start(victim)
+        scene.start(victim)
     else:
         scene.cluster.resume(victim)
     scene.wait_for_acknowledgements("after uploads arrived late and all brokers are back")
