@@ -45,6 +45,10 @@ class ConsumerLag:
             if end is not None:
                 yield (group_id, topic, str(index)), max(end - offset, 0)
 
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions that are in the table."""
+        return {(topic, index) for _, topic, index in self._offsets}
+
     @property
     def series_count(self) -> int:
         """How many partitions of groups are in the table."""

@@ -6,6 +6,7 @@ from functools import partial
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.lag import ConsumerLag, LogEndOffset
+from kafscale.groups.log_end_offsets import LogEndOffsets
 from kafscale.groups.shard_holdings import ShardHoldings
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
@@ -33,7 +34,8 @@ class GroupService:
         now_ms: Callable[[], int],
     ) -> None:
         coordination = Coordination(store, settings.broker_id, lease)
-        lag = _consumer_lag(view, log_end_offset, settings.consumer_lag_max_series, metrics)
+        self._log_end_offsets = LogEndOffsets(store, log_end_offset, lambda: lag.partitions() if lag else ())
+        lag = _consumer_lag(view, self._log_end_offsets.get, settings.consumer_lag_max_series, metrics)
         self._shards = GroupShards(store, coordination, settings, metrics.groups, now_ms, lag)
         self._holdings = ShardHoldings(view, self._shards, settings.broker_id)
         self._keeper = Keeper("group shards", settings.broker_id, self._holdings)
@@ -58,6 +60,7 @@ class GroupService:
         self.reconsider()
         await self._keeper.settled()
         self._expiry.start()
+        self._log_end_offsets.start()
 
     async def handed_over(self) -> None:
         """Wait until this broker coordinates nothing that others are to coordinate."""
@@ -74,6 +77,7 @@ class GroupService:
     async def close(self) -> None:
         """Let commits that have begun come to their end, and give everything up."""
         await self._keeper.close()
+        await self._log_end_offsets.close()
         await self._expiry.close()
         await self._shards.close()
 

@@ -1,0 +1,77 @@
+"""The log end offsets that consumer lag is counted from: those this broker knows, and those it asks for."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.groups.lag import LogEndOffset
+from kafscale.groups.offsets import TopicPartition
+from kafscale.metadata import keys
+from kafscale.metadata.partition_record import decode_partition_record
+from kafscale.metadata.read_many import read_many
+from kafscale.metadata.store import MetadataStore
+
+logger = logging.getLogger(__name__)
+
+# Groups are coordinated by one broker and their partitions led by all: most lag is of partitions led elsewhere.
+REFRESH_SEC = 30.0
+
+
+class LogEndOffsets:
+    """Log end offsets of partitions led anywhere; those led elsewhere are up to `REFRESH_SEC` old.
+
+    `local` tells those that this broker knows; `wanted` tells whose are asked for.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        local: LogEndOffset,
+        wanted: Callable[[], Iterable[TopicPartition]],
+        refresh_sec: float = REFRESH_SEC,
+    ) -> None:
+        self._store = store
+        self._local = local
+        self._wanted = wanted
+        self._refresh_sec = refresh_sec
+        self._elsewhere: dict[TopicPartition, int] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def get(self, topic: str, index: int) -> int | None:
+        """The partition's log end offset, None when it is not known (yet). For any thread."""
+        local = self._local(topic, index)
+        return self._elsewhere.get((topic, index)) if local is None else local
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._task = asyncio.create_task(self._run(), name="log end offsets")
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.refresh()
+            except StoreError as problem:
+                logger.info("counting lag from older log end offsets", extra={"problem": str(problem)})
+            await asyncio.sleep(self._refresh_sec)
+
+    async def refresh(self) -> None:
+        """Ask now for all that is wanted and not known here. Raises `StoreError`."""
+        wanted = sorted({one for one in self._wanted() if self._local(*one) is None})
+        found: dict[TopicPartition, int] = {}
+        for start in range(0, len(wanted), self._store.max_operations):
+            part = wanted[start : start + self._store.max_operations]
+            for key, item in (await read_many(self._store, [keys.partition(*one) for one in part])).items():
+                try:
+                    record = decode_partition_record(key, item.value)
+                except CorruptDataError as problem:
+                    logger.error("a partition's record cannot be read", extra={"problem": str(problem)})
+                    continue
+                found[keys.topic_and_partition(key)] = record.log_end_offset
+        self._elsewhere = found
