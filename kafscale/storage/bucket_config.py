@@ -65,24 +65,14 @@ def s3_config(settings: Settings, bucket: str) -> "S3Config":
 
 
 def credentials(settings: Settings) -> "S3CredentialProvider | None":
-    """Those of the settings; None for the platform's: environment, web identity, container, instance.
-
-    Raises `SettingError` when only some are set.
-    """
-    key, secret, token = settings.s3_access_key, settings.s3_secret_key, settings.s3_session_token
-    if key is None and secret is None and token is None:
+    """Those of the settings; None for the platform's: environment, web identity, container, instance."""
+    if settings.s3_access_key is None or settings.s3_secret_key is None:
         return None
-    if key is None or secret is None:
-        missing = "KAFSCALE_S3_ACCESS_KEY" if key is None else "KAFSCALE_S3_SECRET_KEY"
-        raise SettingError(
-            f"{missing} is not set: set KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY, "
-            "or none of KAFSCALE_S3_ACCESS_KEY, _SECRET_KEY and _SESSION_TOKEN for the platform's credentials"
-        )
     # A provider rather than configuration, which the library would mix with a token of the environment.
     credential: S3Credential = {
-        "access_key_id": key,
-        "secret_access_key": secret,
-        "token": token,
+        "access_key_id": settings.s3_access_key,
+        "secret_access_key": settings.s3_secret_key,
+        "token": settings.s3_session_token,
         "expires_at": None,
     }
     return lambda: credential

@@ -6,11 +6,13 @@ A store whose conditional writes are not atomic could replace a published segmen
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from kafscale.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     StartupError,
+    StoreError,
     StoreIndeterminateError,
     StoreRefusedError,
     StoreUnavailableError,
@@ -43,6 +45,10 @@ async def prove_conditional_writes(objects: ObjectStore, namespace: str, token: 
                 f"the object store lists {sorted(listed)} where {keys} were put: check KAFSCALE_S3_*"
             )
         await objects.delete(keys)
+    except StartupError:
+        with suppress(StoreError):
+            await objects.delete(keys)
+        raise
     except StoreRefusedError as problem:
         raise StartupError(f"the object store refuses to work for this broker: {problem}") from problem
     except StoreIndeterminateError as problem:

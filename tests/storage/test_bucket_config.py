@@ -1,0 +1,149 @@
+"""From settings to a bucket: what is asked of which server, with which headers, and which settings are refused."""
+
+import pytest
+
+from kafscale.errors import SettingError, StoreError
+from kafscale.settings import load_settings
+from kafscale.storage.bucket_config import open_bucket
+from kafscale.storage.bucket_requests import Patience
+from kafscale.storage.bucket_store import BucketStore
+from tests.support.scripted_s3 import ScriptedS3, scripted_s3
+
+KEY_PAIR = {"KAFSCALE_S3_ACCESS_KEY": "key", "KAFSCALE_S3_SECRET_KEY": "secret"}
+
+
+@pytest.fixture(autouse=True)
+def _no_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+def store_with(**variables: str) -> BucketStore:
+    return open_bucket(load_settings(variables))
+
+
+async def headers_of_a_put(server: ScriptedS3, *left_out: str, **more: str) -> dict[str, str]:
+    """What a conditional put sends: headers by their names in lower case."""
+    variables = {name: value for name, value in server.settings.items() if name not in left_out}
+    await open_bucket(load_settings(variables | more)).put_if_absent("n/a", [b"x"])
+    return server.requests[-1].headers
+
+
+async def test_a_conditional_put_says_so_and_carries_a_checksum() -> None:
+    async with scripted_s3() as server:
+        headers = await headers_of_a_put(server)
+        assert headers["if-none-match"] == "*"
+        assert headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+        assert headers["x-amz-checksum-crc64nvme"]
+        assert "Credential=key/" in headers["authorization"]
+        assert "/us-east-1/s3/" in headers["authorization"]
+        assert not {"x-amz-security-token", "x-amz-server-side-encryption"} & headers.keys()
+        await open_bucket(load_settings(server.settings)).put("n/a", [b"y"])
+        assert "if-none-match" not in server.requests[-1].headers
+        assert server.requests[-1].headers["x-amz-checksum-crc64nvme"]
+
+
+async def test_region_token_and_encryption_key_reach_the_store() -> None:
+    arn = "arn:aws:kms:eu-central-1:111122223333:key/abc"
+    async with scripted_s3() as server:
+        headers = await headers_of_a_put(
+            server,
+            KAFSCALE_S3_REGION="eu-central-1",
+            KAFSCALE_S3_SESSION_TOKEN="temporary",
+            KAFSCALE_S3_KMS_ARN=arn,
+        )
+        assert "/eu-central-1/s3/" in headers["authorization"]
+        assert headers["x-amz-security-token"] == "temporary"
+        assert headers["x-amz-server-side-encryption"] == "aws:kms"
+        assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == arn
+
+
+async def test_without_a_key_the_platform_gives_credentials_and_region(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-the-platform")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "platform-token")
+    monkeypatch.setenv("AWS_REGION", "eu-west-3")
+    async with scripted_s3() as server:
+        headers = await headers_of_a_put(
+            server, "KAFSCALE_S3_ACCESS_KEY", "KAFSCALE_S3_SECRET_KEY", "KAFSCALE_S3_REGION"
+        )
+        assert "Credential=from-the-platform/" in headers["authorization"]
+        assert "/eu-west-3/s3/" in headers["authorization"]
+        assert headers["x-amz-security-token"] == "platform-token"
+
+
+async def test_a_key_of_ours_is_not_mixed_with_a_token_of_the_platform(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-other-credentials")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-the-platform")
+    async with scripted_s3() as server:
+        headers = await headers_of_a_put(server)
+        assert "x-amz-security-token" not in headers
+        assert "Credential=key/" in headers["authorization"]
+
+
+async def test_the_bucket_may_stand_in_the_host_name() -> None:
+    variables = KEY_PAIR | {
+        "KAFSCALE_S3_BUCKET": "records",
+        "KAFSCALE_S3_ENDPOINT": "http://store.invalid:9000",
+        "KAFSCALE_S3_PATH_STYLE": "false",
+    }
+    with pytest.raises(StoreError, match=r"PUT http://records\.store\.invalid:9000/n/a "):
+        await open_bucket(load_settings(variables), Patience(call_sec=0.1)).put_if_absent("n/a", [b"x"])
+
+
+@pytest.mark.parametrize("name", ["records", "s3://records", "s3://records/", "gs://records"])
+def test_a_bucket_may_be_named_in_these_ways(name: str) -> None:
+    assert isinstance(store_with(KAFSCALE_S3_BUCKET=name), BucketStore)
+
+
+def test_an_azure_container_needs_its_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match=r"az://records.*[Aa]ccount"):
+        store_with(KAFSCALE_S3_BUCKET="az://records")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "ours")
+    assert isinstance(store_with(KAFSCALE_S3_BUCKET="az://records"), BucketStore)
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, "KAFSCALE_S3_BUCKET is not set"),
+        ({"KAFSCALE_S3_BUCKET": "b-1", "KAFSCALE_S3_REGION": "zürich"}, "KAFSCALE_S3_REGION.*not ASCII"),
+        (
+            {"KAFSCALE_S3_BUCKET": "gs://b-1", "KAFSCALE_S3_KMS_ARN": "arn"},
+            "KAFSCALE_S3_KMS_ARN is for S3 only",
+        ),
+        ({"KAFSCALE_S3_BUCKET": "gs://b-1", **KEY_PAIR}, "KAFSCALE_S3_ACCESS_KEY is for S3 only"),
+        (
+            {
+                "KAFSCALE_S3_BUCKET": "b-1",
+                "KAFSCALE_S3_ENDPOINT": "http://10.0.0.1:9000",
+                "KAFSCALE_S3_PATH_STYLE": "false",
+            },
+            "is an IP address: set it to true",
+        ),
+        (
+            {
+                "KAFSCALE_S3_BUCKET": "b-1",
+                "KAFSCALE_S3_ENDPOINT": "https://[::1]:9000",
+                "KAFSCALE_S3_PATH_STYLE": "false",
+            },
+            "is an IP address: set it to true",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_the_next_step(
+    variables: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingError, match=said):
+        store_with(**variables)
