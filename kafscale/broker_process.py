@@ -273,6 +273,7 @@ class BrokerProcess:
         """Renew the lease; when it has ended all the same, lead nothing and begin again under a new one."""
         while True:
             await self._registration.keep_alive()
+            self._metrics.leases_ended += 1
             logger.error(
                 "the lease of this broker has ended: others may lead its partitions and groups by now"
             )
@@ -299,7 +300,10 @@ class BrokerProcess:
         self._object_store_health.register_gauges(self._metrics)
         self._health.add_warning("object_store", self._object_store_health.warning)
         gauge(metric_families.TOPICS, lambda: view.topic_count)
+        gauge(metric_families.BROKERS, lambda: view.broker_count)
         gauge(metric_families.PARTITIONS_LED, lambda: self._logs.partition_count)
+        gauge(metric_families.PARTITIONS_FOLLOWED, lambda: self._logs.followed_count)
+        gauge(metric_families.PARTITIONS_OFFLINE, view.offline_partition_count)
 
     async def _stop(self) -> bool:
         """Hand over, flush what is buffered, answer what waits, let go; False when not all could be flushed."""

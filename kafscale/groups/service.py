@@ -97,6 +97,7 @@ def _consumer_lag(
 
 def _register_gauges(shards: GroupShards, settings: Settings, metrics: Metrics) -> None:
     totals = shards.totals
+    metrics.gauge(metric_families.GROUP_SHARDS, lambda: shards.shard_count)
     for state in GroupState:
         metrics.gauge(metric_families.GROUPS, partial(totals.by_state.__getitem__, state), state=state)
     metrics.gauge(metric_families.GROUP_MEMBERS, lambda: totals.members)

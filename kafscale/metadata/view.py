@@ -131,6 +131,20 @@ class ClusterView:
         """How many topics there are, those that are being deleted included."""
         return len(self._topics)
 
+    def offline_partition_count(self) -> int:
+        """How many partitions nobody leads. For any thread."""
+        led = {topic: len(leaders) for topic, leaders in list(self._leaders.items())}
+        return sum(
+            max(0, record.partition_count - led.get(name, 0))
+            for name, record in list(self._topics.items())
+            if record.state is TopicState.ACTIVE
+        )
+
+    @property
+    def broker_count(self) -> int:
+        """How many brokers are live. For any thread."""
+        return len(self._brokers)
+
     def leader(self, topic: str, partition: int) -> LeaderRecord | None:
         """Who leads the partition, None while nobody does."""
         return self._leaders.get(topic, _NO_LEADERS).get(partition)

@@ -70,6 +70,8 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
         families.BROKER_INFO.name: [((str(metrics.broker_id), metrics.version), 1)],
         families.FLUSHES.name: _by_label(metrics.flushes.outcomes),
         families.OBJECT_STORE_PROBES.name: _by_label(metrics.object_store_probes),
+        families.LEADERSHIP_CHANGES.name: _by_label(metrics.leadership_changes),
+        families.LEASES_ENDED.name: [((), metrics.leases_ended)],
         families.INDEX_REBUILDS.name: [((), metrics.index_rebuilds)],
         families.OFFSET_COMMITS.name: [((), metrics.groups.commits)],
         families.CONNECTIONS.name: [((), metrics.connections.current)],

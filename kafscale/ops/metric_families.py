@@ -188,6 +188,25 @@ FRAMES_REFUSED = _counter(
 
 TOPICS = _gauge("kafscale_topics", "Topics in the cluster.")
 PARTITIONS_LED = _gauge("kafscale_partitions_led", "Partitions that this broker leads.")
+PARTITIONS_FOLLOWED = _gauge(
+    "kafscale_partitions_followed", "Partitions led by other brokers that consumers read from this one."
+)
+PARTITIONS_OFFLINE = _gauge(
+    "kafscale_partitions_offline", "Partitions of the cluster that no broker leads, as this broker sees it."
+)
+GROUP_SHARDS = _gauge(
+    "kafscale_group_shards_coordinated", "Group shards, of 64, whose groups this broker coordinates."
+)
+BROKERS = _gauge("kafscale_brokers", "Live brokers, as this broker sees it.")
+LEADERSHIP_CHANGES = _counter(
+    "kafscale_leadership_changes_total",
+    "Partitions that this broker came to lead (`gained`), let another lead (`handed_over`), or was replaced in "
+    "or gave up after a failure (`lost`).",
+    "change",
+)
+LEASES_ENDED = _counter(
+    "kafscale_leases_ended_total", "How often the broker's lease ended although the broker was running."
+)
 
 FAMILIES: tuple[Family, ...] = (
     BROKER_INFO,
@@ -234,4 +253,10 @@ FAMILIES: tuple[Family, ...] = (
     FRAMES_REFUSED,
     TOPICS,
     PARTITIONS_LED,
+    PARTITIONS_FOLLOWED,
+    PARTITIONS_OFFLINE,
+    GROUP_SHARDS,
+    BROKERS,
+    LEADERSHIP_CHANGES,
+    LEASES_ENDED,
 )

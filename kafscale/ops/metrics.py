@@ -41,6 +41,14 @@ class ProbeOutcome(StrEnum):
     FAILED = "failed"
 
 
+class LeadershipChange(StrEnum):
+    """How a partition came to be led by this broker, or ceased to be."""
+
+    GAINED = "gained"
+    HANDED_OVER = "handed_over"
+    LOST = "lost"
+
+
 class FrameRefusal(StrEnum):
     """Why a request ended its connection."""
 
@@ -194,6 +202,8 @@ class Metrics:
         self.connections = ConnectionMetrics()
         self.frames_refused: Counter[str] = Counter(dict.fromkeys(FrameRefusal, 0))
         self.object_store_probes: Counter[str] = Counter(dict.fromkeys(ProbeOutcome, 0))
+        self.leadership_changes: Counter[str] = Counter(dict.fromkeys(LeadershipChange, 0))
+        self.leases_ended = 0
         self.index_rebuilds = 0
         self.readings: dict[str, dict[tuple[str, ...], Callable[[], float]]] = {}
         self.series_readings: dict[str, ReadSeries] = {}

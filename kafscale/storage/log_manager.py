@@ -13,7 +13,7 @@ from kafscale.metadata.partition_record import PartitionRecord
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.topic_configs import CompressionType, MessageTimestampType, TopicConfig, effective
 from kafscale.metadata.view import ClusterView
-from kafscale.ops.metrics import Metrics
+from kafscale.ops.metrics import LeadershipChange, Metrics
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings import Settings
@@ -209,6 +209,7 @@ class LogManager:
             return  # Its topic is being deleted, and with it the claim.
         self._partitions.setdefault(claimed.topic, {})[claimed.index] = partition
         self._followed.drop(claimed.topic, claimed.index)
+        self._metrics.leadership_changes[LeadershipChange.GAINED] += 1
 
     def _make(
         self, topic: str, index: int, record: PartitionRecord, revision: int, *, is_led: bool = False
@@ -243,17 +244,26 @@ class LogManager:
         partition.is_led = False
         if not await self.flusher.drained(partition, _RESIGN_SEC):
             await self.flusher.settle(partition, 0)
+        if self._forget(partition):
+            self._metrics.leadership_changes[LeadershipChange.HANDED_OVER] += 1
         self.flusher.abandon(
             partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker is to lead this partition"
         )
 
     def _lost(self, partition: Partition) -> None:
+        if self._forget(partition):
+            self._metrics.leadership_changes[LeadershipChange.LOST] += 1
+            self.on_lost(partition.id.topic, partition.id.index)
+
+    def _forget(self, partition: Partition) -> bool:
+        """Hold the partition no longer; False when this broker had ceased to."""
         topic, index = partition.id.topic, partition.id.index
-        if self.partition(topic, index) is partition:
-            del self._partitions[topic][index]
-            if not self._partitions[topic]:
-                del self._partitions[topic]
-            self.on_lost(topic, index)
+        if self.partition(topic, index) is not partition:
+            return False
+        del self._partitions[topic][index]
+        if not self._partitions[topic]:
+            del self._partitions[topic]
+        return True
 
     # --- topics change and go
 

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafscale.ops import metric_families as families
 from kafscale.ops.metric_export import render
 from kafscale.ops.metric_families import FAMILIES, MetricType
-from kafscale.ops.metrics import FlushOutcome, FrameRefusal, Metrics, ProbeOutcome
+from kafscale.ops.metrics import FlushOutcome, FrameRefusal, LeadershipChange, Metrics, ProbeOutcome
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -49,6 +49,14 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.CACHE_LIMIT, lambda: 27, cache="segment")
     metrics.gauge(families.TOPICS, lambda: 28)
     metrics.gauge(families.PARTITIONS_LED, lambda: 29)
+    metrics.gauge(families.PARTITIONS_FOLLOWED, lambda: 30)
+    metrics.gauge(families.PARTITIONS_OFFLINE, lambda: 31)
+    metrics.gauge(families.GROUP_SHARDS, lambda: 32)
+    metrics.gauge(families.BROKERS, lambda: 33)
+    metrics.leadership_changes[LeadershipChange.GAINED] = 34
+    metrics.leadership_changes[LeadershipChange.HANDED_OVER] = 35
+    metrics.leadership_changes[LeadershipChange.LOST] = 36
+    metrics.leases_ended = 37
     metrics.object_store_probes[ProbeOutcome.FAILED] = 39
     metrics.gauge(families.OBJECT_STORE_HEALTH, lambda: 2, calls="write")
     metrics.gauge(families.OBJECT_STORE_SLOW_RATIO, lambda: 0.75, calls="write")
@@ -108,6 +116,14 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_cache_limit_bytes", cache): 27,
         ("kafscale_topics", ()): 28,
         ("kafscale_partitions_led", ()): 29,
+        ("kafscale_partitions_followed", ()): 30,
+        ("kafscale_partitions_offline", ()): 31,
+        ("kafscale_group_shards_coordinated", ()): 32,
+        ("kafscale_brokers", ()): 33,
+        ("kafscale_leadership_changes_total", ("gained",)): 34,
+        ("kafscale_leadership_changes_total", ("handed_over",)): 35,
+        ("kafscale_leadership_changes_total", ("lost",)): 36,
+        ("kafscale_leases_ended_total", ()): 37,
         ("kafscale_offset_commits_total", ()): 30,
         ("kafscale_offset_commit_duration_seconds_count", ()): 1,
         ("kafscale_offset_commit_duration_seconds_sum", ()): 0.003,
