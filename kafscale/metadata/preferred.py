@@ -1,9 +1,9 @@
 """Which broker each of a topic's partitions, or each group shard, should be with: rendezvous hashing, evenly.
 
 Every pair of an item and a broker has a weight that anybody can compute. An item prefers the broker with the
-highest weight that has room: of `count` items no broker gets more than its share, rounded up. So the load of
-one topic is even, everybody who knows the same brokers comes to the same answer, and a broker that comes or
-goes moves little more than its own share.
+highest weight that has room: of `count` items no broker gets more than its share, rounded up, and no more
+brokers get one above the share rounded down than must. So the load of one topic is even, everybody who knows
+the same brokers comes to the same answer, and a broker that comes or goes moves little more than its own share.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,18 @@ def preferred_brokers(name: str, count: int, broker_ids: Sequence[int]) -> tuple
     if len(broker_ids) == 1:
         return (broker_ids[0],) * count
     seeds = {broker_id: _seed(name, broker_id) for broker_id in broker_ids}
-    share = -(-count // len(broker_ids))
-    room = dict.fromkeys(seeds, share)
+    share, left_over = divmod(count, len(broker_ids))
+    taken = dict.fromkeys(seeds, 0)
     preferred = []
     for index in range(count):
         chosen = max(seeds, key=lambda broker_id: _weight(seeds[broker_id], index))
         preferred.append(chosen)
-        room[chosen] -= 1
-        if not room[chosen]:
+        taken[chosen] += 1
+        left_over -= taken[chosen] > share
+        if taken[chosen] > share or (taken[chosen] == share and not left_over):
             del seeds[chosen]
+        if taken[chosen] > share and not left_over:  # The last that may have one more than the others.
+            seeds = {broker_id: seed for broker_id, seed in seeds.items() if taken[broker_id] < share}
     return tuple(preferred)
 
 
