@@ -23,13 +23,15 @@ from tests.support.ledger import Ledger
 from tests.support.nemesis import (
     Etcd,
     Trouble,
+    asleep_before_publishing,
     etcd_away,
     kill,
-    late_uploads,
     object_store_troubles,
     pause_past_the_lease,
     pause_within_the_lease,
     rolling_restart,
+    uploads_of_the_dead,
+    uploads_of_the_sleeping,
 )
 from tests.support.object_store_proxy import ObjectStoreProxy
 from tests.support.s3_install import s3_server_missing
@@ -45,7 +47,10 @@ pytestmark = [
 ]
 
 PAUSES: tuple[Trouble, ...] = (pause_past_the_lease, pause_within_the_lease)
-ALL: tuple[Trouble, ...] = (kill, *PAUSES, rolling_restart, etcd_away, object_store_troubles, late_uploads)
+LATE_UPLOADS: tuple[Trouble, ...] = (uploads_of_the_dead, uploads_of_the_sleeping, asleep_before_publishing)
+ALL: tuple[Trouble, ...] = (
+    kill, *PAUSES, rolling_restart, etcd_away, object_store_troubles, *LATE_UPLOADS,
+)  # fmt: skip
 LONG_S = 20.0  # from here on there are also runs of everything
 
 
@@ -130,7 +135,7 @@ RUNS = [
     pytest.param((etcd_away,), 1, id="etcd-away"),
     pytest.param((etcd_away,), 3, id="etcd-without-quorum"),
     pytest.param((object_store_troubles,), 1, id="object-store"),
-    pytest.param((late_uploads,), 1, id="late-uploads"),
+    pytest.param(LATE_UPLOADS, 1, id="late-uploads"),
 ]
 if SECONDS >= LONG_S:
     RUNS += [pytest.param(ALL, 1, id="everything"), pytest.param(ALL, 3, id="everything-with-three-etcds")]

@@ -1,8 +1,9 @@
 """What befalls a cluster in the chaos tests: one episode of each kind of trouble, which ends with all well again."""
 
+import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ PROGRESS_TIMEOUT_S = 60.0
 WRITES = frozenset({"PUT", "POST"})
 UPLOADS = frozenset({"PUT"})
 SEGMENTS = r"\.kfs$"
+HELD_UPLOADS = 5  # one of most partitions, whoever leads them
 
 
 class Etcd(Protocol):
@@ -158,28 +160,62 @@ def object_store_troubles(scene: Scene) -> None:
     scene.wait_for_acknowledgements("with S3 as it was")
 
 
-def late_uploads(scene: Scene) -> None:
-    """A leader is killed or stopped while its uploads are held back; they arrive when others lead."""
+def uploads_of_the_dead(scene: Scene) -> None:
+    """A leader is killed while its uploads are held back; they arrive when others lead."""
     kind = scene.generator.choice([FaultKind.LATE, FaultKind.DELAY])
-    ttl = scene.lease_ttl_s
-    held = Fault(kind=kind, methods=UPLOADS, pattern=SEGMENTS, seconds=(0.3 * ttl, 3 * ttl))
-    kills = scene.generator.random() < 0.5
-    with scene.proxy.fault(held):
-        wait_until(lambda: scene.proxy.held >= 3, "uploads are held back", PROGRESS_TIMEOUT_S)
+    with _held_uploads(scene, kind):
         victim = scene.leading()
-        scene.say(
-            f"{scene.proxy.held} uploads are held ({kind.name}), broker {victim} is "
-            f"{'killed' if kills else 'stopped'}"
-        )
-        (scene.cluster.kill if kills else scene.cluster.pause)(victim)
-        scene.a_while(0.0, ttl)
+        scene.say(f"{scene.proxy.held} uploads are held ({kind.name}), broker {victim} is killed")
+        scene.cluster.kill(victim)
+        scene.a_while(0.0, scene.lease_ttl_s)
     scene.led_again()
+    _release(scene)
+    scene.start(victim)
+    scene.wait_for_acknowledgements("after uploads of a dead broker arrived")
+    scene.led_again()
+
+
+def uploads_of_the_sleeping(scene: Scene) -> None:
+    """A leader is stopped while its uploads are held back; they arrive when others lead, and it wakes."""
+    with _held_uploads(scene, FaultKind.DELAY):
+        victim = scene.leading()
+        scene.say(f"{scene.proxy.held} uploads are held, broker {victim} is stopped")
+        scene.cluster.pause(victim)
+        scene.a_while(0.0, scene.lease_ttl_s)
+    scene.led_again()
+    _release(scene)
+    _wake(scene, victim)
+
+
+def asleep_before_publishing(scene: Scene) -> None:
+    """A leader is stopped while its uploads are held back; they arrive, others lead; it wakes to publish them."""
+    with _held_uploads(scene, FaultKind.DELAY):
+        victim = scene.leading()
+        scene.say(f"{scene.proxy.held} uploads are held, broker {victim} is stopped")
+        scene.cluster.pause(victim)
+    _release(scene)
+    scene.led_again()
+    scene.wait_for_acknowledgements("while a broker that has uploaded sleeps")
+    _wake(scene, victim)
+
+
+@contextlib.contextmanager
+def _held_uploads(scene: Scene, kind: FaultKind) -> Iterator[None]:
+    """Some uploads of segments are held back; they go on being so after the block."""
+    seconds = (2 * scene.lease_ttl_s, 5 * scene.lease_ttl_s)  # unless they are released
+    held = Fault(kind=kind, methods=UPLOADS, pattern=SEGMENTS, seconds=seconds)
+    with scene.proxy.fault(held):
+        wait_until(lambda: scene.proxy.held >= HELD_UPLOADS, "uploads are held back", PROGRESS_TIMEOUT_S)
+        yield
+
+
+def _release(scene: Scene) -> None:
     scene.say(f"{scene.proxy.held} uploads arrive now")
     scene.proxy.release()
-    scene.wait_for_acknowledgements("after uploads arrived late")
-    if kills:
-        scene.start(victim)
-    else:
-        scene.cluster.resume(victim)
-    scene.wait_for_acknowledgements("after uploads arrived late and all brokers are back")
+
+
+def _wake(scene: Scene, broker_id: int) -> None:
+    scene.say(f"broker {broker_id} goes on")
+    scene.cluster.resume(broker_id)
+    scene.wait_for_acknowledgements("after a broker woke up whose uploads were held back")
     scene.led_again()
