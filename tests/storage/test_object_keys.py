@@ -187,3 +187,10 @@ def test_a_namespace_never_meets_what_the_system_keeps(namespace: str) -> None:
     problem = object_keys.namespace_problem(namespace)
     assert problem is not None
     assert repr(namespace) in problem
+
+
+def test_a_probe_has_keys_of_its_own_below_its_prefix() -> None:
+    assert object_keys.probe_key("ns", "t0k3n", 2) == "_kafscale/ns/probe-t0k3n/2"
+    assert object_keys.probe_key("ns", "t0k3n", 2).startswith(object_keys.probe_prefix("ns", "t0k3n"))
+    with pytest.raises(ValueError, match="probe token 'a/b'"):
+        object_keys.probe_key("ns", "a/b", 0)
