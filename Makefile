@@ -7,11 +7,12 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 	$(shell $(name) -c '$(SUITABLE)' >/dev/null 2>&1 && echo $(name))))
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CLUSTER_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test tools check format chaos group-chaos bench docs clean
+.PHONY: help setup run cluster test tools check format chaos group-chaos bench docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -35,6 +36,9 @@ setup: $(BIN)/.runtime ## create .venv with the kafscale command
 run: $(BIN)/.runtime ## start a broker with nothing configured
 	@$(BIN)/kafscale serve
 
+cluster: $(BIN)/.runtime ## start etcd, an S3 server and three brokers here (CLUSTER_ARGS: see python -m scripts.local_cluster --help)
+	@$(BIN)/python -m scripts.local_cluster $(CLUSTER_ARGS)
+
 test: $(BIN)/.develop tools ## run all tests
 	$(BIN)/pytest $(PYTEST_ARGS)
 
@@ -51,8 +55,9 @@ format: $(BIN)/.develop ## rewrite the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-chaos: $(BIN)/.develop ## the crash test with 100 kills for each flush interval: about 20 minutes
+chaos: $(BIN)/.develop tools ## crashes and a troubled cluster: 100 kills for each flush interval, 120 s of each trouble: about 45 minutes
 	KAFSCALE_TEST_KILLS=$${KAFSCALE_TEST_KILLS:-100} $(BIN)/pytest -s tests/integration/test_crash.py
+	KAFSCALE_TEST_CLUSTER_SECONDS=$${KAFSCALE_TEST_CLUSTER_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_cluster_chaos.py
 
 group-chaos: $(BIN)/.develop tools ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
 	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py
