@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DescribeLogDirsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """The sizes, or KAFKA_STORAGE_ERROR for the directory when a partition's cannot be read."""
     try:
-        topics = [await _topic(broker, name, indexes) for name, indexes in _wanted(broker, message)]
+        async with store_deadline():
+            topics = [await _topic(broker, name, indexes) for name, indexes in _wanted(broker, message)]
         code = ErrorCode.NONE
     except (StoreError, CorruptDataError):
         topics, code = [], ErrorCode.KAFKA_STORAGE_ERROR

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.producer import InitProducerIdResponse
 
 from kafscale.errors import StoreError
+from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     if message.transactional_id is not None:
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
-        producer_id = await broker.producer_ids.next_producer_id()
+        async with store_deadline():
+            producer_id = await broker.producer_ids.next_producer_id()
     except StoreError:
         return _response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _response(ErrorCode.NONE, producer_id, 0)

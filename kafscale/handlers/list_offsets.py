@@ -14,6 +14,7 @@ from kafka.protocol.consumer import ListOffsetsResponse
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.partition_lookup import served_partition
+from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.partition_record import epoch_of
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.storage.partition import Partition
@@ -91,9 +92,10 @@ async def _find(broker: "Broker", partition: Partition, timestamp_ms: int) -> Fo
         return record.log_end_offset, NO_TIMESTAMP
     if timestamp_ms == EARLIEST:
         return record.log_start_offset, NO_TIMESTAMP
-    if timestamp_ms == MAX_TIMESTAMP:
-        return await find_max_timestamp(broker.logs, partition) or _NOTHING
-    return await find_at_or_after(broker.logs, partition, timestamp_ms) or _NOTHING
+    async with store_deadline():
+        if timestamp_ms == MAX_TIMESTAMP:
+            return await find_max_timestamp(broker.logs, partition) or _NOTHING
+        return await find_at_or_after(broker.logs, partition, timestamp_ms) or _NOTHING
 
 
 async def _old_style(broker: "Broker", partition: Partition, wanted: Any) -> list[int]:
@@ -101,7 +103,8 @@ async def _old_style(broker: "Broker", partition: Partition, wanted: Any) -> lis
     record = partition.record
     if wanted.timestamp == EARLIEST:
         return [record.log_start_offset][: max(0, wanted.max_num_offsets)]
-    await broker.logs.load(partition)
+    async with store_deadline():
+        await broker.logs.load(partition)
     latest = wanted.timestamp == LATEST
     offsets = [
         max(reference.base_offset, record.log_start_offset)

@@ -5,13 +5,15 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from kafscale.errors import CorruptDataError, StoreError
+from kafscale.errors import CorruptDataError, StoreError, StoreUnavailableError
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_leader_epoch
+from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.model import NO_BROKER
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.metadata.preferred import preferred_brokers
+from kafscale.ops.store_health import StoreState
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import (
     FetchedPartition,
@@ -31,6 +33,8 @@ _READ_COMMITTED = 1
 
 # While slow clients keep much memory, a reply is small and a copy: it keeps no segment from other use.
 COPIED_MAX_BYTES = 64 * 1024
+# A client that waits for much for long should know earlier that the store is away.
+REFUSAL_MAX_WAIT_SEC = 1.0
 
 
 class _Reads:
@@ -75,10 +79,12 @@ class PendingFetch:
         self._task: asyncio.Task[None] | None = None
         self._completed = False
         self._is_copied = False
+        self._started_sec = 0.0
 
     def start(self) -> None:
         """Reply now, or begin to wait, or ask the metadata store about partitions first."""
         self._reply.abandoned = self._abandon
+        self._started_sec = asyncio.get_running_loop().time()
         if any(fetch.to_follow is not None or fetch.is_above_end for fetch in self._partitions):
             self._task = asyncio.create_task(self._prepare(), name="prepare a fetch")
         else:
@@ -93,19 +99,23 @@ class PendingFetch:
             self._reply.end_connection()
 
     async def _prepare_one(self, fetch: PartitionFetch) -> None:
+        try:
+            async with store_deadline():
+                await self._look_up(fetch)
+        except KafkaError as refusal:
+            fetch.error_code = refusal.code
+        except (StoreError, CorruptDataError) as problem:
+            logger.warning("could not look up a partition", extra={"problem": str(problem)})
+            fetch.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    async def _look_up(self, fetch: PartitionFetch) -> None:
         logs = self._broker.logs
         if fetch.to_follow is not None:
-            try:
-                fetch.partition = await logs.follow(fetch.to_follow, fetch.wanted.partition)
-                if fetch.partition is None:
-                    fetch.error_code = fetch.unknown
-                else:
-                    check_leader_epoch(fetch.partition, fetch.wanted.current_leader_epoch)
-            except KafkaError as refusal:
-                fetch.error_code = refusal.code
-            except (StoreError, CorruptDataError) as problem:
-                logger.warning("could not follow a partition", extra={"problem": str(problem)})
-                fetch.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            fetch.partition = await logs.follow(fetch.to_follow, fetch.wanted.partition)
+            if fetch.partition is None:
+                fetch.error_code = fetch.unknown
+            else:
+                check_leader_epoch(fetch.partition, fetch.wanted.current_leader_epoch)
         if fetch.is_above_end and fetch.partition is not None:
             fetch.error_code = await logs.check_beyond_end(fetch.partition, fetch.wanted.fetch_offset)
 
@@ -241,11 +251,21 @@ class PendingFetch:
         loaded: list[CachedSegment] = []
         try:
             await _all(self._load(*plan, loaded) for plan in planned)
+            if planned and all(fetch.load_error_code for fetch, _, _ in planned):
+                await self._wait_before_refusing()
         except BaseException:
             for segment in loaded:
                 segment.release()
             raise
         self._send(loaded)
+
+    async def _wait_before_refusing(self) -> None:
+        """A fetch that gets nothing but errors takes as long as one that gets nothing.
+
+        Java consumers ask again at once after such an error, thousands of times a second.
+        """
+        waited_sec = asyncio.get_running_loop().time() - self._started_sec
+        await asyncio.sleep(min(self._fetch.max_wait_ms / 1000, REFUSAL_MAX_WAIT_SEC) - waited_sec)
 
     async def _load(
         self, fetch: PartitionFetch, partition: Partition, max_bytes: int, loaded: list[CachedSegment]
@@ -256,14 +276,27 @@ class PendingFetch:
             loaded.append(await logs.reader.load(partition, reference))
 
         try:
-            await logs.load(partition)
-            await _all(map(load, logs.reader.missing(partition, fetch.wanted.fetch_offset, max_bytes)))
+            self._check_store()
+            # What the deadline ends is loaded all the same, and at hand when the client asks again.
+            async with store_deadline():
+                await logs.load(partition)
+                await _all(map(load, logs.reader.missing(partition, fetch.wanted.fetch_offset, max_bytes)))
         except CorruptDataError as problem:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
             fetch.load_error_code = ErrorCode.CORRUPT_MESSAGE
         except StoreError as problem:
-            logger.warning("could not read from the object store", extra={"problem": str(problem)})
+            # That the store is away is in the log already, once; consumers ask again and again.
+            level = logging.DEBUG if self._is_store_away else logging.WARNING
+            logger.log(level, "could not read from the object store", extra={"problem": str(problem)})
             fetch.load_error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    @property
+    def _is_store_away(self) -> bool:
+        return self._broker.object_store_health.reads.state is StoreState.UNAVAILABLE
+
+    def _check_store(self) -> None:
+        if self._is_store_away:
+            raise StoreUnavailableError("the object store does not answer")
 
     def _send(self, loaded: Sequence[CachedSegment]) -> None:
         reads = _Reads(() if self._is_copied else loaded)

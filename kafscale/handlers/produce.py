@@ -12,6 +12,7 @@ from collections.abc import Awaitable
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
+from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.legacy_records import convert_message_set
@@ -65,11 +66,16 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
     return None
 
 
+async def _open(broker: Broker, partition: Partition) -> None:
+    async with store_deadline():
+        await broker.logs.open(partition)
+
+
 async def _copy_and_handle(
     broker: Broker, request: RequestContext, body: bytes, reply: Reply, unopened: list[Partition]
 ) -> None:
     opened = await asyncio.gather(
-        *(broker.logs.open(partition) for partition in unopened), return_exceptions=True
+        *(_open(broker, partition) for partition in unopened), return_exceptions=True
     )
     for partition, problem in zip(unopened, opened, strict=True):
         if isinstance(problem, BaseException):
