@@ -1,0 +1,124 @@
+"""`make cluster`: one command, a cluster that works, stops on Ctrl-C and keeps its data."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message
+
+from tests.support import librdkafka
+from tests.support.etcd_install import etcd_missing
+from tests.support.process import ServerProcess, clean_environment
+from tests.support.s3_install import s3_server_missing
+from tests.support.waiting import free_port, wait_until
+
+MISSING = etcd_missing() or s3_server_missing()
+REPOSITORY = Path(__file__).resolve().parents[2]
+PORTS = 9
+
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+
+class LocalCluster(ServerProcess):
+    """The script in a process; `bootstrap` is what it says."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("local-cluster", folder)
+        self.bootstrap = ""
+        self.port = free_ports(PORTS)
+
+    def start(self) -> None:
+        told = len(self.log_text())
+        command = [
+            sys.executable, "-m", "scripts.local_cluster",
+            "--folder", str(self.folder / "data"), "--port", str(self.port),
+        ]  # fmt: skip
+        quick = {"PYTHONPATH": str(REPOSITORY), "KAFSCALE_LEASE_TTL_SEC": "2"}
+        self.launch(command, clean_environment() | quick)
+
+        def line() -> str | None:
+            assert self.exit_code is None, self.log_tail()
+            new = self.log_text()[told:].splitlines()
+            return next((one for one in new if one.startswith("bootstrap.servers=")), None)
+
+        self.bootstrap = str(wait_until(line, "it says bootstrap.servers", 60)).partition("=")[2]
+        wait_until(lambda: "Ctrl-C stops everything" in self.log_text()[told:], "it says how to go on")
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row on which nothing listens."""
+
+    def all_free() -> int | None:
+        first = free_port()
+        for port in range(first, first + count):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return None
+        return first
+
+    return int(wait_until(all_free, f"{count} free ports in a row") or 0)
+
+
+def broker_pids(parent: int) -> list[int]:
+    """The brokers that the script runs, in the order of their start (Linux)."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                state, ppid = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                serves = (folder / "cmdline").read_bytes().endswith(b"serve\0")
+                if int(ppid) == parent and serves and state != "Z":
+                    found.append(int(folder.name))
+    return sorted(found)
+
+
+def produce(cluster: LocalCluster, values: list[bytes]) -> None:
+    client = librdkafka.producer(cluster, enable_idempotence=True, topic_metadata_refresh_interval_ms=500)
+    for answer in librdkafka.send_all(client, "t", values):
+        assert isinstance(answer, Message), str(answer)
+
+
+def read(cluster: LocalCluster, count: int) -> list[bytes | None]:
+    with librdkafka.assigned_consumer(cluster, "t") as consumer:
+        return [message.value() for message in librdkafka.take(consumer, count)]
+
+
+def test_it_serves_survives_a_kill_and_goes_on_with_its_data(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    try:
+        cluster.start()
+        assert len(cluster.bootstrap.split(",")) == 3
+        produce(cluster, [b"one"])
+        pids = broker_pids(cluster.pid)
+        assert len(pids) == 3
+        for pid in pids[:2]:  # whoever leads, one of the others takes over
+            os.kill(pid, signal.SIGKILL)
+        produce(cluster, [b"two"])
+        assert "broker-1 ended (-9)" in cluster.log_text()
+        cluster.send_signal(signal.SIGINT)
+        assert cluster.wait_exit(40) == 0
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        cluster.start()
+        produce(cluster, [b"three"])
+        assert read(cluster, 3) == [b"one", b"two", b"three"]
+        cluster.stop(40)
+    finally:
+        if cluster.exit_code is None:
+            cluster.send_signal(signal.SIGTERM)  # so that it ends what it started
+            cluster.wait_exit(60)
+        cluster.close()
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    with socket.create_server(("127.0.0.1", cluster.port + 4)):
+        try:
+            with pytest.raises(AssertionError, match=f"make cluster: port {cluster.port + 4} is in use"):
+                cluster.start()
+            assert cluster.exit_code == 1
+        finally:
+            cluster.close()
