@@ -48,7 +48,8 @@ class EtcdWatcher(WatchBacklog):
 
     def take_response(self, response: rpc.WatchResponse) -> None:
         """Take in events, or how far the watch has come. A transaction may go over several fragments."""
-        self._add_fragment(response.events)
+        if not self.needs_snapshot:
+            self._add_fragment(response.events)
         if response.fragment or self.needs_snapshot:
             return
         if self._fragments:

@@ -163,6 +163,14 @@ class EtcdServer(ServerProcess):
             auth.RoleGrantPermission(grant, timeout=10)
             auth.AuthEnable(rpc.AuthEnableRequest(), timeout=10)
 
+    def set_password(self, name: str, password: str) -> None:
+        """As root. Every token that the user has, or that anybody has of it, is of no use from then on."""
+        with grpc.insecure_channel(self.endpoint.removeprefix("http://")) as channel:
+            auth = rpc.AuthStub(channel)
+            root = auth.Authenticate(rpc.AuthenticateRequest(name="root", password=ROOT_PASSWORD), timeout=10)
+            change = rpc.AuthUserChangePasswordRequest(name=name, password=password)
+            auth.UserChangePassword(change, timeout=10, metadata=(("token", root.token),))
+
     def _is_healthy(self) -> bool:
         assert self.exit_code is None, f"ended with exit code {self.exit_code}\n{self.log_tail()}"
         try:
