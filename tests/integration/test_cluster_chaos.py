@@ -103,16 +103,19 @@ def chaos_run(folder: Path, name: str, etcd_members: int = 1) -> Iterator[tuple[
             run = ChaosRun(folder, cluster, etcd, proxy, generator)
             try:
                 yield run, s3
-            finally:
+            except BaseException:
+                etcd.resume()
                 proxy.clear()
+                run.print_what_is_known()
+                raise
+            finally:
                 run.close()
 
 
-def end(run: ChaosRun, done: dict[str, int]) -> Report:
-    """Print the verdict, and see that it is good."""
+def judge(run: ChaosRun, done: dict[str, int]) -> Report:
+    """End the run and see that its report, which is printed, is good."""
+    print(f"troubles: {done}")
     report = run.finish()
-    print(f"{done}; not acknowledged: {run.history.reasons() or 'nothing'}")
-    print(report.table(), flush=True)
     report.check()
     return report
 
@@ -147,13 +150,13 @@ def test_promises_are_kept(
 ) -> None:
     with chaos_run(tmp_path, request.node.name, etcd_members) as (run, s3):
         run.start(java=troubles == ALL)
-        end(run, run.run(troubles, SECONDS))
+        judge(run, run.run(troubles, SECONDS))
         check_the_bucket(s3.bucket_folder, run.cluster, run.history)
 
 
 def test_a_rolling_restart_is_not_noticed_by_clients_that_retry(tmp_path: Path) -> None:
     with chaos_run(tmp_path, "rolling restart") as (run, s3):
         run.start(direct=False, java=True)
-        report = end(run, run.run((rolling_restart,), SECONDS))
+        report = judge(run, run.run((rolling_restart,), SECONDS))
         assert report.counts["unacknowledged"] == 0
         check_the_bucket(s3.bucket_folder, run.cluster, run.history)

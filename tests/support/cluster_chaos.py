@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.support.cluster_load import ClusterLoad, DirectLoad, JavaLoad, Retryi
 from tests.support.cluster_readers import ClientReader, GroupReader, OneBrokerReader, Reader
 from tests.support.history import History
 from tests.support.history_checker import Report, examine
-from tests.support.ledger import Place
+from tests.support.ledger import Place, Record
 from tests.support.load import Load
 from tests.support.nemesis import Etcd, Scene, Trouble
 from tests.support.object_store_proxy import ObjectStoreProxy
@@ -52,6 +52,7 @@ class ChaosRun:
             say=self.say,
         )
         self._folder = folder
+        self._judged = False
         self._loads: list[Load] = []
         self._java: list[JavaLoad] = []
         self._readers: list[Reader] = []
@@ -117,18 +118,33 @@ class ChaosRun:
         """All well again: let producers end, consumers catch up; the report of the whole run."""
         self.cluster.heal()
         self.cluster.wait_until_led(TOPIC)
-        for load in self._loads:
-            load.stop()
-        for load in self._loads:
-            load.join(END_TIMEOUT_S)
-        for java in self._java:
-            java.finish()
+        self._end_producers()
         final = {place: self.cluster.read_all(place) for place in PLACES}
         self._wait_for_readers({place: log[-1][0] if log else -1 for place, log in final.items()})
         self._read_from_every_broker()
-        self._stop_readers()
+        self._end_readers()
         self.history.check_producers()
-        return examine(self.history.evidence(final))
+        return self._judge(final)
+
+    def print_what_is_known(self) -> None:
+        """For a run that failed before its report: what the checker can say of it."""
+        if self._judged:
+            return
+        try:
+            self.cluster.heal()
+            self.cluster.wait_until_led(TOPIC)
+            self._end_producers()
+            self._end_readers()
+            self._judge({place: self.cluster.read_all(place) for place in PLACES})
+        except Exception as error:  # noqa: BLE001  (what the test failed of is to be seen, not this)
+            self.say(f"there is no report of this run: {error!r}")
+
+    def _judge(self, final: Mapping[Place, Sequence[Record]]) -> Report:
+        """Print the verdict."""
+        report = examine(self.history.evidence(final))
+        self._judged = True
+        print(f"not acknowledged: {self.history.reasons() or 'nothing'}\n{report.table()}", flush=True)
+        return report
 
     def close(self) -> None:
         """End every thread and process of the run, whatever happened."""
@@ -167,7 +183,15 @@ class ChaosRun:
                 for offset, value in self.cluster.read_all(place, broker_id):
                     journal.see(place, offset, value)
 
-    def _stop_readers(self) -> None:
+    def _end_producers(self) -> None:
+        for load in self._loads:
+            load.stop()
+        for load in self._loads:
+            load.join(END_TIMEOUT_S)
+        for java in self._java:
+            java.finish()
+
+    def _end_readers(self) -> None:
         for reader in (*self._readers, *self._group):
             reader.stop()
         for reader in (*self._readers, *self._group):
