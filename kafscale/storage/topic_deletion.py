@@ -7,7 +7,8 @@ works through the steps; each can be repeated, and the name is free only after t
 2. remove its partition records and leader keys and, in the same transactions, keep the highest leader epoch
    under `retired/`: from here on no broker can publish to or claim the topic;
 3. delete its segments, indexes and checkpoints;
-4. delete the topic record, if it is still as this broker marked it.
+4. delete the topic record, if it is still as this broker marked it; a broker that took the removal over
+   waits before that, and looks again for objects.
 
 See docs/decisions/0008-topic-lifecycle.md.
 """
@@ -15,6 +16,7 @@ See docs/decisions/0008-topic-lifecycle.md.
 import asyncio
 import dataclasses
 import logging
+import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, Protocol
 
@@ -41,6 +43,10 @@ NO_EPOCH: Final = -1
 OBJECTS_PER_DELETE: Final = 1000
 
 
+TAKEN_OVER_GRACE_SEC: Final = 60.0
+"""How long a name stays taken when its deletion was another broker's: a request of that one may be on its way."""
+
+
 class PartitionCloser(Protocol):
     """Whoever serves partitions on this broker (the log manager)."""
 
@@ -64,6 +70,7 @@ class TopicDeletion:
         broker_id: int,
         namespace: str,
         retry_delay_sec: float = 0.5,
+        grace_sec: float = TAKEN_OVER_GRACE_SEC,
     ) -> None:
         self._store = store
         self._objects = objects
@@ -72,6 +79,8 @@ class TopicDeletion:
         self._broker_id = broker_id
         self._namespace = namespace
         self._retry_delay_sec = retry_delay_sec
+        self._grace_sec = grace_sec
+        self._taken_over: set[uuid.UUID] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unsubscribe: list[Callable[[], None]] = []
 
@@ -141,12 +150,13 @@ class TopicDeletion:
         await self._closer.close_topic(topic.name)
         if not await self._remove_partitions(topic.name, mark):
             return False
-        for prefix in (
-            topic_prefix(self._namespace, topic.name),
-            checkpoints_topic_prefix(self._namespace, topic.name),
-        ):
-            if not await self._remove_objects(prefix, mark):
+        if not await self._remove_all_objects(topic.name, mark):
+            return False
+        if topic.topic_id in self._taken_over:
+            await asyncio.sleep(self._grace_sec)
+            if not await self._remove_all_objects(topic.name, mark):
                 return False
+            self._taken_over.discard(topic.topic_id)
         result = await self._store.transact([mark], [Delete(mark.key)])
         if result.succeeded:
             _log.info("deleted topic %s, id %s", topic.name, topic.topic_id)
@@ -167,6 +177,7 @@ class TopicDeletion:
             return None
         if current.deleting_broker_id == self._broker_id:
             return Compare(key, held.mod_revision)
+        self._taken_over.add(topic.topic_id)
         taken = dataclasses.replace(current, deleting_broker_id=self._broker_id)
         result = await self._store.transact(
             [Compare(key, held.mod_revision)], [Put(key, encode_topic_record(taken))]
@@ -195,6 +206,13 @@ class TopicDeletion:
             operations.append(Delete(item.key))
             operations.append(Delete(keys.leader(*keys.topic_and_partition(item.key))))
         return (await self._store.transact(compares, operations)).succeeded
+
+    async def _remove_all_objects(self, name: str, mark: Compare) -> bool:
+        """Segments, indexes and checkpoints. False when the removal is no longer ours."""
+        for prefix in (topic_prefix(self._namespace, name), checkpoints_topic_prefix(self._namespace, name)):
+            if not await self._remove_objects(prefix, mark):
+                return False
+        return True
 
     async def _remove_objects(self, prefix: str, mark: Compare) -> bool:
         """Step 3. False when the removal is no longer ours: the name may be in use again.

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -169,6 +169,26 @@ async def test_what_a_stop_cut_short_is_taken_up_at_the_start(broker_id: int) ->
         await plane.view.wait_until(lambda: plane.view.topic("t", include_deleting=True) is None)
         assert await plane.objects_under("") == []
         assert await plane.keys_under(keys.PARTITIONS) == []
+
+
+async def test_a_name_whose_deletion_was_taken_over_is_not_free_at_once() -> None:
+    """A request of the broker before may be on its way, to delete what a new topic of the name would have."""
+    store, objects = memory_stores()
+    async with control_plane(store, objects) as plane:
+        await make_topic(plane, "t")
+        await plane.deletion.close()
+        await mark(plane, "t", 7)
+    async with control_plane(store, objects, grace_sec=3600) as plane:
+        await until_async(lambda: plane.objects_under(""))
+        assert plane.view.topic("t", include_deleting=True) is not None
+        assert plane.view.topic("t") is None
+
+
+async def until_async(listed: Callable[[], Awaitable[list[str]]]) -> None:
+    """Let the loop run until nothing is listed any more."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while await listed():
+            await asyncio.sleep(0.001)
 
 
 async def test_a_live_brokers_deletion_is_left_to_it_until_it_ends() -> None:

@@ -123,6 +123,7 @@ async def control_plane(
     settings: Settings | None = None,
     faulty_store: Callable[[MetadataStore], MetadataStore] = lambda store: store,
     faulty_objects: Callable[[ObjectStore], ObjectStore] = lambda objects: objects,
+    grace_sec: float = 0.0,
 ) -> AsyncIterator[ControlPlane]:
     """A registered, ready control plane. The faulty stores are what topics and deletions work with."""
     settings = settings or Settings()
@@ -146,6 +147,7 @@ async def control_plane(
         broker_id=settings.broker_id,
         namespace=NAMESPACE,
         retry_delay_sec=0.001,
+        grace_sec=grace_sec,
     )
     deletion.start()
     topics = Topics(faulty_store(store), view, settings, retry_delay_sec=0.001)
