@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -32,6 +32,7 @@ from tests.support.control_plane import (
     put_segment,
 )
 from tests.support.faults import Fault, Fuse, FusedMetadataStore, FusedObjectStore, Interruption
+from tests.support.waiting import wait_until_async
 
 
 async def make_topic(plane: ControlPlane, name: str, partitions: int = 3) -> TopicRecord:
@@ -179,16 +180,13 @@ async def test_a_name_whose_deletion_was_taken_over_is_not_free_at_once() -> Non
         await plane.deletion.close()
         await mark(plane, "t", 7)
     async with control_plane(store, objects, grace_sec=3600) as plane:
-        await until_async(lambda: plane.objects_under(""))
+
+        async def nothing_is_left() -> bool:
+            return not await plane.objects_under("")
+
+        await wait_until_async(nothing_is_left, "the objects are gone")
         assert plane.view.topic("t", include_deleting=True) is not None
         assert plane.view.topic("t") is None
-
-
-async def until_async(listed: Callable[[], Awaitable[list[str]]]) -> None:
-    """Let the loop run until nothing is listed any more."""
-    async with asyncio.timeout(TIMEOUT_MS / 1000):
-        while await listed():
-            await asyncio.sleep(0.001)
 
 
 async def test_a_live_brokers_deletion_is_left_to_it_until_it_ends() -> None:
