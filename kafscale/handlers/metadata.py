@@ -5,7 +5,8 @@ internal topics. v2: cluster id. v4: the client says whether topics may be creat
 leader epochs (KIP-320). v8: authorized operations (KIP-430). v9: flexible. v10: topic ids in answers
 (KIP-516). v11: no authorized operations of the cluster (KIP-700). v12: topics may be asked for by id.
 
-A partition's only replica is its leader: the object store replicates.
+A partition's replicas are its leader and, where brokers have racks, the brokers that consumers of other racks
+are sent to (KIP-392): the object store replicates.
 """
 
 import uuid
@@ -16,6 +17,7 @@ from kafscale.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKE
 from kafscale.handlers.concurrently import for_each
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.new_topic import INTERNAL_TOPICS, NewTopic
+from kafscale.metadata.read_replicas import read_replicas
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.metadata import (
@@ -118,16 +120,19 @@ def _failed(code: ErrorCode, name: str) -> MetadataTopic:
 
 def _describe(view: ClusterView, record: TopicRecord, operations: int) -> MetadataTopic:
     leaders = view.leaders(record.name)
-    replicas = {live.broker_id: (live.broker_id,) for live in view.brokers()}
+    racks = {live.broker_id: live.rack for live in view.brokers()}
+    nearby = read_replicas(view, record)
     partitions = []
     for index in range(record.partition_count):
         leader = leaders.get(index)
-        held_by = None if leader is None else replicas.get(leader.broker_id)
-        if leader is None or held_by is None:
+        if leader is None or leader.broker_id not in racks:
             partition = MetadataPartition(_LEADER_NOT_AVAILABLE, index, _NO_LEADER, _NO_LEADER_EPOCH, (), ())
         else:
+            led_in = racks[leader.broker_id]
+            elsewhere = [brokers[index] for rack, brokers in nearby.items() if rack != led_in]
+            replicas = (leader.broker_id, *elsewhere)
             partition = MetadataPartition(
-                _NO_ERROR, index, leader.broker_id, leader.leader_epoch, held_by, held_by
+                _NO_ERROR, index, leader.broker_id, leader.leader_epoch, replicas, replicas
             )
         partitions.append(partition)
     return MetadataTopic(

@@ -12,7 +12,7 @@ from kafscale.handlers.partition_lookup import check_leader_epoch
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.model import NO_BROKER
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.metadata.preferred import preferred_brokers
+from kafscale.metadata.read_replicas import read_replica
 from kafscale.ops.store_health import StoreState
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import (
@@ -148,10 +148,8 @@ class PendingFetch:
         rack, partition = self._fetch.rack_id, fetch.partition
         if not rack or rack == self._broker.settings.rack or partition is None or not partition.is_led:
             return
-        nearby = [live.broker_id for live in self._broker.view.brokers_to_read_from() if live.rack == rack]
-        if nearby:
-            # Always the same one, whose cache then has what the zone's consumers read.
-            (fetch.preferred_read_replica,) = preferred_brokers(str(partition.id), 1, nearby)
+        topic, index = partition.id.topic, partition.id.index
+        fetch.preferred_read_replica = read_replica(self._broker.view, topic, index, rack)
 
     # --- what a partition tells
 
