@@ -99,6 +99,7 @@ class BrokerProcess:
         self._metadata = metadata = MeasuredMetadataStore(metadata, metrics)
         self._registration = Registration(metadata, settings.lease_ttl_sec)
         self._tasks: list[asyncio.Task[None]] = []
+        self._ended = asyncio.Event()
         self._object_store_health = ObjectStoreHealth(health_policy(settings), steady_ms)
         self._objects = objects = MeasuredObjectStore(objects, metrics, self._object_store_health)
         self._pool = SlabPool(settings.buffer_bytes)
@@ -139,12 +140,12 @@ class BrokerProcess:
         """Serve until `stop` is set; returns the exit status. Raises `StartupError`."""
         advertised = await self._bind()
         stopping = asyncio.create_task(stop.wait(), name="stop signal")
+        ending = asyncio.create_task(self._ended.wait(), name="end of the work")
         starting = asyncio.create_task(self._start(advertised), name="start")
         try:
-            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not starting.done():
+            await asyncio.wait({starting, stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done() or starting.exception() is not None:
                 return await self._give_up_starting(starting)
-            starting.result()
             logger.info(
                 "ready",
                 extra={
@@ -153,11 +154,11 @@ class BrokerProcess:
                     "cluster_id": self._view.cluster_id,
                 },
             )
-            await asyncio.wait({stopping, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
             drained = await self._stop()
             return EXIT_STOPPED if drained and not self._log_failures() else EXIT_FAILED
         finally:
-            tasks = (starting, stopping, *self._tasks)
+            tasks = (starting, stopping, ending, *self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -198,9 +199,9 @@ class BrokerProcess:
             )
         )
         self._build()
-        feeding = self._keep_running(ClusterViewFeeder(self._metadata, view).run(), "cluster view")
+        self._keep_running(ClusterViewFeeder(self._metadata, view).run(), "cluster view")
         self._keep_running(self._stay_registered(), "registration")
-        await _comes_before(view.ready(), feeding)
+        await view.ready()
         await view.wait_until(lambda: view.broker_state(settings.broker_id) is not None)
         self._topic_deletion.start()
         await self._partitions.start()
@@ -263,11 +264,11 @@ class BrokerProcess:
             now_ms=now_ms,
         )
 
-    def _keep_running(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Work without which the broker cannot go on: its end is the broker's."""
+    def _keep_running(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Work without which the broker cannot go on, nor start: its end is the broker's."""
         task = asyncio.create_task(work, name=name)
+        task.add_done_callback(lambda _: self._ended.set())
         self._tasks.append(task)
-        return task
 
     async def _stay_registered(self) -> None:
         """Renew the lease; when it has ended all the same, lead nothing and begin again under a new one."""
@@ -284,12 +285,14 @@ class BrokerProcess:
             self._groups.reconsider()
 
     async def _give_up_starting(self, starting: asyncio.Task[None]) -> int:
-        """The stop signal came before the start was over."""
+        """The stop signal came before the start was over, or the start cannot go on. Raises what ended it."""
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         self._listener.stop_accepting()
         await self._end_registration()
-        return EXIT_STOPPED
+        if not starting.cancelled():
+            starting.result()
+        return EXIT_FAILED if self._log_failures() else EXIT_STOPPED
 
     def _register_gauges(self, view: ClusterView) -> None:
         gauge, cache, budget = self._metrics.gauge, self._reader.cache, self._budget
@@ -372,15 +375,3 @@ async def _until_answered(call: Callable[[], Awaitable[Result]]) -> Result:
         except (StoreUnavailableError, StoreIndeterminateError) as problem:
             logger.warning("waiting for the stores", extra={"problem": str(problem)})
         await asyncio.sleep(_RETRY_DELAY_SEC)
-
-
-async def _comes_before(awaited: Coroutine[Any, Any, None], other: asyncio.Task[None]) -> None:
-    """Wait for `awaited`; raises what ended the other if that ends before."""
-    task = asyncio.create_task(awaited, name="start")
-    try:
-        await asyncio.wait({task, other}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            other.result()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -61,7 +61,7 @@ async def test_fresh_segments_are_served_from_memory() -> None:
         await one_segment_each(client, topic, [b"x"] * 5)
         await client.fetch(topic, {0: 0})
         assert broker.objects.count("read_into") == 0
-        assert broker.objects.count("get") == 0
+        assert broker.objects.count("get", f"default/{topic}/*") == 0
 
 
 @on_uvloop

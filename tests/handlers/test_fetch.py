@@ -14,6 +14,7 @@ from kafscale.metadata.store import Put
 from kafscale.metadata.topic_record import decode_topic_record, encode_topic_record
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
+from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
@@ -302,10 +303,10 @@ async def test_the_leader_epoch_that_the_client_believes_in_is_checked(epoch: in
 
 
 @on_uvloop
-async def test_a_partition_that_this_broker_does_not_hold_is_not_led_here() -> None:
+async def test_a_partition_that_another_broker_leads_is_read_here_and_not_written() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        # The topic grows a partition that another broker leads.
+        await lead_elsewhere(broker.metadata, topic, 1)
         key = keys.topic(topic)
         held = await broker.metadata.get(key)
         assert held is not None
@@ -316,8 +317,8 @@ async def test_a_partition_that_this_broker_does_not_hold_is_not_led_here() -> N
         await broker.metadata.transact([], [Put(key, encode_topic_record(grown))])
         view = broker.process._logs._view
         await until(lambda: (found := view.topic(topic)) and found.partition_count == 2, "the view shows it")
-        parts = await client.fetch(topic, {1: 0})
-        assert parts[1].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        parts = await client.fetch(topic, {1: 0}, max_wait_ms=0)
+        assert (parts[1].error_code, parts[1].high_watermark) == (0, 0)
         assert (await client.produce(topic, 1, wire.batch([b"x"]))).error_code == (
             ErrorCode.NOT_LEADER_OR_FOLLOWER
         )

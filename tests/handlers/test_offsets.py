@@ -14,9 +14,10 @@ from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdRespons
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.metadata import keys
-from kafscale.metadata.store import Put
+from kafscale.metadata.partition_record import decode_partition_record
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
+from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
@@ -272,14 +273,16 @@ async def test_a_replaced_leader_deletes_nothing() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await produce_times(client, topic, [1, 2])
-        held = await broker.metadata.get(keys.partition(topic, 0))
-        assert held is not None
-        await broker.metadata.transact([], [Put(held.key, held.value)])
+        partition = broker.partition(topic)
+        await lead_elsewhere(broker.metadata, topic)
         assert await delete_before(client, topic, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         await client.produce(topic, 0, wire.batch([b"x"]))  # is refused, and shows this broker its place
-        assert not broker.partition(topic).is_led
+        assert not partition.is_led
         assert await delete_before(client, topic, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        assert broker.partition(topic).log is None
+        assert partition.log is None
+        held = await broker.metadata.get(keys.partition(topic, 0))
+        assert held is not None
+        assert decode_partition_record(held.key, held.value).log_start_offset == 0
 
 
 @on_uvloop

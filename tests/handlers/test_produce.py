@@ -23,6 +23,7 @@ from kafscale.protocol.record_batch import TRANSACTIONAL_FLAG, write_crc
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
 from tests.support import wire
+from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
@@ -33,6 +34,14 @@ async def stored(client: Client, topic: str, partition: int = 0) -> list[tuple[i
     part = (await client.fetch(topic, {partition: 0}, max_wait_ms=0))[partition]
     assert part.error_code == 0
     return wire.records_in(part.records)
+
+
+async def produced_once_led(broker: InProcessBroker, client: Client, topic: str, value: bytes) -> int:
+    """Produce as soon as the broker leads the partition; gives the offset."""
+    await until(lambda: broker.process._logs.partition(topic, 0), "the partition is led")
+    part = await client.produce(topic, 0, wire.batch([value]))
+    assert part.error_code == 0
+    return int(part.base_offset)
 
 
 def changed(batch: bytes, position: int, layout: str, value: int) -> bytes:
@@ -227,18 +236,29 @@ async def test_a_leader_that_was_replaced_refuses_what_waits_and_what_comes() ->
             await hold.reached()
             await client.send_produce(topic, {0: wire.batch([b"behind it"])})
             await until(lambda: len(broker.process._purgatory) == 2, "both have come")
-            # Another leader writes the record, as it would with the next leader epoch.
-            key = keys.partition(topic, 0)
-            held = await broker.metadata.get(key)
-            assert held is not None
-            await broker.metadata.transact([], [Put(key, held.value)])
+            await lead_elsewhere(broker.metadata, topic)
         for _ in range(2):
             assert (await client.receive_produce())[1][0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         part = await client.produce(topic, 0, BATCH)
         assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert (await consumer.receive_fetch())[0].error_code == 0  # told at once, with what is published
+        # Told at once, so that it looks for the new leader; what is published can still be read here.
+        assert (await consumer.receive_fetch())[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert await stored(client, topic) == [(0, b"published")]
         await until(lambda: broker.budget.used_bytes == 0, "everything is given back")
+
+
+@on_uvloop
+async def test_a_partition_whose_leader_ends_is_led_here_again_under_the_next_epoch() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await client.produce(topic, 0, wire.batch([b"before"]))
+        lease = await lead_elsewhere(broker.metadata, topic)
+        part = await client.produce(topic, 0, wire.batch([b"refused"]))
+        assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await broker.metadata.revoke_lease(lease)
+        assert await produced_once_led(broker, client, topic, b"after") > 0
+        assert [value for _, value in await stored(client, topic)] == [b"before", b"after"]
+        assert broker.partition(topic).record.leader_epoch == 2
 
 
 @on_uvloop
@@ -421,7 +441,8 @@ async def test_a_store_that_breaks_its_promise_costs_one_flush_and_not_the_parti
         part = await client.produce(topic, 0, wire.batch([b"lost"]))
         assert (part.error_code, part.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
         assert broker.budget.used_bytes == 0
-        assert (await client.produce(topic, 0, wire.batch([b"after"]))).base_offset >= 1
+        assert await produced_once_led(broker, client, topic, b"after") >= 1
+        assert broker.partition(topic).record.leader_epoch == 1
         assert [value for _, value in await stored(client, topic)] == [b"before", b"after"]
 
 

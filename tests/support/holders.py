@@ -1,6 +1,19 @@
-"""Ends what brokers hold, as the end of their leases does, without their hearing of it."""
+"""Ends and replaces what brokers hold, without their hearing of it."""
 
+from kafscale.metadata import keys
+from kafscale.metadata.leadership import next_epoch
 from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import LeaderRecord
+from kafscale.metadata.partition_record import (
+    PartitionRecord,
+    decode_partition_record,
+    encode_partition_record,
+)
+from kafscale.metadata.store import MetadataStore, Put
+from kafscale.metadata.topic_record import encode_leader_record
+
+ELSEWHERE = 9
+"""The broker that `lead_elsewhere` lets lead."""
 
 
 async def end_leases(store: MemoryStore, prefix: str) -> None:
@@ -11,3 +24,24 @@ async def end_leases(store: MemoryStore, prefix: str) -> None:
     snapshot = await MemoryStore.range(store, prefix)
     for lease in sorted({item.lease for item in snapshot.items if item.lease}):
         await MemoryStore.revoke_lease(store, lease)
+
+
+async def lead_elsewhere(store: MetadataStore, topic: str, index: int = 0) -> int:
+    """Let another broker lead the partition, which is made if need be, under the next leader epoch.
+
+    Returns the lease that its leadership is bound to.
+    """
+    key = keys.partition(topic, index)
+    held = await store.get(key)
+    record = PartitionRecord(leader_epoch=-1) if held is None else decode_partition_record(key, held.value)
+    record = next_epoch(record)
+    lease = await store.grant_lease(3600)
+    leader = LeaderRecord(broker_id=ELSEWHERE, leader_epoch=record.leader_epoch)
+    await store.transact(
+        [],
+        [
+            Put(key, encode_partition_record(record)),
+            Put(keys.leader(topic, index), encode_leader_record(leader), lease),
+        ],
+    )
+    return lease
