@@ -110,7 +110,9 @@ def _agree(earlier: InspectedSegment, later: InspectedSegment) -> bool:
         inside = (first, last) == (segment.base_offset, segment.last_offset)
         if not segment.is_merged and not inside:
             return False
-    return _clipped(earlier.spans, first, last) == _clipped(later.spans, first, last)
+    return earlier.batches.between(first, last) == later.batches.between(first, last) and (
+        _clipped(earlier.spans, first, last) == _clipped(later.spans, first, last)
+    )
 
 
 def _clipped(spans: Iterable[Span], first: int, last: int) -> list[Span]:
@@ -157,18 +159,22 @@ def _clusters(ordered: Iterable[InspectedSegment]) -> Iterator[list[InspectedSeg
 
 
 def _best_cover(cluster: Sequence[InspectedSegment]) -> list[InspectedSegment]:
-    """Of all ways to keep segments that do not overlap: the most records, then the fewest objects."""
+    """Of all ways to keep segments that do not overlap: the most from the end on, then the fewest objects.
+
+    From the end, because what was removed from the log for good, by retention, was removed from its start: a
+    merged segment that was never published may hold it still, and must not win over what comes later.
+    """
     if len(cluster) == 1:
         return list(cluster)
     by_end = sorted(cluster, key=lambda segment: (segment.last_offset, segment.base_offset))
     ends = [segment.last_offset for segment in by_end]
-    # best[n]: the best of the first n, as (records, -objects), and whether the n-th is part of it.
-    best: list[tuple[tuple[int, int], bool]] = [((0, 0), False)]
     before = [bisect_left(ends, segment.base_offset) for segment in by_end]
-    for position, segment in enumerate(by_end):
-        records, objects = best[before[position]][0]
-        with_it = (records + segment.record_count, objects - 1)
-        best.append(max((best[position][0], False), (with_it, True)))
+    covered = _as_bits(by_end)
+    # best[n]: the best of the first n, as (bits, -objects), and whether the n-th is part of it.
+    best: list[tuple[tuple[int, int], bool]] = [((0, 0), False)]
+    for position, bits in enumerate(covered):
+        bits_before, objects = best[before[position]][0]
+        best.append(max((best[position][0], False), ((bits_before | bits, objects - 1), True)))
     kept: list[InspectedSegment] = []
     count = len(by_end)
     while count:
@@ -178,6 +184,21 @@ def _best_cover(cluster: Sequence[InspectedSegment]) -> list[InspectedSegment]:
         else:
             count -= 1
     return kept[::-1]
+
+
+def _as_bits(segments: Sequence[InspectedSegment]) -> list[int]:
+    """What each segment covers, as a number: a bit for each stretch between any two ends, higher for later ones."""
+    spans = [span for segment in segments for span in segment.spans]
+    edges = sorted({span.first_offset for span in spans} | {span.last_offset + 1 for span in spans})
+    place = {offset: position for position, offset in enumerate(edges)}
+    covered = []
+    for segment in segments:
+        bits = 0
+        for span in segment.spans:
+            low, high = place[span.first_offset], place[span.last_offset + 1]
+            bits |= (1 << high) - (1 << low)
+        covered.append(bits)
+    return covered
 
 
 def _left_out(cluster: Iterable[InspectedSegment], best: Sequence[InspectedSegment]) -> Iterator[Dropped]:

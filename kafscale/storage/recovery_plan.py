@@ -16,7 +16,7 @@ from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, encode_che
 from kafscale.storage.checkpointer import PRODUCER_EXPIRATION_MS
 from kafscale.storage.partition_log import CHECKPOINT_PRODUCERS, CHECKPOINT_SEGMENTS
 from kafscale.storage.recovery_overlaps import Dropped, DropReason, choose
-from kafscale.storage.recovery_producers import producers_after, repeated
+from kafscale.storage.recovery_producers import producers_of, repeated
 from kafscale.storage.segment_inspection import NO_EPOCH, InspectedSegment, SequencedBatch, Span
 
 PASSED_OVER_EPOCHS: Final = 10_000
@@ -128,7 +128,7 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
         problems.append(f"{checkpoint.key} is of an older topic of this name: it is not used")
         checkpoint = None
     published = EMPTY_CHECKPOINT if checkpoint is None else checkpoint.checkpoint
-    producers = producers_after(published.producers, kept, published.end_offset, PRODUCER_EXPIRATION_MS)
+    producers = producers_of(published.producers, kept, PRODUCER_EXPIRATION_MS)
     highest_epoch = max(
         (
             *(segment.leader_epoch for segment in found.segments),

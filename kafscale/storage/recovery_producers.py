@@ -4,6 +4,7 @@ Pure. A partition's published log never holds the same batch of an idempotent pr
 where the bucket does, the earlier one was a leftover whose producer tried again.
 """
 
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
@@ -12,53 +13,51 @@ from kafscale.storage.segment_inspection import InspectedSegment, SequencedBatch
 
 
 def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
-    """The segments that are leftovers after all, by key, with the key of the segment that repeats each.
+    """The segments that are leftovers after all, by key, with the key of the last segment that repeats each.
 
-    Only a segment of one record can be one without overlapping what its successor wrote one offset further
-    up, so only those are looked at, and only where the next segment begins right after.
+    Only those of which every record comes again: so nothing is lost even where another writer of the format
+    published a producer's retries as if they were new.
     """
-    found: dict[str, str] = {}
-    newest: dict[int, tuple[SequencedBatch, str]] = {}
-    for position, segment in enumerate(kept):
+    newest: dict[int, deque[tuple[SequencedBatch, InspectedSegment]]] = {}
+    repeated_records: Counter[str] = Counter()
+    because: dict[str, str] = {}
+    candidates: dict[str, InspectedSegment] = {}
+    for segment in kept:
         for batch in segment.sequenced:
-            previous = newest.get(batch.producer_id)
-            if previous is not None and previous[1] and _identity(previous[0]) == _identity(batch):
-                found[previous[1]] = segment.key
-            following = kept[position + 1] if position + 1 < len(kept) else None
-            newest[batch.producer_id] = (batch, segment.key if _may_be_leftover(segment, following) else "")
-    return found
+            earlier = newest.setdefault(batch.producer_id, deque(maxlen=REMEMBERED_BATCHES))
+            for before, holder in earlier:
+                if holder is not segment and before.identity == batch.identity and _may_be_leftover(holder):
+                    repeated_records[holder.key] += batch.record_count
+                    because[holder.key] = segment.key
+                    candidates[holder.key] = holder
+            earlier.append((batch, segment))
+    return {
+        key: because[key]
+        for key, holder in candidates.items()
+        if repeated_records[key] >= holder.record_count
+    }
 
 
-def _may_be_leftover(segment: InspectedSegment, following: InspectedSegment | None) -> bool:
-    return (
-        not segment.is_merged
-        and segment.base_offset == segment.last_offset
-        and segment.leader_epoch >= 0
-        and following is not None
-        and following.base_offset == segment.last_offset + 1
-        and following.leader_epoch >= segment.leader_epoch
-    )
+def _may_be_leftover(segment: InspectedSegment) -> bool:
+    return not segment.is_merged and segment.leader_epoch >= 0
 
 
-def _identity(batch: SequencedBatch) -> tuple[int, int, int, int]:
-    return batch.producer_id, batch.producer_epoch, batch.first_sequence, batch.last_sequence
-
-
-def producers_after(
-    known: Iterable[ProducerRecord], kept: Iterable[InspectedSegment], from_offset: int, expiration_ms: int
+def producers_of(
+    known: Iterable[ProducerRecord], kept: Iterable[InspectedSegment], expiration_ms: int
 ) -> tuple[ProducerRecord, ...]:
     """The idempotent producers once all of `kept` is published, by their ids.
 
-    `known`: as they were at `from_offset`. Those that wrote nothing in the last `expiration_ms` before the
-    newest segment was made are left out, as the leader does.
+    `known`: what a checkpoint remembers, of segments that may be gone by now. The segments it covers count as
+    well: a leftover among them that is kept was not published when it was written. Producers that wrote nothing
+    in the last `expiration_ms` before the newest segment was made are left out, as the leader does.
     """
     producers = {producer.producer_id: producer for producer in known}
     newest_ms = max((producer.last_timestamp_ms for producer in producers.values()), default=0)
     for segment in kept:
         newest_ms = max(newest_ms, segment.created_ms)
         for batch in segment.sequenced:
-            if batch.base_offset >= from_offset:
-                _add(producers, batch, segment.created_ms)
+            before = producers.get(batch.producer_id)
+            producers[batch.producer_id] = _with_batch(before, batch, segment.created_ms)
     return tuple(
         producer
         for _, producer in sorted(producers.items())
@@ -66,16 +65,18 @@ def producers_after(
     )
 
 
-def _add(producers: dict[int, ProducerRecord], batch: SequencedBatch, created_ms: int) -> None:
-    before = producers.get(batch.producer_id)
-    if before is not None and before.producer_epoch > batch.producer_epoch:
-        return
-    same_epoch = before is not None and before.producer_epoch == batch.producer_epoch
-    earlier = before.batches if before is not None and same_epoch else ()
+def _with_batch(before: ProducerRecord | None, batch: SequencedBatch, created_ms: int) -> ProducerRecord:
     published = ProducerBatch(batch.first_sequence, batch.last_sequence, batch.base_offset)
-    producers[batch.producer_id] = ProducerRecord(
+    if before is None or before.producer_epoch < batch.producer_epoch:
+        batches: tuple[ProducerBatch, ...] = (published,)
+    elif before.producer_epoch > batch.producer_epoch or published in before.batches:
+        return before
+    else:
+        in_order = sorted((*before.batches, published), key=lambda one: one.base_offset)
+        batches = tuple(in_order[-REMEMBERED_BATCHES:])
+    return ProducerRecord(
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
-        last_timestamp_ms=created_ms,
-        batches=(*earlier, published)[-REMEMBERED_BATCHES:],
+        last_timestamp_ms=max(created_ms, -1 if before is None else before.last_timestamp_ms),
+        batches=batches,
     )

@@ -3,15 +3,18 @@
 Pure. The object is fed in pieces, so that a large segment never lies in memory as a whole.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from kafscale.errors import CorruptDataError
 from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
-from kafscale.protocol.record_batch import MAGIC, BatchHeader, check_crc, read_header, walk
+from kafscale.protocol.record_batch import MAGIC, BatchHeader, check_crc, read_header, sequence_before, walk
 from kafscale.storage.object_keys import SegmentKey
 from kafscale.storage.producer_state import REMEMBERED_BATCHES
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentHeader, parse_footer, parse_header
@@ -19,6 +22,8 @@ from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentHeader, pa
 NO_EPOCH = -1
 MAX_PLAUSIBLE_EPOCH = 2**30
 """Other writers store what clients send as leader epoch. More than this is no epoch: nothing could follow it."""
+
+_BATCH = Struct(">qI")
 
 
 class Span(NamedTuple):
@@ -38,6 +43,38 @@ class SequencedBatch(NamedTuple):
     last_sequence: int
     base_offset: int
 
+    @property
+    def identity(self) -> tuple[int, int, int, int]:
+        """What its producer's retry has in common with it."""
+        return self[:4]
+
+    @property
+    def record_count(self) -> int:
+        """How many records the producer put into it; sequence numbers start again at 0 after 2^31-1."""
+        return sequence_before(self.last_sequence, self.first_sequence) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchList:
+    """The batches of a segment by base offset and CRC, ascending, in 12 bytes each: a bucket has many."""
+
+    packed: bytes
+
+    @classmethod
+    def of(cls, batches: Iterable[tuple[int, int]]) -> "BatchList":
+        return cls(b"".join(_BATCH.pack(*batch) for batch in batches))
+
+    def between(self, first_offset: int, last_offset: int) -> bytes:
+        """Those that begin at these offsets, both ends included; equal for equal batches."""
+        places = range(len(self.packed) // _BATCH.size)
+        start = bisect_left(places, first_offset, key=self._base_offset)
+        end = bisect_right(places, last_offset, key=self._base_offset)
+        return self.packed[start * _BATCH.size : end * _BATCH.size]
+
+    def _base_offset(self, place: int) -> int:
+        base_offset, _ = _BATCH.unpack_from(self.packed, place * _BATCH.size)
+        return int(base_offset)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedSegment:
@@ -56,6 +93,7 @@ class InspectedSegment:
     created_ms: int
     is_merged: bool
     spans: tuple[Span, ...]
+    batches: BatchList
     sequenced: tuple[SequencedBatch, ...] = ()
 
     @property
@@ -84,6 +122,7 @@ class SegmentInspection:
         self._record_count = 0
         self._max_timestamp_ms = -1
         self._spans: list[Span] = []
+        self._batches = bytearray()
         self._first_batches: dict[int, SequencedBatch] = {}
         self._newest_batches: dict[int, deque[SequencedBatch]] = {}
 
@@ -136,6 +175,7 @@ class SegmentInspection:
             self._spans[-1] = self._spans[-1]._replace(last_offset=header.last_offset)
         else:
             self._spans.append(Span(header.base_offset, header.last_offset, epoch))
+        self._batches += _BATCH.pack(header.base_offset, header.crc)
         self._record_count += header.record_count
         self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp)
         if header.producer_id >= 0 and header.base_sequence >= 0:
@@ -181,6 +221,7 @@ class SegmentInspection:
             created_ms=self._header.created_ms,
             is_merged=self._parsed.last_offset is not None,
             spans=tuple(self._spans),
+            batches=BatchList(bytes(self._batches)),
             sequenced=tuple(sorted(sequenced, key=lambda batch: batch.base_offset)),
         )
 

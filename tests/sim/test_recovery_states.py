@@ -1,0 +1,139 @@
+"""A rebuild from the bucket, tried in every state that publishing reaches in a small scope, and on long walks."""
+
+import random
+from collections import deque
+
+import pytest
+
+from kafscale.storage.recovery_plan import PartitionPlan
+from tests.sim.publication_states import (
+    Scope,
+    Snapshot,
+    State,
+    Stored,
+    broken_promise,
+    first_state,
+    plan_of,
+    steps,
+)
+
+WALKS = 200
+STEPS = 100
+
+
+Plans = dict[tuple[frozenset[Stored], Snapshot | None], PartitionPlan]
+
+
+def check(state: State, scope: Scope, plans: Plans) -> None:
+    """The rebuild of this state's bucket keeps its promises."""
+    where = (state.bucket, state.checkpoint)
+    if where not in plans:
+        plans[where] = plan_of(*where)
+    problem = broken_promise(state, plans[where], batches_are_unique=not scope.retires)
+    assert problem is None, f"{problem}\n{state}\n{plans[where]}"
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        pytest.param(Scope(epochs=3, attempts=2, lengths=(1, 2, 1), offsets=6), id="three leaders"),
+        pytest.param(
+            Scope(epochs=1, attempts=3, lengths=(1, 2), offsets=7, gives_up=True), id="flushes given up"
+        ),
+        pytest.param(
+            Scope(
+                epochs=2,
+                attempts=2,
+                lengths=(1, 2),
+                offsets=6,
+                gives_up=True,
+                collects_garbage=True,
+                merges=True,
+            ),
+            id="merges and garbage",
+        ),
+    ],
+)
+def test_in_every_state_a_rebuild_keeps_what_was_published(scope: Scope) -> None:
+    first = first_state(2)
+    seen, queue = {first}, deque([first])
+    plans: Plans = {}
+    while queue:
+        state = queue.popleft()
+        check(state, scope, plans)
+        for following in steps(state, scope):
+            if following not in seen:
+                seen.add(following)
+                queue.append(following)
+    assert len(seen) > 5_000
+    assert any(plan.dropped for plan in plans.values())
+
+
+def weight(before: State, after: State) -> float:
+    """Makes rare what ends things, so that a walk comes to publish, merge and fail in many orders."""
+    if after.record.epoch > before.record.epoch:
+        return 0.1
+    if sum(b.phase == "off" for b in after.brokers) > sum(b.phase == "off" for b in before.brokers):
+        return 0.05
+    if after.in_flight < before.in_flight:
+        return 0.05
+    if after.bucket < before.bucket:
+        return 0.3
+    return 1.0
+
+
+def walk(seed: int, scope: Scope) -> State:
+    chance = random.Random(seed)
+    state = first_state(3)
+    plans: Plans = {}
+    for _ in range(STEPS):
+        following = list(steps(state, scope))
+        if not following:
+            break
+        [state] = chance.choices(following, [weight(state, after) for after in following])
+        check(state, scope, plans)
+    return state
+
+
+WALKED = {
+    "leaders and leftovers": Scope(
+        epochs=8, attempts=12, lengths=(1, 1, 2, 3, 1, 2), offsets=40, gives_up=True
+    ),
+    "checkpoints, merges and garbage": Scope(
+        epochs=6,
+        attempts=12,
+        lengths=(1, 2, 1, 3, 1, 2),
+        offsets=40,
+        collects_garbage=True,
+        merges=True,
+        checkpoints=True,
+    ),
+    "rebuilds between": Scope(
+        epochs=6,
+        attempts=12,
+        lengths=(1, 2, 1, 3, 1, 2),
+        offsets=40,
+        merges=True,
+        checkpoints=True,
+        loses_metadata=True,
+    ),
+    # An upload that lands where retention made room may be taken for what was there (docs/recover.md).
+    "retention": Scope(
+        epochs=6,
+        attempts=12,
+        lengths=(1, 2, 1, 3, 1, 2),
+        offsets=40,
+        collects_garbage=True,
+        merges=True,
+        retires=True,
+        checkpoints=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WALKED)
+def test_on_long_walks_every_rebuild_keeps_what_was_published(name: str) -> None:
+    first_seed = random.randrange(10**9)
+    for seed in range(first_seed, first_seed + WALKS):
+        print(f"walk of seed {seed}")
+        walk(seed, WALKED[name])
