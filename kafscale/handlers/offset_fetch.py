@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import OffsetFetchResponse
 
+from kafscale.errors import StoreUnavailableError
 from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.in_turns import in_turns
+from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.committed_offset import NO_LEADER_EPOCH, CommittedOffset
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
@@ -79,7 +81,10 @@ Found = Mapping[str, Mapping[int, CommittedOffset | None]]
 
 async def _fetch(broker: "Broker", group_id: str, require_stable: bool) -> tuple[ErrorCode, Stored]:
     try:
-        return ErrorCode.NONE, await broker.groups.fetch_offsets(group_id, require_stable=require_stable)
+        async with store_deadline():
+            return ErrorCode.NONE, await broker.groups.fetch_offsets(group_id, require_stable=require_stable)
+    except StoreUnavailableError:
+        return ErrorCode.NOT_COORDINATOR, {}
     except KafkaError as refusal:
         code = ErrorCode.NOT_COORDINATOR if refusal.code in _TOLD_AS_NOT_COORDINATOR else refusal.code
         return code, {}

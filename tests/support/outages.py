@@ -1,0 +1,96 @@
+"""Stores that a test sends away and lets come back: they fail, or they do not answer at all."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TypeVar
+
+import pytest
+
+from kafscale.errors import StoreUnavailableError
+from kafscale.handlers import store_deadline
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.ops import store_health
+from kafscale.storage import object_store_health
+from tests.support.controlled_store import ControlledStore
+from tests.support.faults import Away, FusedMetadataStore
+
+T = TypeVar("T")
+
+
+class Outage(StrEnum):
+    """How a store is away."""
+
+    FAILS = "every call fails"
+    HANGS = "no call is answered before the store is back"
+
+
+class Switch:
+    """Whether a store is away, and how."""
+
+    def __init__(self) -> None:
+        self._outage: Outage | None = None
+        self._back = asyncio.Event()
+
+    def go_away(self, outage: Outage) -> None:
+        self._outage = outage
+        self._back.clear()
+
+    def come_back(self) -> None:
+        """Work again, and let go of the calls that hang: they work, too."""
+        self._outage = None
+        self._back.set()
+
+    async def passed(self) -> None:
+        """Every call comes by here before it does anything."""
+        if self._outage is Outage.HANGS:
+            await self._back.wait()
+        elif self._outage is Outage.FAILS:
+            raise StoreUnavailableError("the store is away")
+
+
+class SwitchedObjectStore(ControlledStore):
+    """An object store with a switch; its listings always work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.switch = Switch()
+
+    async def _called(self, method: str, key: str) -> None:
+        await super()._called(method, key)
+        await self.switch.passed()
+
+
+class _SwitchedCalls(Away):
+    def __init__(self, switch: Switch) -> None:
+        super().__init__()
+        self._switch = switch
+
+    async def call(self, action: Callable[[], Awaitable[T]]) -> T:
+        await self._switch.passed()
+        return await action()
+
+
+class SwitchedMetadataStore(FusedMetadataStore):
+    """A metadata store with a switch. Watches are left alone; leases that cannot be renewed end."""
+
+    def __init__(self) -> None:
+        self.switch = Switch()
+        super().__init__(MemoryStore(), _SwitchedCalls(self.switch))
+
+    async def grant_lease(self, ttl_sec: int) -> int:
+        await self.switch.passed()
+        return await super().grant_lease(ttl_sec)
+
+    async def renew_lease(self, lease: int) -> bool:
+        await self.switch.passed()
+        return await super().renew_lease(lease)
+
+
+def hurry(patch: pytest.MonkeyPatch, factor: int = 20) -> None:
+    """Let the health notice outages and returns, and requests give up, so many times faster than they do."""
+    patch.setattr(store_health, "OUTAGE_MS", store_health.OUTAGE_MS // factor)
+    patch.setattr(store_health, "RECOVERY_MS", store_health.RECOVERY_MS // factor)
+    patch.setattr(object_store_health, "LOOK_INTERVAL_SEC", object_store_health.LOOK_INTERVAL_SEC / factor)
+    patch.setattr(object_store_health, "PROBE_INTERVAL_SEC", object_store_health.PROBE_INTERVAL_SEC / factor)
+    patch.setattr(store_deadline, "STORE_DEADLINE_SEC", store_deadline.STORE_DEADLINE_SEC / factor)
