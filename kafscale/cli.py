@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from kafscale.errors import SettingError, StartupError
+from kafscale.errors import KafscaleError, SettingError, StartupError
 from kafscale.ops.logs import configure_logging
 from kafscale.settings import SETTINGS, SettingRow, load_settings, unknown_settings
 
@@ -62,6 +62,59 @@ def serve() -> None:
     except StartupError as error:
         _fail(error, EXIT_STARTUP)
     sys.exit(status)
+
+
+@main.command()
+@click.option("--apply", is_flag=True, help="Write what the plan says; without it nothing is written.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic. May be repeated.")
+@click.option("--skip-damaged", is_flag=True, help="Rebuild without the segments that are damaged.")
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A config for every topic that is rebuilt, such as retention.ms=-1. May be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
+def recover(
+    apply: bool, topics: tuple[str, ...], skip_damaged: bool, configs: tuple[str, ...], as_json: bool
+) -> None:
+    """Rebuild a lost metadata store from the bucket: print the plan, or carry it out.
+
+    The stores are those that the broker's settings name. Stop every broker first. docs/recover.md says what
+    comes back and what does not. Exit status: 0 done, 1 a store failed, 2 a setting or an option is not
+    legal, 3 refused.
+    """
+    # Imported here so that `--help` and a bad setting answer without loading the stores.
+    from kafscale.recover_command import OptionError, RecoverOptions, check_options, run
+
+    try:
+        settings = load_settings(os.environ)
+        options = RecoverOptions(
+            apply=apply,
+            topics=topics,
+            skip_damaged=skip_damaged,
+            as_json=as_json,
+            configs=dict(_pair(config) for config in configs),
+        )
+        check_options(options)
+    except (SettingError, OptionError) as error:
+        _fail(error, EXIT_SETTINGS)
+    configure_logging(settings.log_level, settings.log_format)
+    for line in unknown_settings(os.environ):
+        _logger.warning(line)
+    try:
+        status = run(settings, options, click.echo, lambda line: click.echo(f"kafscale: {line}", err=True))
+    except KafscaleError as error:
+        _fail(error, EXIT_STARTUP)
+    sys.exit(status)
+
+
+def _pair(config: str) -> tuple[str, str]:
+    name, equals, value = config.partition("=")
+    if not equals:
+        raise SettingError(f"--config {config!r} is not legal: it must be NAME=VALUE")
+    return name, value
 
 
 def _fail(error: Exception, status: int) -> NoReturn:
