@@ -249,7 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         try:
             for what, install in (("etcd", install_etcd), ("versitygw (S3)", install_s3_server)):
-                print(f"{what}: {install()}", flush=True)
+                print(f"{what}: ", end="", flush=True)  # to build it takes a minute or two, the first time
+                print(install(), flush=True)
             cluster = LocalCluster(options.folder.absolute(), options.port, options.brokers)
             stack.callback(cluster.stop)
             cluster.start()

@@ -103,7 +103,7 @@ def chaos_run(folder: Path, name: str, etcd_members: int = 1) -> Iterator[tuple[
             run = ChaosRun(folder, cluster, etcd, proxy, generator)
             try:
                 yield run, s3
-            except BaseException:
+            except Exception:
                 etcd.resume()
                 proxy.clear()
                 run.print_what_is_known()
