@@ -32,6 +32,7 @@ from kafscale.storage.bucket_probe import prove_conditional_writes
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.cluster_identity import establish_cluster
 from kafscale.storage.flusher import Flusher, FlushPolicy
+from kafscale.storage.garbage_collector import GarbageCollector
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.log_reader import LogReader
 from kafscale.storage.measured_store import MeasuredObjectStore
@@ -206,6 +207,7 @@ class BrokerProcess:
         self._topic_deletion.start()
         await self._partitions.start()
         await self._groups.start()
+        self._keep_running(self._garbage.run(), "garbage collector")
         await self._registration.announce(BrokerState.RUNNING)
         await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
         await self._listener.start(Dispatcher(self._services()))
@@ -230,6 +232,15 @@ class BrokerProcess:
             self._metadata, view, lambda: registration.lease, self._logs, settings.broker_id
         )
         self._record_deletion = RecordDeletion(self._logs, self._objects, settings.s3_namespace)
+        self._garbage = GarbageCollector(
+            self._objects,
+            self._logs,
+            settings.s3_namespace,
+            now_ms,
+            metrics,
+            grace_sec=settings.garbage_grace_sec,
+            interval_sec=settings.garbage_check_interval_sec,
+        )
         self._topic_deletion = TopicDeletion(
             self._metadata,
             self._objects,

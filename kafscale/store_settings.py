@@ -97,6 +97,18 @@ class StoreSettings:
     s3_kms_arn: str | None = derived(
         "KAFSCALE_S3_KMS_ARN", text(), "none", "The KMS key that objects are encrypted with."
     )
+    garbage_grace_sec: int = setting(
+        "KAFSCALE_GARBAGE_GRACE_SEC",
+        integer(60, 31_536_000),
+        "3600",
+        "How long an object that nothing refers to is kept, for readers that do not know that yet.",
+    )
+    garbage_check_interval_sec: int = setting(
+        "KAFSCALE_GARBAGE_CHECK_INTERVAL_SEC",
+        integer(1, 31_536_000),
+        "21600",
+        "How often the leader of a partition looks for such objects; a look lists the partition's objects.",
+    )
     s3_concurrency: int = setting(
         "KAFSCALE_S3_CONCURRENCY",
         integer(1, 4096),

@@ -68,6 +68,8 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_S3_SECRET_KEY": ("a/secret+key=", "a/secret+key="),
     "KAFSCALE_S3_SESSION_TOKEN": ("token", "token"),
     "KAFSCALE_S3_KMS_ARN": ("arn:aws:kms:eu-west-1:1:key/k", "arn:aws:kms:eu-west-1:1:key/k"),
+    "KAFSCALE_GARBAGE_GRACE_SEC": ("60", 60),
+    "KAFSCALE_GARBAGE_CHECK_INTERVAL_SEC": ("3600", 3600),
     "KAFSCALE_S3_CONCURRENCY": ("1", 1),
     "KAFSCALE_S3_HEALTH_WINDOW_SEC": ("60", 60),
     "KAFSCALE_S3_LATENCY_WARN_MS": ("500", 500),

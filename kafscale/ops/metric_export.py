@@ -71,6 +71,7 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
         families.FLUSHES.name: _by_label(metrics.flushes.outcomes),
         families.OBJECT_STORE_PROBES.name: _by_label(metrics.object_store_probes),
         families.LEADERSHIP_CHANGES.name: _by_label(metrics.leadership_changes),
+        families.GARBAGE_REMOVED.name: [((), metrics.garbage_removed)],
         families.LEASES_ENDED.name: [((), metrics.leases_ended)],
         families.INDEX_REBUILDS.name: [((), metrics.index_rebuilds)],
         families.OFFSET_COMMITS.name: [((), metrics.groups.commits)],

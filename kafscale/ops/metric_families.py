@@ -204,6 +204,10 @@ LEADERSHIP_CHANGES = _counter(
     "or gave up after a failure (`lost`).",
     "change",
 )
+GARBAGE_REMOVED = _counter(
+    "kafscale_garbage_removed_total",
+    "Objects removed that nothing referred to: leftovers of replaced leaders, segments below the log start.",
+)
 LEASES_ENDED = _counter(
     "kafscale_leases_ended_total", "How often the broker's lease ended although the broker was running."
 )
@@ -258,5 +262,6 @@ FAMILIES: tuple[Family, ...] = (
     GROUP_SHARDS,
     BROKERS,
     LEADERSHIP_CHANGES,
+    GARBAGE_REMOVED,
     LEASES_ENDED,
 )

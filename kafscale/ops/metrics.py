@@ -204,6 +204,7 @@ class Metrics:
         self.object_store_probes: Counter[str] = Counter(dict.fromkeys(ProbeOutcome, 0))
         self.leadership_changes: Counter[str] = Counter(dict.fromkeys(LeadershipChange, 0))
         self.leases_ended = 0
+        self.garbage_removed = 0
         self.index_rebuilds = 0
         self.readings: dict[str, dict[tuple[str, ...], Callable[[], float]]] = {}
         self.series_readings: dict[str, ReadSeries] = {}

@@ -200,6 +200,16 @@ class LogManager:
         partition.follow(record, revision)
         return ErrorCode.NONE
 
+    async def is_leader_still(self, partition: Partition) -> bool:
+        """Whether no other broker led when the metadata store was asked. Raises `StoreError`."""
+        found = await self._followed.read(partition)
+        return (
+            partition.is_led
+            and found is not None
+            and found[0].leader_epoch == partition.record.leader_epoch
+            and self.partition(partition.id.topic, partition.id.index) is partition
+        )
+
     # --- leading
 
     def lead(self, claimed: Claimed) -> None:

@@ -57,6 +57,7 @@ def counted_metrics() -> Metrics:
     metrics.leadership_changes[LeadershipChange.HANDED_OVER] = 35
     metrics.leadership_changes[LeadershipChange.LOST] = 36
     metrics.leases_ended = 37
+    metrics.garbage_removed = 38
     metrics.object_store_probes[ProbeOutcome.FAILED] = 39
     metrics.gauge(families.OBJECT_STORE_HEALTH, lambda: 2, calls="write")
     metrics.gauge(families.OBJECT_STORE_SLOW_RATIO, lambda: 0.75, calls="write")
@@ -124,6 +125,7 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_leadership_changes_total", (("change", "handed_over"),)): 35,
         ("kafscale_leadership_changes_total", (("change", "lost"),)): 36,
         ("kafscale_leases_ended_total", ()): 37,
+        ("kafscale_garbage_removed_total", ()): 38,
         ("kafscale_offset_commits_total", ()): 30,
         ("kafscale_offset_commit_duration_seconds_count", ()): 1,
         ("kafscale_offset_commit_duration_seconds_sum", ()): 0.003,

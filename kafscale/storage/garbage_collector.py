@@ -1,0 +1,100 @@
+"""The leader's search for objects that nothing refers to: leftovers of replaced leaders, and expired segments.
+
+What is garbage is decided in garbage.py. The order matters: the objects are listed first, then the metadata
+store is asked whether this broker still leads, and only then the references are looked at. What was listed and
+is not referred to by then never will be.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.ops.metrics import Metrics
+from kafscale.storage import object_keys
+from kafscale.storage.garbage import candidates, garbage
+from kafscale.storage.log_manager import LogManager
+from kafscale.storage.object_store import ObjectInfo, ObjectStore
+from kafscale.storage.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+# A search lists whole partitions: they are looked at one after the other, with a pause between them.
+_PAUSE_SEC = 0.1
+_LISTED_AT_ONCE = 1000
+
+
+class GarbageCollector:
+    """Looks through the partitions that this broker leads, again and again."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        logs: LogManager,
+        namespace: str,
+        now_ms: Callable[[], int],
+        metrics: Metrics,
+        *,
+        grace_sec: int,
+        interval_sec: float,
+    ) -> None:
+        self._objects = objects
+        self._logs = logs
+        self._namespace = namespace
+        self._now_ms = now_ms
+        self._metrics = metrics
+        self._grace_ms = grace_sec * 1000
+        self._interval_sec = interval_sec
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_sec)
+            for partition in tuple(self._logs.partitions()):
+                if partition.is_led:
+                    await self._try(partition)
+                    await asyncio.sleep(_PAUSE_SEC)
+
+    async def _try(self, partition: Partition) -> None:
+        try:
+            await self.collect(partition)
+        except (StoreError, CorruptDataError) as problem:
+            logger.info(
+                "could not look for garbage, looking again later",
+                extra={"partition": str(partition.id), "problem": str(problem)},
+            )
+
+    async def collect(self, partition: Partition) -> int:
+        """Remove the partition's garbage; returns how many objects. Raises `StoreError`, `CorruptDataError`."""
+        removed = 0
+        prefix = object_keys.partition_prefix(self._namespace, partition.id.topic, partition.id.index)
+        listing = self._objects.list(prefix)
+        listed: list[ObjectInfo] = []
+        try:
+            async for info in listing:
+                listed.append(info)
+                if len(listed) == _LISTED_AT_ONCE:
+                    removed += await self._collect_listed(partition, listed)
+                    listed = []
+        finally:
+            if isinstance(listing, AsyncGenerator):
+                await listing.aclose()
+        return removed + await self._collect_listed(partition, listed)
+
+    async def _collect_listed(self, partition: Partition, listed: Sequence[ObjectInfo]) -> int:
+        before_ms = self._now_ms() - self._grace_ms
+        found = candidates(listed, partition.record.log_end_offset, before_ms)
+        if not found:
+            return 0
+        await self._logs.load(partition)
+        if not await self._logs.is_leader_still(partition) or partition.references is None:
+            return 0
+        keys = garbage(found, partition.references)
+        if keys:
+            await self._objects.delete(keys)
+            self._metrics.garbage_removed += len(keys)
+            logger.info(
+                "removed objects that nothing refers to",
+                extra={"partition": str(partition.id), "objects": len(keys), "first": keys[0]},
+            )
+        return len(keys)
