@@ -3,9 +3,6 @@
 import asyncio
 import random
 
-import pytest
-
-from kafscale.errors import CorruptDataError
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
 from kafscale.metadata.group_record import MAX_GROUP_RECORD_BYTES
@@ -22,6 +19,7 @@ from tests.groups.coordination import (
     Member,
     empty,
     joined,
+    refused,
     scenario,
     stable,
 )
@@ -107,11 +105,28 @@ async def test_commits_of_a_generation_that_nobody_was_assigned_do_not_make_it_l
 
 
 @scenario()
-async def test_a_group_that_cannot_be_read_is_named(brokers: Brokers) -> None:
+async def test_a_group_that_cannot_be_read_is_named_and_the_others_are_served(brokers: Brokers) -> None:
     broker = await brokers.start()
-    await broker.commit("a group", 5)
-    key = keys.group("a group")
-    await MemoryStore.transact(brokers.store, [], [Put(key, b"\0\1\0broken")])
-    with pytest.raises(CorruptDataError, match="group record") as problem:
-        await brokers.start()
-    assert problem.value.name == key
+    for group_id in (GROUP, NEIGHBOUR):
+        await broker.commit(group_id, 5)
+    key, broken = keys.group(GROUP), b"\0\1\0broken"
+    await MemoryStore.transact(brokers.store, [], [Put(key, broken)])
+    broker = await brokers.start()
+    member = Member(broker, GROUP)
+    for request in (
+        member.join(),
+        broker.commit(GROUP, 6),
+        broker.fetch(GROUP),
+        broker.coordinator.delete(GROUP),
+    ):
+        with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE) as problem:
+            await request
+        assert GROUP in str(problem.value)
+    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        broker.coordinator.describe(GROUP)
+    assert await broker.fetch(NEIGHBOUR) == {(TOPIC, 0): 5}
+    assert [group.group_id for group in broker.coordinator.groups()] == [NEIGHBOUR]
+    held = await brokers.store.get(key)
+    assert held is not None
+    assert held.value == broken
+    assert (await brokers.store.offsets(GROUP)) == {(TOPIC, 0): 5}

@@ -1,6 +1,7 @@
 """The partitions that a broker holds, while topics come, change and go."""
 
 import asyncio
+from collections.abc import Sequence
 
 from kafka.protocol.admin import (
     CreatePartitionsRequest,
@@ -11,8 +12,9 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsResponse,
 )
 
+from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.store import Snapshot
+from kafscale.metadata.store import Compare, Operation, TransactionResult
 from kafscale.protocol.compression import Codec
 from tests.support import wire
 from tests.support.in_process_broker import Client, in_process_broker, until
@@ -22,19 +24,20 @@ TOPIC_RESOURCE, SET = 2, 0
 
 
 class SlowClaims(MemoryStore):
-    """A metadata store that takes its time to list the partition records that are to be claimed."""
+    """A metadata store that takes its time to make somebody a leader."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.may_list = asyncio.Event()
+        self.may_claim = asyncio.Event()
         self.waiting = 0
 
-    async def range(self, prefix: str) -> Snapshot:
-        task = asyncio.current_task()
-        if task is not None and task.get_name().startswith("claim "):
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        if any(operation.key.startswith(keys.LEADERS) for operation in operations):
             self.waiting += 1
-            await self.may_list.wait()
-        return await super().range(prefix)
+            await self.may_claim.wait()
+        return await super().transact(compares, operations)
 
 
 async def begin_create(client: Client, name: str, partitions: int = 1) -> None:
@@ -79,9 +82,9 @@ async def test_a_topic_that_changes_while_it_is_claimed_is_claimed_once() -> Non
         await until(lambda: metadata.waiting == 1, "the claim is under way")
         await set_config(client, "topic", "retention.ms", "1000")
         await set_config(client, "topic", "compression.type", "zstd")
-        metadata.may_list.set()
+        metadata.may_claim.set()
         await created(creator)
-        await until(lambda: not broker.process._logs._claims, "no claim is left")
+        await broker.process._partitions.handed_over()
         assert metadata.waiting == 1
         for index in (0, 1):
             partition = broker.partition("topic", index)
@@ -102,7 +105,7 @@ async def test_partitions_that_are_added_while_others_are_claimed_are_claimed_to
         await until(lambda: metadata.waiting == 1, "the claim is under way")
         growing = asyncio.create_task(grow(client, "topic", 3))
         await until(lambda: metadata.waiting == 2, "so is that of the new ones")
-        metadata.may_list.set()
+        metadata.may_claim.set()
         await created(creator)
         await growing
         for index in range(3):
