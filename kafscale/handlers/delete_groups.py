@@ -1,12 +1,15 @@
 """DeleteGroups (42), versions 0 to 2: groups without members go, with their offsets (KIP-229). v2: flexible."""
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DeleteGroupsResponse
 
+from kafscale.errors import StoreUnavailableError
 from kafscale.handlers.concurrently import for_each
-from kafscale.protocol.error_codes import KafkaError
+from kafscale.handlers.store_deadline import store_deadline
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
@@ -19,8 +22,18 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 
 async def _delete(broker: "Broker", group_id: str) -> Any:
+    # A deletion that is under way goes on: it takes the offsets first, and must not stop half way.
+    deletion = asyncio.create_task(_result(broker, group_id), name=f"delete group {group_id}")
     try:
-        code = await broker.groups.delete(group_id)
-    except KafkaError as refusal:
-        code = refusal.code
+        async with store_deadline():
+            code = await asyncio.shield(deletion)
+    except StoreUnavailableError:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
+
+
+async def _result(broker: "Broker", group_id: str) -> ErrorCode:
+    try:
+        return await broker.groups.delete(group_id)
+    except KafkaError as refusal:
+        return refusal.code
