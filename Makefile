@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test tools check format chaos group-chaos bench docs clean
+.PHONY: help setup run cluster test tools check format chaos group-chaos bench bench-failover docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ group-chaos: $(BIN)/.develop tools ## groups whose members and broker are killed
 
 bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka (BENCH_ARGS: see python -m bench --help)
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+bench-failover: $(BIN)/.develop tools ## how long partitions wait when their leader stops or dies (BENCH_ARGS: see python -m bench.failover --help)
+	$(BIN)/python -m bench.failover $(BENCH_ARGS)
 
 docs: $(BIN)/.develop ## rewrite the generated parts of the documents
 	$(BIN)/python -m scripts.generate_docs
