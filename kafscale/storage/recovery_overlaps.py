@@ -9,7 +9,7 @@ was published; they and their sources agree, and any set of them that covers eve
 """
 
 import heapq
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,8 @@ from kafscale.storage.segment_inspection import InspectedSegment, Span
 class DropReason(StrEnum):
     """Why a segment is not part of the rebuilt log."""
 
-    COVERED = "covered by merged segments or their sources"
+    COVERED = "what it holds is kept in a merged segment, or in that one's sources"
+    OVERLAPPED = "merged segment that overlaps others, which hold what comes later"
     LEFTOVER = "leftover: a later leader wrote the same offsets"
     OLD_LEADER = "leftover: a leader of a higher epoch wrote before it"
     REPEATED = "leftover: its only batch was published again after it"
@@ -202,22 +203,14 @@ def _as_bits(segments: Sequence[InspectedSegment]) -> list[int]:
 
 
 def _left_out(cluster: Iterable[InspectedSegment], best: Sequence[InspectedSegment]) -> Iterator[Dropped]:
-    keys = {segment.key for segment in best}
-    kept_spans = [span for segment in best for span in segment.spans]
+    kept = {segment.key for segment in best}
     for segment in cluster:
-        if segment.key not in keys:
-            covered = all(_is_covered(span, kept_spans) for span in segment.spans)
-            yield Dropped(segment=segment, reason=DropReason.COVERED if covered else DropReason.UNDECIDED)
+        if segment.key not in kept:
+            yield Dropped(segment=segment, reason=_reason(segment, best))
 
 
-def _is_covered(span: Span, kept: Sequence[Span]) -> bool:
-    """Whether every offset of the span is in one of the kept ones, which ascend."""
-    offset = span.first_offset
-    position = max(bisect_right(kept, offset, key=lambda other: other.first_offset) - 1, 0)
-    for other in kept[position:]:
-        if not other.first_offset <= offset <= other.last_offset:
-            return False
-        offset = other.last_offset + 1
-        if offset > span.last_offset:
-            return True
-    return False
+def _reason(segment: InspectedSegment, best: Iterable[InspectedSegment]) -> DropReason:
+    first, last = segment.base_offset, segment.last_offset
+    if b"".join(other.batches.between(first, last) for other in best) == segment.batches.packed:
+        return DropReason.COVERED
+    return DropReason.OVERLAPPED if segment.is_merged else DropReason.UNDECIDED
