@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 .PHONY: help setup run cluster test tools check format chaos group-chaos bench bench-failover docs clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(or $(PYTHON),python3) -c '$(SUITABLE)' || { \
