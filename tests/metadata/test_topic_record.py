@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
-from kafscale.metadata.model import BrokerRecord, LeaderRecord, TopicRecord, TopicState
+from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord, TopicRecord, TopicState
 from kafscale.metadata.topic_record import (
     decode_broker_record,
     decode_leader_record,
@@ -47,9 +47,11 @@ def test_topics_come_back(topic: TopicRecord, deleting: bool, broker_id: int) ->
     assert decode_topic_record("topics/t", encode_topic_record(topic)) == topic
 
 
-@given(numbers, st.text(), numbers, st.none() | st.text())
-def test_brokers_come_back(broker_id: int, host: str, port: int, rack: str | None) -> None:
-    broker = BrokerRecord(broker_id=broker_id, host=host, port=port, rack=rack)
+@given(numbers, st.text(), numbers, st.none() | st.text(), st.sampled_from(BrokerState))
+def test_brokers_come_back(
+    broker_id: int, host: str, port: int, rack: str | None, state: BrokerState
+) -> None:
+    broker = BrokerRecord(broker_id=broker_id, host=host, port=port, rack=rack, state=state)
     assert decode_broker_record("brokers/1", encode_broker_record(broker)) == broker
 
 
@@ -65,6 +67,9 @@ def test_the_bytes_are_those_of_the_format_page() -> None:
         b'{"version":1,"name":"orders","topic_id":"0f2c1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6",'
         b'"partition_count":6,"configs":{"retention.ms":"60000"},"state":"active"}'
     )
+    assert encode_broker_record(BrokerRecord(broker_id=1, host="broker-1.example", port=9092)) == (
+        b'{"version":1,"broker_id":1,"host":"broker-1.example","port":9092,"rack":null,"state":"running"}'
+    )
     assert encode_leader_record(LeaderRecord(broker_id=0, leader_epoch=3)) == (
         b'{"version":1,"broker_id":0,"leader_epoch":3}'
     )
@@ -73,6 +78,13 @@ def test_the_bytes_are_those_of_the_format_page() -> None:
 
 def changed(**fields: object) -> bytes:
     return json.dumps({**json.loads(encode_topic_record(TOPIC)), **fields}).encode()
+
+
+@pytest.mark.parametrize("change", [{"state": "asleep"}, {"state": None}, {"rack": 7}, {"port": "9092"}])
+def test_what_is_not_a_broker_record(change: dict[str, object]) -> None:
+    fields = json.loads(encode_broker_record(BrokerRecord(broker_id=1, host="host", port=9092)))
+    with pytest.raises(CorruptDataError, match="brokers/1"):
+        decode_broker_record("brokers/1", json.dumps({**fields, **change}).encode())
 
 
 def test_an_unknown_version_is_refused() -> None:

@@ -10,6 +10,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.model import (
     NO_BROKER,
     BrokerRecord,
+    BrokerState,
     CoordinatorRecord,
     LeaderRecord,
     TopicRecord,
@@ -59,8 +60,8 @@ def changes(*items: KeyValue | Delete, revision: int = 1) -> Changes:
     return Changes(puts_and_deletes=items, revision=revision)
 
 
-def live(broker_id: int, host: str = "host") -> BrokerRecord:
-    return BrokerRecord(broker_id=broker_id, host=host, port=9092)
+def live(broker_id: int, host: str = "host", state: BrokerState = BrokerState.RUNNING) -> BrokerRecord:
+    return BrokerRecord(broker_id=broker_id, host=host, port=9092, state=state)
 
 
 @pytest.fixture
@@ -77,6 +78,45 @@ def test_brokers_and_controller(view: ClusterView) -> None:
     assert view.controller_id() == 10
     assert view.broker(2) is None
     assert view.broker(10) == live(10)
+
+
+def test_what_becomes_of_a_broker_decides_who_sees_it(view: ClusterView) -> None:
+    starting, running, stopping = BrokerState
+    view.apply(
+        keys.BROKERS,
+        snapshot(
+            stored(live(1, state=starting)), stored(live(4, state=running)), stored(live(2, state=stopping))
+        ),
+    )
+    assert [view.broker_state(broker_id) for broker_id in range(5)] == [
+        None,
+        starting,
+        stopping,
+        None,
+        running,
+    ]
+    # Clients connect to those that run, and to those that stop, which may lead something yet.
+    assert [broker.broker_id for broker in view.brokers()] == [2, 4]
+    assert view.controller_id() == 2
+    assert (view.broker(1), view.broker(2), view.broker(4)) == (
+        None,
+        live(2, state=stopping),
+        live(4, state=running),
+    )
+    # Nothing new is given to one that stops, nor to one that starts; that one takes what nobody holds.
+    assert [broker.broker_id for broker in view.brokers_to_read_from()] == [4]
+    assert view.brokers_to_prefer(4) == view.brokers_to_prefer(2) == view.brokers_to_prefer(9) == (4,)
+    assert view.brokers_to_prefer(1) == (1, 4)
+
+
+def test_listeners_hear_what_becomes_of_a_broker(view: ClusterView) -> None:
+    heard: list[tuple[int, ...]] = []
+    view.subscribe_brokers(lambda: heard.append(view.brokers_to_prefer(0)))
+    for state in BrokerState:
+        for _ in range(2):
+            view.apply(keys.BROKERS, changes(stored(live(3, state=state))))
+    view.apply(keys.BROKERS, changes(Delete(keys.broker(3)), Delete(keys.broker(4))))
+    assert heard == [(), (3,), (), ()]
 
 
 def test_topics_by_name_by_id_and_in_order(view: ClusterView) -> None:
@@ -171,6 +211,37 @@ def test_a_shards_coordinator_comes_changes_and_goes(view: ClusterView) -> None:
     assert (view.coordinator(7), view.coordinator(63)) == (3, None)
     view.apply(keys.COORDINATORS, snapshot(coordinates(63, 1)))
     assert (view.coordinator(7), view.coordinator(63)) == (None, 1)
+
+
+def test_listeners_hear_of_coordinators(view: ClusterView) -> None:
+    heard: list[tuple[int, int | None]] = []
+    view.subscribe_coordinators(lambda shard: heard.append((shard, view.coordinator(shard))))
+    view.apply(keys.COORDINATORS, snapshot(coordinates(7, 1), coordinates(63, 2)))
+    view.apply(keys.COORDINATORS, changes(coordinates(7, 1), Delete(keys.coordinator(8))))
+    view.apply(keys.COORDINATORS, changes(coordinates(7, 3)))
+    view.apply(keys.COORDINATORS, snapshot(coordinates(7, 3)))
+    assert heard == [(7, 1), (63, 2), (7, 3), (63, None)]
+
+
+def test_every_shard_has_a_coordinator_or_not(view: ClusterView) -> None:
+    view.apply(keys.COORDINATORS, snapshot(*(coordinates(shard, 1) for shard in range(63))))
+    assert not view.all_shards_have_coordinators()
+    view.apply(keys.COORDINATORS, changes(coordinates(63, 2)))
+    assert view.all_shards_have_coordinators()
+    view.apply(keys.COORDINATORS, changes(Delete(keys.coordinator(0))))
+    assert not view.all_shards_have_coordinators()
+
+
+def test_partitions_that_nobody_leads_are_counted(view: ClusterView) -> None:
+    view.apply(keys.BROKERS, snapshot(stored(live(1, state=BrokerState.STARTING)), stored(live(2))))
+    view.apply(
+        keys.TOPICS,
+        snapshot(
+            stored(topic("t", 1, partition_count=4)), stored(deleting(topic("gone", 2, partition_count=7)))
+        ),
+    )
+    view.apply(keys.LEADERS, snapshot(led("t", 0), led("t", 3), led("not yet known", 0)))
+    assert (view.offline_partition_count(), view.broker_count) == (2, 2)
 
 
 async def test_ready_once_everything_was_read(view: ClusterView) -> None:
