@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
+from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.model import BrokerRecord, BrokerState
@@ -258,6 +259,7 @@ class BrokerProcess:
             metrics,
             steady_clock(),
         )
+        self._leader_changes = LeaderChanges(view, settings.broker_id)
         self._register_gauges(view)
 
     def _services(self) -> Broker:
@@ -269,6 +271,7 @@ class BrokerProcess:
             producer_ids=ProducerIds(self._metadata),
             metrics=self._metrics,
             purgatory=self._purgatory,
+            leader_changes=self._leader_changes,
             record_deletion=self._record_deletion,
             groups=self._groups.coordinator,
             object_store_health=self._object_store_health,
@@ -338,6 +341,7 @@ class BrokerProcess:
         self._logs.end_waiting()
         await self._listener.close()
         self._purgatory.close()
+        await self._leader_changes.close()
         await self._topic_deletion.close()
         await self._record_deletion.close()
         await self._partitions.close()

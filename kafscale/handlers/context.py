@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.view import ClusterView
@@ -28,6 +29,7 @@ class Broker:
     producer_ids: ProducerIds
     metrics: Metrics
     purgatory: ProducePurgatory
+    leader_changes: LeaderChanges
     record_deletion: RecordDeletion
     groups: GroupCoordinator
     object_store_health: ObjectStoreHealth

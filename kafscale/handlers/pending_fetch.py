@@ -10,7 +10,7 @@ from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_leader_epoch
 from kafscale.handlers.store_deadline import store_deadline
-from kafscale.metadata.model import NO_BROKER
+from kafscale.metadata.model import NO_BROKER, BrokerState
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.metadata.read_replicas import read_replica
 from kafscale.ops.store_health import StoreState
@@ -146,10 +146,23 @@ class PendingFetch:
     def _choose_replica(self, fetch: PartitionFetch) -> None:
         """Send a consumer of another zone to a broker in its own, if there is one: only the leader does."""
         rack, partition = self._fetch.rack_id, fetch.partition
-        if not rack or rack == self._broker.settings.rack or partition is None or not partition.is_led:
+        if not rack or partition is None or fetch.error_code:
             return
         topic, index = partition.id.topic, partition.id.index
-        fetch.preferred_read_replica = read_replica(self._broker.view, topic, index, rack)
+        if not partition.is_led:
+            self._send_on(fetch, topic, index)
+        elif rack != self._broker.settings.rack:
+            fetch.preferred_read_replica = read_replica(self._broker.view, topic, index, rack)
+
+    def _send_on(self, fetch: PartitionFetch, topic: str, index: int) -> None:
+        """Send a consumer that was sent here back to the leader, if this broker stops.
+
+        Some do not go by themselves: franz-go comes again and again for half an hour.
+        """
+        view, broker_id = self._broker.view, self._broker.settings.broker_id
+        leader = view.leader(topic, index)
+        if leader is not None and view.broker_state(broker_id) is BrokerState.STOPPING:
+            fetch.preferred_read_replica = leader.broker_id
 
     # --- what a partition tells
 
@@ -210,6 +223,8 @@ class PendingFetch:
             fetch.error_code = fetch.unknown if gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
         # The log start offset may have moved past what the client waited with.
         fetch.check_offset()
+        if not partition.is_led and fetch.wanted.fetch_offset >= partition.high_watermark:
+            self._choose_replica(fetch)
 
     def _readable(self) -> list[tuple[PartitionFetch, Partition]]:
         return [

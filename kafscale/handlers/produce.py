@@ -163,8 +163,7 @@ class _Appender:
             partition, log = self._led(name, index)
             batches = self._validated(records, partition)
         except KafkaError as refusal:
-            append.refused(refusal.code, refusal.message)
-            self._refused = True
+            self._refuse(name, append, refusal)
             return
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms
@@ -179,6 +178,16 @@ class _Appender:
                 counters.bytes_in += len(batch)
                 counters.records_in += header.record_count
             counters.batches_in += len(batches)
+
+    def _refuse(self, name: str, append: PartitionAppend, refusal: KafkaError) -> None:
+        self._refused = True
+        code, message = refusal.code, refusal.message
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._produce.acks:
+            self._broker.leader_changes.when_known(
+                name, append.partition, lambda: append.refused(code, message)
+            )
+        else:
+            append.refused(code, message)
 
     def _check_request(self) -> None:
         if self._produce.acks not in _LEGAL_ACKS:
