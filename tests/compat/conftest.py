@@ -13,8 +13,9 @@ from tests.support.java import JavaServer, ToolServer, tool_server
 from tests.support.java_groups import JavaGroups, group_server, groups_on
 from tests.support.reporting import pytest_runtest_makereport
 from tests.support.topics import create_topic, unique_name
+from tests.support.zoned_cluster import ZonedCluster, cluster_missing, zoned_cluster
 
-__all__ = ["pytest_runtest_makereport"]
+__all__ = ["ZonedCluster", "pytest_runtest_makereport"]
 
 Peer = KafscaleBroker | ApacheKafka
 NewTopic = Callable[..., str]
@@ -80,6 +81,23 @@ def java_groups(group_jvm: JavaServer, broker: Peer) -> Iterator[JavaGroups]:
     """Java consumers in groups on `broker`, and its Java AdminClient."""
     with groups_on(group_jvm, broker.bootstrap) as groups:
         yield groups
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZonedCluster]:
+    """Three brokers for all tests of a cluster; `cluster` gives them in good order."""
+    reason = "there is one Apache Kafka only" if peer_kind == "kafka" else cluster_missing()
+    if reason:
+        pytest.skip(reason)
+    with zoned_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(shared_cluster: ZonedCluster) -> ZonedCluster:
+    """Three brokers, all of them up, whatever the test before did to them."""
+    shared_cluster.cluster.heal()
+    return shared_cluster
 
 
 @pytest.fixture

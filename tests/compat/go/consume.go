@@ -31,6 +31,7 @@ func consume(arguments []string) error {
 	names := flags.String("balancers", "", "with commas between, the preferred first; the client's default if empty")
 	instance := flags.String("instance", "", "group instance id of a static member")
 	session := flags.Duration("session", 10*time.Second, "session timeout")
+	rack := flags.String("rack", "", "where the client is, for brokers that know racks")
 	autocommit := flags.Bool("autocommit", false, "commit what was polled every 100 ms and at the end")
 	flags.Parse(arguments)
 
@@ -59,6 +60,9 @@ func consume(arguments []string) error {
 	}
 	if *instance != "" {
 		options = append(options, kgo.InstanceID(*instance))
+	}
+	if *rack != "" {
+		options = append(options, kgo.Rack(*rack))
 	}
 	if *names != "" {
 		var chosen []kgo.GroupBalancer

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +51,7 @@ func say(what event) {
 // newClient logs to standard error, as far as it is worth a look when a test fails.
 func newClient(brokers string, options ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(brokers),
+		kgo.SeedBrokers(strings.Split(brokers, ",")...),
 		kgo.ClientID("franz"),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelInfo, nil)),
 	}, options...)...)

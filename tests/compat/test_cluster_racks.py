@@ -1,0 +1,147 @@
+"""Reading in one's own rack (KIP-392): where consumers read, and where they go on when that broker is away.
+
+Brokers 1, 2 and 3 are in the racks a, b and c. What each broker sent is read from its metrics.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.compat.conftest import ZonedCluster
+from tests.support.group_work import RunningProducer, committed_offsets, partitions_of, send_to_all
+from tests.support.java import JavaServer
+from tests.support.java_groups import JavaGroups, groups_on
+from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
+from tests.support.rack_readers import RACK_CLIENTS, RackReader, rack_reader
+from tests.support.topics import unique_name
+from tests.support.waiting import wait_until
+
+PARTITIONS = 3  # one of each broker
+RECORDS = 50
+NEAR = 2  # the broker in rack b
+GOES_ON_S = 10.0  # at most, after a broker is away; lease TTL and a client's retries
+
+pytestmark = IGNORED_WHILE_THEY_RUN
+__all__ = ["left_sockets_are_collected"]
+
+
+@pytest.fixture
+def java_groups(group_jvm: JavaServer, cluster: ZonedCluster) -> Iterator[JavaGroups]:
+    with groups_on(group_jvm, cluster.bootstrap) as groups:
+        yield groups
+
+
+@pytest.mark.parametrize("client", RACK_CLIENTS)
+def test_a_consumer_reads_in_its_own_rack(
+    cluster: ZonedCluster, java_groups: JavaGroups, tmp_path: Path, client: str
+) -> None:
+    topic = cluster.topic(PARTITIONS)
+    send_to_all(cluster, topic, PARTITIONS, RECORDS)
+    sent: dict[str, dict[int, int]] = {}
+    before = dict.fromkeys(cluster.brokers, 0)
+    for rack in ("b", "nowhere"):
+        group = unique_name("group")
+        with rack_reader(client, cluster, group, topic, rack, java=java_groups, folder=tmp_path) as reader:
+            wait_until(lambda: reader.count(topic, PARTITIONS) >= PARTITIONS * RECORDS, "every record")
+            for partition in range(PARTITIONS):
+                assert reader.offsets(topic, partition) == list(range(RECORDS))
+        after = cluster.bytes_out(topic)
+        sent[rack] = {broker_id: after[broker_id] - before[broker_id] for broker_id in after}
+        before = after
+    assert min(sent["nowhere"].values()) > 0, "no broker is in the rack: every leader sends its own"
+    assert sent["b"] == {1: 0, NEAR: sum(sent["nowhere"].values()), 3: 0}
+
+
+def test_consumers_go_on_from_the_leader_and_come_back(
+    cluster: ZonedCluster, java_groups: JavaGroups, tmp_path: Path
+) -> None:
+    """Their broker is stopped, comes back, is killed, comes back; nothing is skipped, repeated or uncommitted."""
+    topic = cluster.topic(PARTITIONS)
+    groups = {client: cluster.group_at(1) for client in RACK_CLIENTS}
+    with RunningProducer(cluster, topic, PARTITIONS) as producer, ExitStack() as stack:
+        readers = {
+            client: stack.enter_context(
+                rack_reader(client, cluster, group, topic, "b", java=java_groups, folder=tmp_path)
+            )
+            for client, group in groups.items()
+        }
+        all_go_on(readers, topic, "at the start", 20.0)
+        near_is_read(cluster, topic)
+        cluster.cluster.stop(NEAR)
+        all_go_on(readers, topic, "after SIGTERM")
+        cluster.cluster.start(NEAR)
+        near_is_read(cluster, topic)
+        cluster.cluster.kill(NEAR)
+        # franz-go asks nobody else about what it read there, while the leader is the same (docs/cluster.md)
+        others = {client: reader for client, reader in readers.items() if client != "franz-go"}
+        all_go_on(others, topic, "after kill -9")
+        cluster.cluster.start(NEAR)
+        all_go_on(readers, topic, "with their broker back")
+        near_is_read(cluster, topic)
+        producer.stop()
+        stored = {
+            partition: [offset for offset, _ in cluster.cluster.read_all((topic, partition))]
+            for partition in range(PARTITIONS)
+        }
+        for client, reader in readers.items():
+            check_read(client, reader, topic, stored)
+        for client, group in groups.items():
+            wait_committed(cluster, client, group, topic, stored)
+
+
+def check_read(client: str, reader: RackReader, topic: str, stored: dict[int, list[int]]) -> None:
+    """It has read what is stored, each record once and in order."""
+    for partition, offsets in stored.items():
+        wait_until(
+            lambda: reader.offsets(topic, partition)[-1:] == offsets[-1:],  # noqa: B023
+            f"{client} has read {topic}-{partition}",
+        )
+        assert reader.offsets(topic, partition) == offsets, f"{client}, partition {partition}"
+
+
+def wait_committed(
+    cluster: ZonedCluster, client: str, group: str, topic: str, stored: dict[int, list[int]]
+) -> None:
+    """Wait until the group has committed the end of what is stored."""
+    wanted = {(topic, partition): offsets[-1] + 1 for partition, offsets in stored.items()}
+    wait_until(
+        lambda: committed_offsets(cluster.brokers[1], group, partitions_of(topic, PARTITIONS)) == wanted,
+        f"{client} has committed {wanted}",
+    )
+
+
+def all_go_on(readers: dict[str, RackReader], topic: str, when: str, timeout_s: float = GOES_ON_S) -> None:
+    """Every reader reads more of every partition; prints how long that took."""
+    began = time.monotonic()
+    before = {client: lengths(reader, topic) for client, reader in readers.items()}
+    for client, reader in readers.items():
+        wait_until(
+            lambda: all(
+                now >= then + 5
+                for now, then in zip(lengths(reader, topic), before[client], strict=True)  # noqa: B023
+            ),
+            f"{client} goes on {when}",
+            timeout_s,
+        )
+        print(f"{client} goes on {when}: {time.monotonic() - began:.2f} s")
+
+
+def lengths(reader: RackReader, topic: str) -> Sequence[int]:
+    return [len(reader.offsets(topic, partition)) for partition in range(PARTITIONS)]
+
+
+def near_is_read(cluster: ZonedCluster, topic: str) -> None:
+    """Once all readers are at the broker of their rack again, the others send nothing."""
+    shares: dict[int, int] = {}
+
+    def only_near() -> bool:
+        before = cluster.bytes_out(topic)
+        time.sleep(0.3)  # some rounds of the readers, a watched window and not a wait
+        after = cluster.bytes_out(topic)
+        shares.update({broker_id: after[broker_id] - before[broker_id] for broker_id in after})
+        return shares[NEAR] > 0 and all(not sent for broker_id, sent in shares.items() if broker_id != NEAR)
+
+    wait_until(only_near, "only the broker of their rack is read from", 20.0)
