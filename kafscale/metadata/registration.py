@@ -26,6 +26,8 @@ class Registration:
         self._retry_delay_sec = retry_delay_sec
         self._lease = NO_LEASE
         self._revision = ABSENT
+        # What is announced while a registration is under way could go down with neither of them telling it.
+        self._at_once = asyncio.Lock()
 
     @property
     def lease(self) -> int:
@@ -43,6 +45,10 @@ class Registration:
 
     async def register_again(self) -> None:
         """The same, after the lease has ended, with what was announced last."""
+        async with self._at_once:
+            await self._register()
+
+    async def _register(self) -> None:
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
         while True:
@@ -88,6 +94,10 @@ class Registration:
         What is told to nobody, because the lease has ended, is told with the next registration.
         """
         self._broker = replace(self._broker, state=state)
+        async with self._at_once:
+            await self._announce(state)
+
+    async def _announce(self, state: BrokerState) -> None:
         key, value = keys.broker(self._broker.broker_id), encode_broker_record(self._broker)
         while True:
             try:
