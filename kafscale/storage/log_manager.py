@@ -195,9 +195,11 @@ class LogManager:
         record, revision = found
         if offset > record.log_end_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        if partition.is_led:
+        if not partition.is_led:
+            partition.follow(record, revision)
+        elif record.leader_epoch != partition.record.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        partition.follow(record, revision)
+        # Else it is a publication of this very broker, of which it is about to hear.
         return ErrorCode.NONE
 
     async def is_leader_still(self, partition: Partition) -> bool:
