@@ -9,7 +9,7 @@ import pytest
 
 from kafscale.errors import CorruptDataError
 from kafscale.metadata import keys
-from kafscale.metadata.cluster import ensure_cluster_id, kafka_uuid_text, new_kafka_uuid
+from kafscale.metadata.cluster import adopt_cluster_id, ensure_cluster_id, kafka_uuid_text, new_kafka_uuid
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Put
 from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
@@ -45,3 +45,18 @@ async def test_a_record_that_cannot_be_read_is_refused() -> None:
     await store.transact([], [Put(keys.CLUSTER, b'{"version":1}')])
     with pytest.raises(CorruptDataError, match="cluster"):
         await ensure_cluster_id(store)
+
+
+async def test_an_id_is_adopted_by_a_store_that_has_none() -> None:
+    store = MemoryStore()
+    assert await adopt_cluster_id(store, "first") == "first"
+    assert await adopt_cluster_id(store, "second") == "first"
+    assert await ensure_cluster_id(store) == "first"
+
+
+@pytest.mark.parametrize("fault", [fault for fault in ERRORS if fault is not Fault.UNAVAILABLE])
+async def test_an_adoption_of_unknown_outcome_is_read_back(fault: Fault) -> None:
+    store = MemoryStore()
+    write = 2
+    fused = FusedMetadataStore(store, Fuse(write, fault))
+    assert await adopt_cluster_id(fused, "first", retry_delay_sec=0.001) == "first"

@@ -7,7 +7,7 @@ import pytest
 from kafscale.errors import CorruptDataError, StoreUnavailableError, UnknownFormatVersionError
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.producer_ids import BLOCK_SIZE, ProducerIds
+from kafscale.metadata.producer_ids import BLOCK_SIZE, ProducerIds, pass_over
 from kafscale.metadata.store import Put
 from tests.support.faults import Fault, Fuse, FusedMetadataStore
 
@@ -67,3 +67,19 @@ async def test_a_record_that_cannot_be_read_is_refused(value: bytes, error: type
     await store.transact([], [Put(keys.PRODUCER_IDS, value)])
     with pytest.raises(error, match=keys.PRODUCER_IDS):
         await ProducerIds(store).next_producer_id()
+
+
+async def test_ids_that_are_passed_over_are_never_given() -> None:
+    store = MemoryStore()
+    await pass_over(store, 5_500)
+    assert await ProducerIds(store).next_producer_id() == 5_500
+    await pass_over(store, 5_700)  # inside the block that is reserved by now
+    assert await ProducerIds(store).next_producer_id() == 5_500 + BLOCK_SIZE
+
+
+@pytest.mark.parametrize("fault", [Fault.UNKNOWN_DONE, Fault.UNKNOWN_NOT_DONE])
+async def test_passing_over_with_an_unknown_outcome_is_done_in_the_end(fault: Fault) -> None:
+    store = MemoryStore()
+    write = 2
+    await pass_over(FusedMetadataStore(store, Fuse(write, fault)), 5_500, retry_delay_sec=0.001)
+    assert await ProducerIds(store).next_producer_id() == 5_500

@@ -2,10 +2,13 @@
 
 import random
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from kafscale.storage.recovery_plan import PartitionPlan
+from kafscale.storage.segment_inspection import InspectedSegment
 from tests.sim.publication_states import (
     Scope,
     Snapshot,
@@ -33,28 +36,15 @@ def check(state: State, scope: Scope, plans: Plans) -> None:
     assert problem is None, f"{problem}\n{state}\n{plans[where]}"
 
 
-@pytest.mark.parametrize(
-    "scope",
-    [
-        pytest.param(Scope(epochs=3, attempts=2, lengths=(1, 2, 1), offsets=6), id="three leaders"),
-        pytest.param(
-            Scope(epochs=1, attempts=3, lengths=(1, 2), offsets=7, gives_up=True), id="flushes given up"
-        ),
-        pytest.param(
-            Scope(
-                epochs=2,
-                attempts=2,
-                lengths=(1, 2),
-                offsets=6,
-                gives_up=True,
-                collects_garbage=True,
-                merges=True,
-            ),
-            id="merges and garbage",
-        ),
-    ],
+LEADERS = Scope(epochs=3, attempts=2, lengths=(1, 2, 1), offsets=6)
+GIVEN_UP = Scope(epochs=1, attempts=3, lengths=(1, 2), offsets=7, gives_up=True)
+MERGES = Scope(
+    epochs=2, attempts=2, lengths=(1, 2), offsets=6, gives_up=True, collects_garbage=True, merges=True
 )
-def test_in_every_state_a_rebuild_keeps_what_was_published(scope: Scope) -> None:
+
+
+def visit_all(scope: Scope) -> tuple[int, Plans]:
+    """Check every state; returns how many there are, and the plans of all buckets."""
     first = first_state(2)
     seen, queue = {first}, deque([first])
     plans: Plans = {}
@@ -65,8 +55,45 @@ def test_in_every_state_a_rebuild_keeps_what_was_published(scope: Scope) -> None
             if following not in seen:
                 seen.add(following)
                 queue.append(following)
-    assert len(seen) > 5_000
+    return len(seen), plans
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        pytest.param(LEADERS, id="three leaders"),
+        pytest.param(GIVEN_UP, id="flushes given up"),
+        pytest.param(MERGES, id="merges and garbage"),
+    ],
+)
+def test_in_every_state_a_rebuild_keeps_what_was_published(scope: Scope) -> None:
+    states, plans = visit_all(scope)
+    assert states > 5_000
     assert any(plan.dropped for plan in plans.values())
+
+
+def lower_epoch(earlier: InspectedSegment, later: InspectedSegment) -> InspectedSegment:
+    return max(earlier, later, key=lambda segment: segment.leader_epoch)
+
+
+def higher_base(earlier: InspectedSegment, later: InspectedSegment) -> InspectedSegment:
+    return later if earlier.leader_epoch == later.leader_epoch else earlier
+
+
+@pytest.mark.parametrize(
+    ("target", "bug", "scope"),
+    [
+        pytest.param("recovery_overlaps._loser", lower_epoch, LEADERS, id="the lower epoch wins"),
+        pytest.param("recovery_overlaps._loser", higher_base, GIVEN_UP, id="the lower base offset wins"),
+        pytest.param("recovery_plan.repeated", lambda kept: {}, LEADERS, id="repeated batches are kept"),
+    ],
+)
+def test_a_bug_that_is_put_in_on_purpose_is_found(
+    target: str, bug: Callable[..., Any], scope: Scope, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"kafscale.storage.{target}", bug)
+    with pytest.raises(AssertionError, match=r"are lost|there twice"):
+        visit_all(scope)
 
 
 def weight(before: State, after: State) -> float:
