@@ -31,6 +31,11 @@ _ONLY_SOME: Final = (
     "names are free until then, and a new topic of such a name would meet the old one's objects."
 )
 
+_LEFT_OUT: Final = (
+    "What was left out is garbage to the brokers: they delete it once it is older than "
+    "KAFSCALE_GARBAGE_GRACE_SEC. Copy the damaged objects away before brokers start if you may still need them."
+)
+
 Write = Callable[[str], None]
 
 
@@ -148,6 +153,8 @@ class _Command:
                 f"Rebuilt {len(rebuilt.written)} topics in the metadata store of cluster {rebuilt.cluster_id}; "
                 f"{len(rebuilt.already_there)} were there already."
             )
+            if self._options.skip_damaged:
+                self._output(_LEFT_OUT)
             self._output(_ONLY_SOME if self._options.topics else "Brokers may be started.")
 
 

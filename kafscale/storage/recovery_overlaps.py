@@ -80,11 +80,12 @@ def _beaten(ordered: Sequence[InspectedSegment], damaged: Sequence[tuple[int, st
                     loser.key, Dropped(segment=loser, reason=DropReason.LEFTOVER, because=winner.key)
                 )
         active.append(later)
-        if damaged and not later.is_merged and later.leader_epoch >= 0:
-            position = bisect_left(damaged, (later.base_offset + 1, ""))
-            if position < len(damaged) and damaged[position][0] <= later.last_offset:
-                lost = Dropped(segment=later, reason=DropReason.LEFTOVER, because=damaged[position][1])
-                beaten.setdefault(later.key, lost)
+    for segment in ordered if damaged else ():
+        if not segment.is_merged and segment.leader_epoch >= 0:
+            position = bisect_left(damaged, (segment.base_offset + 1, ""))
+            if position < len(damaged) and damaged[position][0] <= segment.last_offset:
+                lost = Dropped(segment=segment, reason=DropReason.LEFTOVER, because=damaged[position][1])
+                beaten.setdefault(segment.key, lost)
     return beaten
 
 
