@@ -10,15 +10,19 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import BaseError
 
 # All that the library raises for a failed request; anything else is a defect of ours.
 LIBRARY_ERRORS = (BaseError, OSError, NotImplementedError)
 
 _DEBUG = "\n\nDebug source:\n"
 _STATUS = re.compile(r"inner: (?:Status|Response) \{\s+(?:body: .*\s+)?status: (\d{3}),")
+# It was never connected: refused, no such name, no way there, timed out on the way, no TLS.
+_NO_CONNECTION = re.compile(r"HttpError \{\s+kind: Connect,|legacy::Error\(\s+Connect,")
+_CUT_OFF = re.compile(r"HttpError \{\s+kind: (?:Request|Interrupted|Unknown),")
+_BAD_CERTIFICATE = "InvalidCertificate("
+_REASON = re.compile(r"(?:message|error): \"([^\"]{1,200})\"|\(\s+(\w+),?\s+\)")
 _REDIRECT = "inner: BareRedirect"
-_TRANSPORT = re.compile(r"HttpError \{\s+kind: (\w+),")
 _REQUEST = re.compile(r"method: (\w+),\s+uri: Some\(\s*(\S+?),?\s*\),")
 _DELETION = re.compile(r"source: DeleteFailed \{\s+path: .*\s+code: \"(\w+)\",")
 _CODE = re.compile(r"<Code>([\w.]{1,60})</Code>")
@@ -59,37 +63,34 @@ class Failure:
     text: str
 
 
+def is_cut_off(error: Exception) -> bool:
+    """Whether the connection broke in the middle of the request, or in place of its answer."""
+    debug = str(error).rpartition(_DEBUG)[2]
+    return _CUT_OFF.search(debug) is not None and _NO_CONNECTION.search(debug) is None
+
+
 def classify(error: Exception) -> Failure:
     """What the library's error means."""
     said, _, debug = str(error).rpartition(_DEBUG)
-    status_match, transport = _STATUS.search(debug), _TRANSPORT.search(debug)
+    status_match = _STATUS.search(debug)
     status = int(status_match[1]) if status_match else 301 if _REDIRECT in debug else None
     code_match = _CODE.search(debug) if status is not None else _DELETION.search(debug)
     code = code_match[1] if code_match else ""
     request = _REQUEST.search(debug)
     method, url = (request[1], request[2]) if request else ("", "")
-    outcome = _outcome(error, status, code, transport[1] if transport else None)
     if url.startswith(_METADATA_SERVICE):
         # Credentials are fetched before the request is made.
-        outcome = Outcome.REFUSED
-        code = "NoCredentials"
-    text = _text(said or str(error), status, code, debug, f"{method} {url}".strip())
-    advice = _advice(outcome, status, code)
-    return Failure(outcome=outcome, text=f"{text}: {advice}" if advice else text)
+        outcome, code = Outcome.REFUSED, "NoCredentials"
+    elif status is not None:
+        outcome = _outcome_of_answer(status, code)
+    else:
+        outcome = _outcome_without_answer(error, code, debug)
+    told = _told(said or str(error), status, code, debug, f"{method} {url}".strip())
+    advice = _advice(status, code, debug) if outcome is Outcome.REFUSED else ""
+    return Failure(outcome=outcome, text=f"{told}: {advice}" if advice else told)
 
 
-def _outcome(error: Exception, status: int | None, code: str, transport: str | None) -> Outcome:
-    if isinstance(error, NotImplementedError):
-        return Outcome.REFUSED
-    if status is None:
-        if code == "AccessDenied":
-            return Outcome.REFUSED  # one of many deletions, which all ask for the same right
-        if transport is None and isinstance(error, FileNotFoundError):
-            return Outcome.NOT_FOUND  # from stores of the library that are no servers
-        if transport is None and isinstance(error, AlreadyExistsError):
-            return Outcome.EXISTS
-        # Only of a connection that was never made is it known that no request went over it.
-        return Outcome.BUSY if transport == "Connect" else Outcome.UNKNOWN
+def _outcome_of_answer(status: int, code: str) -> Outcome:
     if status == 404:
         # Any other 404, or one without a code, does not speak of the object: the bucket, the user or the server
         # is not the one that is meant, and nobody may take its objects for deleted.
@@ -105,20 +106,34 @@ def _outcome(error: Exception, status: int | None, code: str, transport: str | N
     return Outcome.UNKNOWN if (status >= 500 and status != 501) or status in (200, 408) else Outcome.REFUSED
 
 
-def _text(said: str, status: int | None, code: str, debug: str, request: str) -> str:
-    if status is None or not request:
-        return " ".join(said.split())[:400]
+def _outcome_without_answer(error: Exception, code: str, debug: str) -> Outcome:
+    if isinstance(error, NotImplementedError) or _BAD_CERTIFICATE in debug:
+        return Outcome.REFUSED
+    if code == "AccessDenied":
+        return Outcome.REFUSED  # one of many deletions, which all ask for the same right
+    # Only of a connection that was never made is it known that no request went over it.
+    return Outcome.BUSY if _NO_CONNECTION.search(debug) else Outcome.UNKNOWN
+
+
+def _told(said: str, status: int | None, code: str, debug: str, request: str) -> str:
+    if status is None:
+        reason = _REASON.search(debug)
+        told = ": ".join(
+            part for part in (" ".join(said.split()), *(reason.groups() if reason else ())) if part
+        )
+        return told[:600]
     message = _MESSAGE.search(debug)
-    told = ": ".join(
-        part for part in (code, html.unescape(message[1]).rstrip(".") if message else "") if part
-    )
-    return f"{request}: {status} {told}".rstrip()
+    what = html.unescape(message[1]).rstrip(".") if message else ""
+    return f"{request}: {status} {': '.join(part for part in (code, what) if part)}".strip()
 
 
-def _advice(outcome: Outcome, status: int | None, code: str) -> str:
-    """What to look at; empty where waiting helps."""
-    if outcome is not Outcome.REFUSED:
-        return ""
+def _advice(status: int | None, code: str, debug: str) -> str:
+    """What to look at when the store refused."""
+    if _BAD_CERTIFICATE in debug:
+        return (
+            "the certificate of KAFSCALE_S3_ENDPOINT is not trusted or not for that name; SSL_CERT_FILE names "
+            "the authorities (PEM) to trust"
+        )
     if code in _NO_SUCH_BUCKET:
         return "create the bucket, or correct KAFSCALE_S3_BUCKET (and _ENDPOINT, _REGION)"
     if code == "NoCredentials":

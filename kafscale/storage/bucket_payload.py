@@ -15,6 +15,7 @@ _JOINED_BYTES = 256 * 1024
 _MULTIPART_BYTES = 64 * _MIB
 _PART_BYTES = 16 * _MIB
 _PARTS_AT_ONCE = 4
+_COMPARED_BYTES = _MIB
 _POLL_SEC = 0.002
 
 
@@ -53,6 +54,24 @@ class Payload:
             )
         finally:
             await _until_released(views)
+
+    async def lies_under(self, bucket: Bucket, key: str) -> bool:
+        """Whether the object under the key has these very bytes. Raises as the library does."""
+        found = await obstore.get_async(bucket, key)
+        if found.meta["size"] != self.size_bytes:
+            return False
+        rest = self._views()
+        async for chunk in found.stream(_COMPARED_BYTES):
+            content = memoryview(chunk)
+            while content:
+                count = min(len(content), len(rest[0]))
+                # As bytes: views are compared item by item.
+                if bytes(content[:count]) != bytes(rest[0][:count]):
+                    return False
+                content, rest[0] = content[count:], rest[0][count:]
+                if not rest[0]:
+                    rest.pop(0)
+        return not rest
 
     def _joined(self) -> bytes:
         return b"".join(self._parts)

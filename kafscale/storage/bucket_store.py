@@ -3,6 +3,7 @@
 Decisions and measurements: docs/decisions/0012-object-store-client.md.
 """
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 
@@ -12,12 +13,13 @@ from obstore.store import ObjectStore as Bucket
 from kafscale.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
+    StoreError,
     StoreIndeterminateError,
     StoreRefusedError,
     StoreUnavailableError,
 )
 from kafscale.protocol.types import Buffer
-from kafscale.storage.bucket_errors import Outcome
+from kafscale.storage.bucket_errors import LIBRARY_ERRORS, Outcome, is_cut_off
 from kafscale.storage.bucket_listing import Listing
 from kafscale.storage.bucket_payload import Payload
 from kafscale.storage.bucket_requests import (
@@ -38,6 +40,7 @@ _READ_BYTES = 8 * 2**20
 # What a range may be longer than the object by does not lengthen the wait.
 _MOST_EXPECTED_BYTES = 64 * 2**20
 _DELETE_BATCH = 1000
+_SETTLE_SEC = 0.02
 
 
 class BucketStore:
@@ -63,14 +66,22 @@ class BucketStore:
         """See `ObjectStore`. Raises `ValueError` above 5 GiB.
 
         What may have arrived is not sent again: `ObjectExistsError` never speaks of this call's own object.
+        Where the connection broke, what lies under the key is looked at; these very bytes count as created.
         """
         _check(key)
         payload = Payload(parts)
         if payload.size_bytes > MAX_CREATE_BYTES:
             raise ValueError(f"{key!r} has {payload.size_bytes} bytes; legal are up to {MAX_CREATE_BYTES}")
 
-        async def attempt(_: Allow) -> None:
-            await payload.create(self._bucket, key)
+        async def attempt(allow: Allow) -> None:
+            try:
+                await payload.create(self._bucket, key)
+            except LIBRARY_ERRORS as problem:
+                if not is_cut_off(problem):
+                    raise
+                allow(payload.size_bytes)
+                if not await self._was_created(key, payload):
+                    raise
 
         try:
             await self._requests.until_done(attempt, Kind.WRITE, payload.size_bytes, is_repeatable=False)
@@ -104,7 +115,7 @@ class BucketStore:
         try:
             return await self._requests.until_done(attempt, Kind.READ)
         except FailedError as problem:
-            raise ObjectNotFoundError(key) from problem
+            raise _not_read(key, problem) from problem
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         """See `ObjectStore`."""
@@ -144,7 +155,7 @@ class BucketStore:
         except FailedError as problem:
             if problem.outcome is Outcome.PAST_END:
                 return 0
-            raise ObjectNotFoundError(key) from problem
+            raise _not_read(key, problem) from problem
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """See `ObjectStore`. Goes on after a failure behind the last object that it saw."""
@@ -178,6 +189,9 @@ class BucketStore:
 
     async def close(self) -> None:
         """See `ObjectStore`. The library's connections end with its store."""
+        # Its threads may still be on their way out of Python, having handed over what they did. Python does not
+        # wait for them when it ends, and one that comes back then takes the process down with it.
+        await asyncio.sleep(_SETTLE_SEC)
 
     async def _read(self, key: str, start: int, length: int) -> obstore.Bytes | bytes:
         """One range of at least one byte, in memory of the library's."""
@@ -190,7 +204,20 @@ class BucketStore:
         except FailedError as problem:
             if problem.outcome is Outcome.PAST_END:
                 return b""
-            raise ObjectNotFoundError(key) from problem
+            raise _not_read(key, problem) from problem
+
+    async def _was_created(self, key: str, payload: Payload) -> bool:
+        """After a connection that broke: False when there is no object yet, or none can be seen.
+
+        A server that knows from the request's head that the key is taken may say so and hang up before it has
+        the body. Who still sends then never sees that answer, and would not however often it tried again.
+        """
+        try:
+            if await payload.lies_under(self._bucket, key):
+                return True
+        except LIBRARY_ERRORS:
+            return False
+        raise ObjectExistsError(key)
 
     async def _delete(self, keys: Sequence[str]) -> None:
         async def attempt(_: Allow) -> None:
@@ -213,6 +240,10 @@ def _check_range(key: str, start: int, length: int) -> None:
     _check(key)
     if start < 0 or length < 0:
         raise ValueError(f"a range of {length} bytes at {start} is not legal: neither may be negative")
+
+
+def _not_read(key: str, problem: FailedError) -> StoreError:
+    return ObjectNotFoundError(key) if problem.outcome is Outcome.NOT_FOUND else _refused(problem)
 
 
 def _refused(problem: FailedError) -> StoreRefusedError:

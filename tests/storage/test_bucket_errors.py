@@ -1,10 +1,17 @@
 """Every way in which a request to the bucket can fail, and what the caller is told of it."""
 
 import asyncio
+import contextlib
 import random
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import trustme
+from obstore.store import S3Store
 
 from kafscale.errors import (
     ObjectExistsError,
@@ -21,11 +28,14 @@ from kafscale.storage.bucket_store import BucketStore
 from tests.support.scripted_s3 import Answer, How, ScriptedS3, error, scripted_s3
 from tests.support.waiting import free_port
 
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig
+
 KEY = "n/t/0/segment"
 SLOW_DOWN = error(503, "SlowDown")
 # Enough for a machine that is busy with other tests; and so little that it is soon used up.
 PATIENCE = Patience(attempt_sec=1.0, call_sec=20.0, first_pause_sec=0.01, last_pause_sec=0.05)
-IMPATIENCE = Patience(attempt_sec=0.2, call_sec=0.4, first_pause_sec=0.01, last_pause_sec=0.05)
+IMPATIENCE = Patience(attempt_sec=0.3, call_sec=0.4, first_pause_sec=0.01, last_pause_sec=0.05)
 Call = Callable[[BucketStore], Awaitable[object]]
 
 READS: dict[str, Call] = {
@@ -113,7 +123,10 @@ MAYBE_DONE = {
 }
 
 
-@pytest.mark.parametrize("answer", MAYBE_DONE.values(), ids=MAYBE_DONE)
+NO_ANSWER = {name: answer for name, answer in MAYBE_DONE.items() if answer.how is not How.DROP}
+
+
+@pytest.mark.parametrize("answer", NO_ANSWER.values(), ids=NO_ANSWER)
 async def test_a_conditional_put_that_may_have_been_carried_out_is_not_sent_again(
     server: ScriptedS3, store: BucketStore, answer: Answer
 ) -> None:
@@ -123,6 +136,44 @@ async def test_a_conditional_put_that_may_have_been_carried_out_is_not_sent_agai
     with pytest.raises(StoreIndeterminateError):
         await store.put_if_absent(KEY, [b"body"])
     assert server.methods() in (["PUT"], [])
+
+
+@pytest.mark.parametrize("size_bytes", [0, 10, 3_000_000])
+async def test_after_a_lost_reply_the_object_is_looked_at(
+    server: ScriptedS3, store: BucketStore, size_bytes: int
+) -> None:
+    body = random.Random(size_bytes).randbytes(size_bytes)
+    parts = [body[: size_bytes // 3], body[size_bytes // 3 :]]
+    server.script.append(Answer(how=How.DROP))
+    await store.put_if_absent("n/ours", parts)
+    assert server.objects["n/ours"] == body
+    assert server.methods() == ["PUT", "GET"]
+
+
+@pytest.mark.parametrize("size_bytes", [0, 10, 3_000_000])
+@pytest.mark.parametrize("difference", ["shorter", "longer", "first", "last"])
+async def test_after_a_lost_reply_another_object_is_another_object(
+    server: ScriptedS3, store: BucketStore, size_bytes: int, difference: str
+) -> None:
+    body = random.Random(size_bytes).randbytes(size_bytes)
+    others = {"shorter": body[1:], "longer": body + b"x", "first": b"!" + body[1:], "last": body[:-1] + b"!"}
+    if (other := others[difference]) == body:
+        other = b"anything"
+    server.objects[KEY] = other
+    server.script.append(Answer(how=How.DROP))
+    with pytest.raises(ObjectExistsError):
+        await store.put_if_absent(KEY, [body[: size_bytes // 3], body[size_bytes // 3 :]])
+    assert server.objects[KEY] == other
+
+
+@pytest.mark.parametrize("then", [error(404, "NoSuchKey"), error(500, "InternalError"), Answer(how=How.DROP)])
+async def test_after_a_lost_reply_an_object_that_cannot_be_seen_stays_unknown(
+    server: ScriptedS3, store: BucketStore, then: Answer
+) -> None:
+    server.script += [Answer(how=How.DROP), then]
+    with pytest.raises(StoreIndeterminateError):
+        await store.put_if_absent("n/ours", [b"body"])
+    assert server.methods() == ["PUT", "GET"]
 
 
 @pytest.mark.parametrize("answer", MAYBE_DONE.values(), ids=MAYBE_DONE)
@@ -194,6 +245,63 @@ async def test_a_connection_that_is_refused_is_known_to_have_done_nothing(
     with pytest.raises(StoreUnavailableError) as caught:
         await CALLS[name](store)
     assert not isinstance(caught.value, StoreRefusedError)
+
+
+@pytest.fixture
+async def tls_server(tmp_path: Path) -> AsyncIterator[ScriptedS3]:
+    """Its authority's certificate is in `tmp_path`, and nobody knows it."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    async with scripted_s3(tls=context) as scripted:
+        yield scripted
+
+
+async def test_a_certificate_that_is_not_trusted_is_a_refusal(tls_server: ScriptedS3) -> None:
+    with pytest.raises(StoreRefusedError, match="SSL_CERT_FILE"):
+        await store_of(tls_server).put_if_absent(KEY, [b"body"])
+    assert not tls_server.requests
+
+
+async def test_an_authority_of_ones_own_can_be_trusted(
+    tls_server: ScriptedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    await store_of(tls_server).put_if_absent(KEY, [b"body"])
+    assert tls_server.objects[KEY] == b"body"
+
+
+async def test_a_connection_that_takes_too_long_is_known_to_have_done_nothing() -> None:
+    """A listener whose queue is full: the next connection waits."""
+    with socket.socket() as full, contextlib.ExitStack() as stack:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        options: ClientConfig = {"allow_http": True, "connect_timeout": "200ms"}
+        endpoint = f"http://127.0.0.1:{full.getsockname()[1]}"
+        bucket = S3Store(
+            "records",
+            endpoint=endpoint,
+            access_key_id="key",
+            secret_access_key="secret",
+            client_options=options,
+            retry_config={"max_retries": 0},
+        )
+        with pytest.raises(StoreUnavailableError):
+            await BucketStore(bucket, concurrency=1, patience=IMPATIENCE).put_if_absent(KEY, [b"body"])
+
+
+@pytest.mark.parametrize("answer", [Answer(status=412), Answer(status=416)], ids=["412", "416"])
+async def test_an_answer_that_makes_no_sense_is_not_taken_for_a_missing_object(
+    server: ScriptedS3, store: BucketStore, answer: Answer
+) -> None:
+    server.script.append(answer)
+    with pytest.raises(StoreRefusedError):
+        await store.get(KEY)
 
 
 async def test_answers_to_the_question_are_no_failures(server: ScriptedS3, store: BucketStore) -> None:

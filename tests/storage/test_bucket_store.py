@@ -162,6 +162,21 @@ class TestLargeObjects:
             await store.put_if_absent("n/large", [memoryview(body)[1:]])
         assert await store.get("n/large") == body
 
+    @pytest.mark.parametrize("size_bytes", [4 * MIB, 40 * MIB])
+    async def test_a_taken_key_is_told_though_the_server_hangs_up_early(
+        self, server: S3Server, size_bytes: int
+    ) -> None:
+        """The server answers 412 before it has read the body, and the sender sees a broken connection."""
+        store, mine = store_of(server), random.Random(5).randbytes(MIB) * (size_bytes // MIB)
+        await store.put_if_absent("n/taken", [mine])
+        other = bytearray(mine)
+        other[-1] ^= 1
+        for body in (other, mine[1:]):
+            for _ in range(3):
+                with pytest.raises(ObjectExistsError):
+                    await store.put_if_absent("n/taken", [body])
+        assert await store.get("n/taken") == mine
+
     async def test_a_large_object_is_replaced_in_parts(self, server: S3Server) -> None:
         store, body = store_of(server), random.Random(4).randbytes(MIB) * 70 + b"end"
         await store.put("n/large", [b"small"])

@@ -13,12 +13,14 @@ _PIECE_BYTES = 1 << 16
 async def damaging_relay(port: int) -> AsyncIterator[int]:
     """Gives the relay's own port, for the block."""
     connections: set[asyncio.Task[None]] = set()
+    writers: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         connections.add(task)
         there_reader, there_writer = await asyncio.open_connection(HOST, port)
+        writers.update((writer, there_writer))
         try:
             await asyncio.gather(_pass_on(reader, there_writer, damage=True), _pass_on(there_reader, writer))
         except (ConnectionError, asyncio.CancelledError):
@@ -33,9 +35,13 @@ async def damaging_relay(port: int) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        await asyncio.sleep(0)
         for task in list(connections):
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 async def _pass_on(

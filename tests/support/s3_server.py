@@ -63,6 +63,7 @@ class S3Server(ServerProcess):
     def pause(self) -> None:
         """Connections are accepted by the kernel, and nobody answers."""
         self.send_signal(signal.SIGSTOP)
+        wait_until(self._is_stopped, f"{self.name} is stopped")
 
     def resume(self) -> None:
         self.send_signal(signal.SIGCONT)
@@ -80,6 +81,14 @@ class S3Server(ServerProcess):
             for folder, _, names in os.walk(root)
             for name in names
         )
+
+    def _is_stopped(self) -> bool:
+        """Whether every thread is; a signal that was sent takes a moment."""
+        states = [
+            path.read_text().rpartition(")")[2].split()[0]
+            for path in Path(f"/proc/{self.pid}/task").glob("*/stat")
+        ]
+        return all(state == "T" for state in states)
 
     def _answers(self) -> bool:
         assert self.exit_code is None, f"ended with exit code {self.exit_code}\n{self.log_tail()}"

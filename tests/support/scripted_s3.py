@@ -6,6 +6,7 @@ With `ignores_conditions` it lies as some real ones do: If-None-Match is accepte
 import asyncio
 import contextlib
 import re
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -59,7 +60,7 @@ def error(status: int, code: str, **headers: str) -> Answer:
 class ScriptedS3:
     """The server. `script` is used up answer by answer, `requests` is what came, in that order."""
 
-    def __init__(self, *, ignores_conditions: bool = False) -> None:
+    def __init__(self, *, ignores_conditions: bool = False, scheme: str = "http") -> None:
         self.objects: dict[str, bytes] = {}
         self.script: deque[Answer] = deque()
         self.requests: list[Request] = []
@@ -67,8 +68,10 @@ class ScriptedS3:
         self.under_way = 0
         self.most_under_way = 0
         self.begun = asyncio.Event()  # a request of which the body was not read yet, or that is held
+        self._scheme = scheme
         self._ignores_conditions = ignores_conditions
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self.pause_sec = 0.0  # before every answer
 
     @property
@@ -76,7 +79,7 @@ class ScriptedS3:
         """What uses it, as environment variables."""
         return {
             "KAFSCALE_S3_BUCKET": BUCKET,
-            "KAFSCALE_S3_ENDPOINT": f"http://{HOST}:{self.port}",
+            "KAFSCALE_S3_ENDPOINT": f"{self._scheme}://{HOST}:{self.port}",
             "KAFSCALE_S3_REGION": "us-east-1",
             "KAFSCALE_S3_ACCESS_KEY": "key",
             "KAFSCALE_S3_SECRET_KEY": "secret",
@@ -90,6 +93,7 @@ class ScriptedS3:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._writers.add(writer)
         try:
             while (head := await read_head(reader)) is not None:
                 self.begun.set()
@@ -102,9 +106,14 @@ class ScriptedS3:
             writer.close()
 
     async def close(self) -> None:
+        """Break all connections, also those that were accepted a moment ago."""
+        await asyncio.sleep(0)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     async def _answer(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection goes on."""
@@ -180,10 +189,12 @@ class ScriptedS3:
 
 
 @asynccontextmanager
-async def scripted_s3(*, ignores_conditions: bool = False) -> AsyncIterator[ScriptedS3]:
+async def scripted_s3(
+    *, ignores_conditions: bool = False, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[ScriptedS3]:
     """A server that runs in the block."""
-    scripted = ScriptedS3(ignores_conditions=ignores_conditions)
-    server = await asyncio.start_server(scripted.serve, HOST, 0)
+    scripted = ScriptedS3(ignores_conditions=ignores_conditions, scheme="http" if tls is None else "https")
+    server = await asyncio.start_server(scripted.serve, HOST, 0, ssl=tls)
     scripted.port = server.sockets[0].getsockname()[1]
     try:
         yield scripted
