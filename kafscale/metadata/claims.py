@@ -96,13 +96,17 @@ class Claims:
     async def _gain_part(
         self, lease: int, claims: Sequence[Claim], held: Mapping[str, KeyValue]
     ) -> list[Holding]:
-        """Attempts until all are held, by whomever. `held` may be out of date; a failed attempt tells."""
+        """Attempts until all are held, by whomever. `held` may be out of date; a failed attempt tells.
+
+        What is settled is not looked at again: the next attempt tells nothing of it.
+        """
         ours: list[Holding] = []
         while True:
-            open_claims = [claim for claim in claims if not self._is_settled(claim, held, lease, ours)]
-            attempt = _Attempt.of(open_claims, held, lease, self._next_record)
+            claims = [claim for claim in claims if not self._is_settled(claim, held, lease, ours)]
+            attempt = _Attempt.of(claims, held, lease, self._next_record)
             if not attempt.holdings:
                 return ours
+            claims = [holding.claim for holding in attempt.holdings]
             try:
                 result = await self._store.transact(attempt.compares, attempt.puts)
             except LeaseEndedError:
@@ -110,7 +114,7 @@ class Claims:
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 # Whatever became of it: the next attempt starts from what the store holds.
                 await self._wait(problem)
-                held = await self._read(open_claims)
+                held = await self._read(claims)
                 continue
             if result.succeeded:
                 return ours + [Holding(one.claim, one.record, result.revision) for one in attempt.holdings]
@@ -121,7 +125,7 @@ class Claims:
         """Whether somebody holds it. This broker does, too, if an attempt of unknown outcome had landed."""
         holder, record = held.get(claim.holder_key), held.get(claim.record_key)
         if holder is None:
-            return any(one.claim == claim for one in ours)
+            return False
         if holder.lease == lease and record is not None and record.mod_revision == holder.mod_revision:
             ours.append(Holding(claim, record.value, record.mod_revision))
         return True
