@@ -4,20 +4,25 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata.etcd_config import EtcdConfig, EtcdTimeouts
-from kafscale.metadata.etcd_connection import EtcdConnection, EtcdRefusedError
+from kafscale.metadata.etcd_connection import (
+    CALL_ERRORS,
+    EtcdConnection,
+    EtcdRefusedError,
+    code_and_details,
+)
 from kafscale.metadata.etcd_endpoints import EtcdEndpoints, refusal_of
 from kafscale.metadata.etcd_verdict import NO_SPACE, Verdict, is_too_large, verdict_of
 
-Result = TypeVar("Result")
+Result = TypeVar("Result", bound=Any)
 
 Send = Callable[[EtcdConnection, float], Awaitable[Result]]
-"""Sends a request on a connection, with a timeout in seconds, and gives the answer."""
+"""Sends a request on a connection, with a timeout in seconds, and gives etcd's answer, which has a header."""
 
 
 class Repeat(Enum):
@@ -86,9 +91,15 @@ class EtcdCalls:
     async def _attempt(self, what: str, connection: EtcdConnection, send: Send[Result]) -> Result:
         token = connection.token
         try:
-            return await send(connection, self._timeouts.attempt_sec)
-        except grpc.aio.AioRpcError as error:
-            code, details = error.code(), error.details() or ""
+            answer = await send(connection, self._timeouts.attempt_sec)
+            self._endpoints.check_cluster(connection, answer.header)
+            return answer
+        except EtcdRefusedError as of_another_cluster:
+            # Whatever was done was not done in ours.
+            self._endpoints.give_up(connection)
+            raise _AttemptError(str(of_another_cluster), in_doubt=False) from of_another_cluster
+        except CALL_ERRORS as error:
+            code, details = code_and_details(error)
         except asyncio.CancelledError:
             if is_being_cancelled():
                 raise
@@ -120,9 +131,9 @@ class EtcdCalls:
             raise EtcdRefusedError(advice or f"etcd at {connection.endpoint}: {details}", details)
         try:
             await connection.login(stale, self._timeouts.connect_sec)
-        except grpc.aio.AioRpcError as error:
+        except CALL_ERRORS as error:
             self._endpoints.give_up(connection)
-            text = f"cannot log in again: {_explained(connection.endpoint, error.code(), error.details())}"
+            text = f"cannot log in again: {_explained(connection.endpoint, *code_and_details(error))}"
             raise _AttemptError(text, in_doubt=False) from error
 
 
@@ -132,7 +143,7 @@ def is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _explained(endpoint: str, code: grpc.StatusCode, details: str | None) -> str:
+def _explained(endpoint: str, code: grpc.StatusCode, details: str) -> str:
     text = f"etcd at {endpoint}: {code.name}: {details}"
     if details == NO_SPACE:
         text += " (compact and defragment etcd, then disarm its alarm: docs/operations.md)"

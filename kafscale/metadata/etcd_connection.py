@@ -31,6 +31,17 @@ _OPTIONS = (
 )
 
 
+CALL_ERRORS = (grpc.aio.AioRpcError, grpc.aio.BaseError)
+"""What a call may raise: etcd's or the network's errors, and rarely one of gRPC's own workings."""
+
+
+def code_and_details(error: BaseException) -> tuple[grpc.StatusCode, str]:
+    """What one of `CALL_ERRORS` says."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code(), error.details() or ""
+    return grpc.StatusCode.UNKNOWN, repr(error)
+
+
 class EtcdRefusedError(StoreUnavailableError):
     """etcd answered that it will not do this; `details` is its reason."""
 

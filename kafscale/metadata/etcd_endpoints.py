@@ -5,12 +5,16 @@ import logging
 import random
 from dataclasses import dataclass
 
-import grpc
 from aetcd import rpc
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.metadata.etcd_config import EtcdConfig, EtcdTimeouts
-from kafscale.metadata.etcd_connection import EtcdConnection, EtcdRefusedError
+from kafscale.metadata.etcd_connection import (
+    CALL_ERRORS,
+    EtcdConnection,
+    EtcdRefusedError,
+    code_and_details,
+)
 from kafscale.metadata.etcd_verdict import PERMISSION_DENIED, USER_NEEDED
 
 logger = logging.getLogger(__name__)
@@ -67,6 +71,18 @@ class EtcdEndpoints:
             raise StoreUnavailableError(f"no etcd endpoint can be used: {problems}")
         return connecting.result()
 
+    def check_cluster(self, connection: EtcdConnection, header: rpc.ResponseHeader) -> None:
+        """Raise `EtcdRefusedError` for an answer of another cluster than the first one.
+
+        For every answer: behind a name, or when gRPC connects again by itself, there may be another one.
+        """
+        if header.cluster_id != self._cluster_id:
+            raise EtcdRefusedError(
+                f"{connection.endpoint} belongs to the etcd cluster {header.cluster_id:x}, this broker began "
+                f"with {self._cluster_id:x}: correct KAFSCALE_ETCD_ENDPOINTS, or, if etcd was restored from a "
+                "snapshot, restart the broker"
+            )
+
     def give_up(self, connection: EtcdConnection) -> None:
         """The connection failed: whoever comes next gets another one. Nothing if that is so already."""
         connection.retire()
@@ -105,12 +121,15 @@ class EtcdEndpoints:
 
     async def _connect(self) -> EtcdConnection:
         pause_sec = self._timeouts.first_pause_sec
+        told = self.problems
         try:
             while (found := await self.try_each()) is None:
-                logger.warning(
-                    "no etcd endpoint can be used, trying again",
-                    extra={"problems": [problem.text for problem in self.problems]},
-                )
+                if self.problems != told:
+                    told = self.problems
+                    logger.warning(
+                        "no etcd endpoint can be used, trying again",
+                        extra={"problems": [problem.text for problem in told]},
+                    )
                 await asyncio.sleep(pause_sec * self._randomness.uniform(0.5, 1))
                 pause_sec = min(pause_sec * 2, self._timeouts.longest_pause_sec)
             return found
@@ -129,8 +148,9 @@ class EtcdEndpoints:
             tried = True
         except EtcdRefusedError as problem:
             return EndpointProblem(endpoint=endpoint, text=str(problem), refused=True)
-        except grpc.aio.AioRpcError as error:
-            return EndpointProblem(endpoint=endpoint, text=f"{endpoint}: {error.details()}", refused=False)
+        except CALL_ERRORS as error:
+            _, details = code_and_details(error)
+            return EndpointProblem(endpoint=endpoint, text=f"{endpoint}: {details}", refused=False)
         finally:
             if not tried:
                 self._close_later(connection, None)
@@ -143,20 +163,15 @@ class EtcdEndpoints:
         try:
             read = connection.kv.Range(self._probe, timeout=timeout_sec, metadata=connection.metadata())
             answer = await read
-        except grpc.aio.AioRpcError as error:
-            refusal = refusal_of(error.details() or "", connection.endpoint, self._config)
+        except CALL_ERRORS as error:
+            _, details = code_and_details(error)
+            refusal = refusal_of(details, connection.endpoint, self._config)
             if refusal is not None:
-                raise EtcdRefusedError(refusal, error.details() or "") from error
+                raise EtcdRefusedError(refusal, details) from error
             raise
-        cluster_id = answer.header.cluster_id
         if self._cluster_id is None:
-            self._cluster_id = cluster_id
-        elif cluster_id != self._cluster_id:
-            raise EtcdRefusedError(
-                f"{connection.endpoint} belongs to the etcd cluster {cluster_id:x}, this broker began with "
-                f"{self._cluster_id:x}: correct KAFSCALE_ETCD_ENDPOINTS, or, if etcd was restored from a "
-                "snapshot, restart the broker"
-            )
+            self._cluster_id = answer.header.cluster_id
+        self.check_cluster(connection, answer.header)
 
     def _close_later(self, connection: EtcdConnection, grace_sec: float | None) -> None:
         closing = asyncio.create_task(connection.close(grace_sec), name=f"close {connection.endpoint}")

@@ -19,35 +19,40 @@ class EtcdLeases:
     async def grant(self, ttl_sec: int) -> int:
         """A new lease. An attempt in doubt may leave another one, which nobody knows and which ends by itself."""
 
-        async def send(connection: EtcdConnection, timeout_sec: float) -> int:
+        async def send(connection: EtcdConnection, timeout_sec: float) -> rpc.LeaseGrantResponse:
             request = rpc.LeaseGrantRequest(TTL=ttl_sec)
-            grant = connection.leases.LeaseGrant(request, timeout=timeout_sec, metadata=connection.metadata())
-            return int((await grant).ID)
+            return await connection.leases.LeaseGrant(
+                request, timeout=timeout_sec, metadata=connection.metadata()
+            )
 
-        return await self._calls.call(f"a lease of {ttl_sec} s", send, Repeat.IDEMPOTENT)
+        answer = await self._calls.call(f"a lease of {ttl_sec} s", send, Repeat.IDEMPOTENT)
+        return int(answer.ID)
 
     async def renew(self, lease: int) -> bool:
         """False when etcd says that there is no such lease."""
 
-        async def send(connection: EtcdConnection, timeout_sec: float) -> int:
+        async def send(connection: EtcdConnection, timeout_sec: float) -> rpc.LeaseKeepAliveResponse:
             requests = iter([rpc.LeaseKeepAliveRequest(ID=lease)])
-            answers = connection.leases.LeaseKeepAlive(
+            call = connection.leases.LeaseKeepAlive(
                 requests, timeout=timeout_sec, metadata=connection.metadata()
             )
-            ttls_sec = [int(answer.TTL) async for answer in answers]
-            if not ttls_sec:
+            answers = [answer async for answer in call]
+            if not answers:
                 # No answer is not the answer that the lease has ended.
                 raise StoreUnavailableError(f"{connection.endpoint} did not answer")
-            return ttls_sec[0]
+            return answers[0]
 
-        return await self._calls.call(f"the renewal of lease {lease}", send, Repeat.IDEMPOTENT) > 0
+        answer = await self._calls.call(f"the renewal of lease {lease}", send, Repeat.IDEMPOTENT)
+        return int(answer.TTL) > 0
 
     async def revoke(self, lease: int) -> None:
         """End the lease; nothing when there is none."""
 
-        async def send(connection: EtcdConnection, timeout_sec: float) -> None:
+        async def send(connection: EtcdConnection, timeout_sec: float) -> rpc.LeaseRevokeResponse:
             request = rpc.LeaseRevokeRequest(ID=lease)
-            await connection.leases.LeaseRevoke(request, timeout=timeout_sec, metadata=connection.metadata())
+            return await connection.leases.LeaseRevoke(
+                request, timeout=timeout_sec, metadata=connection.metadata()
+            )
 
         try:
             await self._calls.call(f"the end of lease {lease}", send, Repeat.IDEMPOTENT)
@@ -63,11 +68,11 @@ class EtcdLeases:
         return leases[-1]
 
     async def _is_live(self, lease: int) -> bool:
-        async def send(connection: EtcdConnection, timeout_sec: float) -> bool:
+        async def send(connection: EtcdConnection, timeout_sec: float) -> rpc.LeaseTimeToLiveResponse:
             request = rpc.LeaseTimeToLiveRequest(ID=lease)
-            answer = connection.leases.LeaseTimeToLive(
+            return await connection.leases.LeaseTimeToLive(
                 request, timeout=timeout_sec, metadata=connection.metadata()
             )
-            return int((await answer).TTL) >= 0
 
-        return await self._calls.call(f"a look at lease {lease}", send, Repeat.READ)
+        answer = await self._calls.call(f"a look at lease {lease}", send, Repeat.READ)
+        return int(answer.TTL) >= 0

@@ -165,6 +165,7 @@ class EtcdStore:
                 elif (changes := watcher.take()) is not None:
                     yield changes
                 else:
+                    self._watches.raise_defect()
                     await watcher.woken.wait()
         finally:
             self._watches.remove(watcher)

@@ -13,7 +13,12 @@ from aetcd import rpc
 from kafscale.errors import StoreError
 from kafscale.metadata.etcd_calls import is_being_cancelled
 from kafscale.metadata.etcd_config import EtcdTimeouts
-from kafscale.metadata.etcd_connection import EtcdConnection
+from kafscale.metadata.etcd_connection import (
+    CALL_ERRORS,
+    EtcdConnection,
+    EtcdRefusedError,
+    code_and_details,
+)
 from kafscale.metadata.etcd_endpoints import EtcdEndpoints
 from kafscale.metadata.etcd_verdict import PERMISSION_DENIED, Verdict, verdict_of
 from kafscale.metadata.etcd_watcher import EtcdWatcher
@@ -67,10 +72,16 @@ class EtcdWatches:
             self._outbox.put(watcher.create_request())
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name="etcd watches")
+            self._running.add_done_callback(lambda _: self._wake_all())
 
     def remove(self, watcher: EtcdWatcher) -> None:
         """Feed the watcher no more; nothing if it is not fed."""
         self._drop(watcher.watch_id)
+
+    def raise_defect(self) -> None:
+        """Raise what ended the watches, when that was none of what is known to happen; nothing otherwise."""
+        if self._running is not None and self._running.done() and not self._running.cancelled():
+            self._running.result()
 
     async def close(self) -> None:
         """Close the stream."""
@@ -90,7 +101,7 @@ class EtcdWatches:
                 except _BrokenStreamError as broken:
                     await self._mend(connection, token, broken)
                     raise
-            except (StoreError, grpc.aio.AioRpcError, _BrokenStreamError) as problem:
+            except (StoreError, *CALL_ERRORS, _BrokenStreamError) as problem:
                 logger.warning("the watches of etcd broke, going on", extra={"problem": str(problem)})
             if self._has_answered:
                 pause_sec = self._timeouts.first_pause_sec
@@ -106,12 +117,15 @@ class EtcdWatches:
             for watcher in self._watchers.values():
                 outbox.put(watcher.create_request())
             while (response := await call.read()) is not grpc.aio.EOF:
+                self._endpoints.check_cluster(connection, response.header)
                 self._has_answered = True
                 self._take(response)
             raise _BrokenStreamError(f"{connection.endpoint} ended the stream")
-        except grpc.aio.AioRpcError as error:
-            details = error.details() or ""
-            text = f"{connection.endpoint}: {error.code().name}: {details}"
+        except EtcdRefusedError as of_another_cluster:
+            raise _BrokenStreamError(str(of_another_cluster)) from of_another_cluster
+        except CALL_ERRORS as error:
+            code, details = code_and_details(error)
+            text = f"{connection.endpoint}: {code.name}: {details}"
             raise _BrokenStreamError(text, details) from error
         except asyncio.CancelledError:
             if is_being_cancelled():
@@ -132,7 +146,7 @@ class EtcdWatches:
             return
         try:
             await connection.login(token, self._timeouts.connect_sec)
-        except (StoreError, grpc.aio.AioRpcError):
+        except (StoreError, *CALL_ERRORS):
             self._endpoints.give_up(connection)
             raise
 
@@ -157,6 +171,10 @@ class EtcdWatches:
             watcher.take_response(response)
             if watcher.needs_snapshot:
                 self._drop(response.watch_id)
+
+    def _wake_all(self) -> None:
+        for watcher in self._watchers.values():
+            watcher.woken.set()
 
     def _drop(self, watch_id: int) -> None:
         if self._watchers.pop(watch_id, None) is not None and self._outbox is not None:

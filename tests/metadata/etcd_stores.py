@@ -1,18 +1,24 @@
 """Stores on etcd with short timeouts, for tests of what goes wrong."""
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
-from kafscale.metadata.etcd_config import EtcdConfig, EtcdTimeouts
+from kafscale.errors import StoreError
+from kafscale.metadata.etcd_config import DEFAULT_TIMEOUTS, EtcdConfig, EtcdTimeouts
 from kafscale.metadata.etcd_store import EtcdStore
 from kafscale.metadata.store import Put
 from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES
 
-# Whatever is not answered in these has not been answered by something that runs on this machine.
+T = TypeVar("T")
+
+PATIENCE_SEC = 60
+# For tests that wait until calls have failed.
 QUICK = EtcdTimeouts(
-    call_sec=3.0, attempt_sec=1.0, connect_sec=1.0, first_pause_sec=0.02, longest_pause_sec=0.2
+    call_sec=1.5, attempt_sec=0.5, connect_sec=0.5, first_pause_sec=0.02, longest_pause_sec=0.2
 )
 
 
@@ -25,7 +31,7 @@ async def etcd_store(
     ca: Path | None = None,
     cert: Path | None = None,
     key: Path | None = None,
-    timeouts: EtcdTimeouts = QUICK,
+    timeouts: EtcdTimeouts = DEFAULT_TIMEOUTS,
     max_backlog_bytes: int = MAX_BACKLOG_BYTES,
 ) -> AsyncIterator[EtcdStore]:
     """A store below a prefix of its own, closed at the end."""
@@ -43,6 +49,16 @@ async def etcd_store(
         yield store
     finally:
         await store.close()
+
+
+async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
+    """What a caller gets that tries again, whatever became of the attempt before."""
+    async with asyncio.timeout(PATIENCE_SEC):
+        while True:
+            try:
+                return await call()
+            except StoreError:
+                await asyncio.sleep(0.02)
 
 
 async def put(store: EtcdStore, key: str, value: bytes = b"value") -> int:

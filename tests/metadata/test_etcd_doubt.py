@@ -11,7 +11,7 @@ import pytest
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata.etcd_store import EtcdStore
 from kafscale.metadata.store import ABSENT, Compare, KeyValue, Put
-from tests.metadata.etcd_stores import QUICK, etcd_store, put
+from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import SHARED
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 from tests.support.waiting import wait_until_async
@@ -42,7 +42,7 @@ async def proxy() -> AsyncIterator[TcpProxy]:
 
 @pytest.fixture
 async def store(proxy: TcpProxy, prefix: str) -> AsyncIterator[EtcdStore]:
-    async with etcd_store(proxy.endpoint, prefix=prefix) as opened:
+    async with etcd_store(proxy.endpoint, prefix=prefix, timeouts=QUICK) as opened:
         await opened.get("k")
         yield opened
 
@@ -112,7 +112,7 @@ async def test_a_transaction_without_a_connection_is_not_done(
         await put(store, "k")
     assert time.monotonic() - began < QUICK.call_sec + GRACE_SEC
     await proxy.listen()
-    revision = await put(store, "k", b"now")
+    revision = await until_answered(lambda: put(store, "k", b"now"))
     assert await direct.get("k") == KeyValue(key="k", value=b"now", mod_revision=revision)
 
 
@@ -157,7 +157,7 @@ async def test_a_renewal_that_is_not_answered_is_no_end_of_the_lease(
     with pytest.raises(StoreIndeterminateError):
         await store.renew_lease(lease)
     proxy.forwards_replies.set()
-    assert await store.renew_lease(lease)
+    assert await until_answered(lambda: store.renew_lease(lease))
 
 
 async def test_close_ends_the_calls_under_way(proxy: TcpProxy, store: EtcdStore) -> None:

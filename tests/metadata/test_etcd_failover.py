@@ -11,31 +11,19 @@ import pytest
 from kafscale.errors import StoreError, StoreUnavailableError
 from kafscale.metadata.etcd_store import EtcdStore
 from kafscale.metadata.store import Changes, Snapshot
-from tests.metadata.etcd_stores import QUICK, etcd_store, put
-from tests.support.etcd_install import etcd_missing
+from tests.metadata.etcd_stores import PATIENCE_SEC, QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import SHARED, EtcdCluster, EtcdServer, etcd_cluster, etcd_server
 from tests.support.tcp_proxy import tcp_proxy
-
-PATIENCE_SEC = 60
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
-    missing = etcd_missing()
-    if missing:
-        pytest.skip(missing)
     with etcd_cluster(tmp_path) as started:
         yield started
 
 
-async def put_until_done(store: EtcdStore, key: str, value: bytes = b"value") -> int:
-    """A caller that tries again, whatever became of the attempt before."""
-    async with asyncio.timeout(PATIENCE_SEC):
-        while True:
-            try:
-                return await put(store, key, value)
-            except StoreError:
-                await asyncio.sleep(0.05)
+async def put_until_done(store: EtcdStore, key: str, value: bytes) -> int:
+    return await until_answered(lambda: put(store, key, value))
 
 
 async def told(events: AsyncGenerator[Snapshot | Changes, None], value: bytes) -> None:
@@ -52,7 +40,10 @@ async def told(events: AsyncGenerator[Snapshot | Changes, None], value: bytes) -
 async def test_without_any_one_member_everything_goes_on(
     cluster: EtcdCluster, trouble: Callable[[EtcdServer], None]
 ) -> None:
-    async with etcd_store(*cluster.endpoints) as store, aclosing(store.watch("k")) as events:
+    async with (
+        etcd_store(*cluster.endpoints, timeouts=QUICK) as store,
+        aclosing(store.watch("k")) as events,
+    ):
         assert isinstance(await anext(events), Snapshot)
         lease = await store.grant_lease(60)
         for number, member in enumerate(cluster.members):
@@ -60,7 +51,7 @@ async def test_without_any_one_member_everything_goes_on(
             value = b"without member %d" % number
             await put_until_done(store, "k", value)
             await told(events, value)
-            assert await store.renew_lease(lease)
+            assert await until_answered(lambda: store.renew_lease(lease))
             if trouble is EtcdServer.pause:
                 member.resume()
             else:
@@ -71,7 +62,10 @@ async def test_without_any_one_member_everything_goes_on(
 async def test_without_a_quorum_calls_fail_in_time_and_go_on_with_it(cluster: EtcdCluster) -> None:
     leader = cluster.leader()
     other = next(member for member in cluster.members if member is not leader)
-    async with etcd_store(*cluster.endpoints) as store, aclosing(store.watch("k")) as events:
+    async with (
+        etcd_store(*cluster.endpoints, timeouts=QUICK) as store,
+        aclosing(store.watch("k")) as events,
+    ):
         await anext(events)
         await put(store, "k", b"before")
         for member in (leader, other):
@@ -86,7 +80,7 @@ async def test_without_a_quorum_calls_fail_in_time_and_go_on_with_it(cluster: Et
             member.begin()
         await put_until_done(store, "k", b"after")
         await told(events, b"after")
-        found = await store.get("k")
+        found = await until_answered(lambda: store.get("k"))
         assert found is not None
         assert found.value == b"after"
 
@@ -95,8 +89,8 @@ async def test_endpoints_that_are_away_are_passed_over(cluster: EtcdCluster) -> 
     paused, killed, alive = cluster.members[0], "http://127.0.0.1:1", cluster.members[1]
     paused.pause()
     for _ in range(3):  # wherever in the list it begins
-        async with etcd_store(paused.endpoint, killed, alive.endpoint) as store:
-            await put_until_done(store, "k")
+        async with etcd_store(paused.endpoint, killed, alive.endpoint, timeouts=QUICK) as store:
+            await put_until_done(store, "k", b"value")
             assert (await store.get("k")) is not None
     paused.resume()
 
@@ -104,7 +98,7 @@ async def test_endpoints_that_are_away_are_passed_over(cluster: EtcdCluster) -> 
 async def test_another_cluster_behind_the_endpoint_is_never_used(tmp_path: Path) -> None:
     home = int(SHARED.endpoint().rpartition(":")[2])
     with etcd_server(tmp_path) as other:
-        async with tcp_proxy(home) as proxy, etcd_store(proxy.endpoint) as store:
+        async with tcp_proxy(home) as proxy, etcd_store(proxy.endpoint, timeouts=QUICK) as store:
             await put(store, "k", b"home")
             proxy.target_port = other.client_port
             await proxy.cut()
@@ -113,6 +107,6 @@ async def test_another_cluster_behind_the_endpoint_is_never_used(tmp_path: Path)
             with pytest.raises(StoreError):
                 await put(store, "k", b"elsewhere")
             proxy.target_port = home
-            found = await store.get("k")
+            found = await until_answered(lambda: store.get("k"))
             assert found is not None
             assert found.value == b"home"

@@ -11,7 +11,6 @@ from kafscale.errors import StartupError, StoreUnavailableError
 from kafscale.metadata.etcd_store import EtcdStore
 from kafscale.metadata.store import KeyValue, Snapshot
 from tests.metadata.etcd_stores import etcd_store, put
-from tests.support.etcd_install import etcd_missing
 from tests.support.etcd_server import SHARED, EtcdServer, etcd_server
 
 PREFIX = "/kafscale/prod"
@@ -22,9 +21,6 @@ PATIENCE_SEC = 60
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EtcdServer]:
     """One that lets `USER` do what it likes below `PREFIX`."""
-    missing = etcd_missing()
-    if missing:
-        pytest.skip(missing)
     with etcd_server(tmp_path) as started:
         started.add_user(USER, PASSWORD, f"{PREFIX}/")
         yield started

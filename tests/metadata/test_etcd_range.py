@@ -16,7 +16,6 @@ from kafscale.metadata.etcd_reader import FIRST_PAGE_KEYS, MAX_PAGE_KEYS, PAGE_B
 from kafscale.metadata.etcd_store import EtcdStore
 from kafscale.metadata.store import Delete, Put
 from tests.metadata.etcd_stores import QUICK, etcd_store, put
-from tests.support.etcd_install import etcd_missing
 from tests.support.etcd_server import SHARED, EtcdServer, etcd_server
 
 
@@ -39,9 +38,6 @@ class CountedCalls(EtcdCalls):
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EtcdServer]:
     """One whose revisions the test may compact."""
-    missing = etcd_missing()
-    if missing:
-        pytest.skip(missing)
     with etcd_server(tmp_path) as started:
         yield started
 

@@ -9,19 +9,14 @@ import pytest
 from kafscale.errors import StoreError, StoreUnavailableError
 from kafscale.metadata.etcd_config import EtcdConfig
 from kafscale.settings import load_settings
-from tests.metadata.etcd_stores import QUICK, etcd_store, put
-from tests.support.etcd_install import etcd_missing
+from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import EtcdServer
 from tests.support.on_uvloop import on_uvloop
-from tests.support.waiting import wait_until_async
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EtcdServer]:
     """One that does not run yet."""
-    missing = etcd_missing()
-    if missing:
-        pytest.skip(missing)
     unstarted = EtcdServer(tmp_path)
     yield unstarted
     unstarted.close()
@@ -32,7 +27,7 @@ async def test_etcd_that_is_away_at_the_start_is_not_taken_for_empty(server: Etc
     async with etcd_store(server.endpoint, prefix="/s") as store:
         await put(store, "topics/orders")
     server.kill9()
-    async with etcd_store(server.endpoint, prefix="/s") as store:
+    async with etcd_store(server.endpoint, prefix="/s", timeouts=QUICK) as store:
         with pytest.raises(StoreUnavailableError):
             await store.get("topics/orders")
         with pytest.raises(StoreUnavailableError):
@@ -40,31 +35,28 @@ async def test_etcd_that_is_away_at_the_start_is_not_taken_for_empty(server: Etc
         with pytest.raises(StoreUnavailableError):
             await store.grant_lease(10)
         server.start()
-        assert [item.key for item in (await store.range("topics/")).items] == ["topics/orders"]
+        snapshot = await until_answered(lambda: store.range("topics/"))
+        assert [item.key for item in snapshot.items] == ["topics/orders"]
 
 
 async def test_etcd_that_is_stopped_at_the_start_is_bounded(server: EtcdServer) -> None:
     server.start()
     server.pause()
     began = time.monotonic()
-    async with etcd_store(server.endpoint) as store:
+    async with etcd_store(server.endpoint, timeouts=QUICK) as store:
         with pytest.raises(StoreUnavailableError):
             await store.get("k")
         with pytest.raises(StoreError):
             await put(store, "k")
         assert time.monotonic() - began < 2 * QUICK.call_sec + 2 * QUICK.connect_sec + 5
         server.resume()
-
-        async def answers() -> bool:
-            return await store.get("k") is None
-
-        await wait_until_async(answers, "etcd answers again")
+        await until_answered(lambda: store.get("k"))
 
 
 @on_uvloop
 async def test_on_the_brokers_event_loop(server: EtcdServer) -> None:
     server.start()
-    async with etcd_store(server.endpoint) as store:
+    async with etcd_store(server.endpoint, timeouts=QUICK) as store:
         revision = await put(store, "k")
         events = store.watch("k")
         await anext(events)
@@ -72,7 +64,7 @@ async def test_on_the_brokers_event_loop(server: EtcdServer) -> None:
         with pytest.raises(StoreUnavailableError):
             await store.get("k")
         server.start()
-        found = await store.get("k")
+        found = await until_answered(lambda: store.get("k"))
         assert found is not None
         assert found.mod_revision == revision
         await put(store, "k")

@@ -10,7 +10,6 @@ import pytest
 from kafscale.errors import StartupError
 from kafscale.metadata.store import KeyValue, Snapshot
 from tests.metadata.etcd_stores import etcd_store, put
-from tests.support.etcd_install import etcd_missing
 from tests.support.etcd_server import SHARED, EtcdServer, TlsFiles, etcd_server, make_tls
 
 
@@ -23,9 +22,6 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    missing = etcd_missing()
-    if missing:
-        pytest.skip(missing)
     folder = tmp_path_factory.mktemp("tls")
     files = make_tls(folder / "ours")
     with etcd_server(folder, tls=files) as server:

@@ -57,8 +57,15 @@ def make_tls(folder: Path) -> TlsFiles:
     return files
 
 
+def skip_without_etcd() -> None:
+    """Skip the test that wants an etcd where there is none."""
+    missing = etcd_missing()
+    if missing:
+        pytest.skip(missing)
+
+
 class EtcdServer(ServerProcess):
-    """One member; its data and its ports stay over a restart.
+    """One member; its data and its ports stay over a restart. Skips the test where there is no etcd.
 
     `peers` are all members of its cluster by name and peer port; none: it is alone. With `tls` it takes
     clients with a certificate of the same authority only. `flags` are further flags of etcd.
@@ -74,9 +81,8 @@ class EtcdServer(ServerProcess):
         tls: TlsFiles | None = None,
         flags: Sequence[str] = (),
     ) -> None:
+        skip_without_etcd()
         super().__init__(name or f"etcd-{next(_numbers)}", folder)
-        missing = etcd_missing()
-        assert missing is None, missing
         self.client_port = free_port()
         self._health_port = free_port()
         self._peer_port = peer_port or free_port()
@@ -121,6 +127,10 @@ class EtcdServer(ServerProcess):
     def pause(self) -> None:
         """Connections are accepted by the kernel, and nobody answers."""
         self.send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.pid}/task")
+        wait_until(
+            lambda: all(_is_stopped(thread) for thread in threads.iterdir()), f"{self.name} has stopped"
+        )
 
     def resume(self) -> None:
         self.send_signal(signal.SIGCONT)
@@ -182,6 +192,11 @@ class EtcdServer(ServerProcess):
         with urllib.request.urlopen(f"http://{HOST}:{self._health_port}{path}", timeout=2) as answer:
             text: str = answer.read().decode()
             return text
+
+
+def _is_stopped(thread: Path) -> bool:
+    # After the command's name in brackets, which may hold anything, comes the state.
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 class EtcdCluster:
@@ -248,10 +263,7 @@ class _Shared:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def endpoint(self) -> str:
-        """Starts it at the first call. Skips the test where there is no etcd."""
-        missing = etcd_missing()
-        if missing:
-            pytest.skip(missing)
+        """Starts it at the first call."""
         if self._server is None:
             self._folder = tempfile.TemporaryDirectory(prefix="kafscale-etcd-")
             self._server = EtcdServer(Path(self._folder.name))

@@ -1,0 +1,46 @@
+"""What etcd does when its quota is used up, and what the store makes of it."""
+
+from pathlib import Path
+
+import grpc
+import pytest
+from aetcd import rpc
+
+from kafscale.errors import StoreIndeterminateError
+from kafscale.metadata.store import Put
+from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
+from tests.support.etcd_server import EtcdServer, etcd_server
+
+VALUE = bytes(500_000)
+FULL = 40  # puts of which at least one finds the quota used up
+
+
+def make_room(server: EtcdServer, revision: int) -> None:
+    """What docs/operations.md says to do."""
+    with grpc.insecure_channel(server.endpoint.removeprefix("http://")) as channel:
+        maintenance = rpc.MaintenanceStub(channel)
+        server.compact(revision)
+        maintenance.Defragment(rpc.DefragmentRequest(), timeout=30)
+        alarms = maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=10).alarms
+        for alarm in alarms:
+            disarm = rpc.AlarmRequest(
+                action=rpc.AlarmRequest.DEACTIVATE, memberID=alarm.memberID, alarm=alarm.alarm
+            )
+            maintenance.Alarm(disarm, timeout=10)
+
+
+async def test_a_full_etcd_leaves_writes_in_doubt_and_reads_alone(tmp_path: Path) -> None:
+    with etcd_server(tmp_path, flags=["--quota-backend-bytes", str(8 * 1024 * 1024)]) as server:
+        async with etcd_store(server.endpoint, timeouts=QUICK) as store:
+            first = await put(store, "small", b"value")
+            with pytest.raises(
+                StoreIndeterminateError, match=r"database space exceeded .*docs/operations\.md"
+            ):
+                for _ in range(FULL):
+                    await store.transact([], [Put("k", VALUE)])
+            found = await until_answered(lambda: store.get("small"))
+            assert found is not None
+            assert found.mod_revision == first
+            newest = (await until_answered(lambda: store.range(""))).revision
+            make_room(server, newest)
+            await until_answered(lambda: put(store, "small", b"again"))
