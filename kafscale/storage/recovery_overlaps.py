@@ -37,6 +37,11 @@ class Dropped:
     because: str = ""
 
 
+def in_order(dropped: Dropped) -> tuple[int, int, str]:
+    """What segments that were left out are sorted by."""
+    return dropped.segment.base_offset, dropped.segment.last_offset, dropped.segment.key
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What becomes of the segments of a partition; both in ascending order of their base offsets."""
@@ -51,7 +56,7 @@ def choose(segments: Iterable[InspectedSegment], damaged: Sequence[tuple[int, st
     `damaged`: base offset and key of flushed segments that cannot be read. That one is there says that nothing
     which reaches past its base offset was published before it.
     """
-    ordered = sorted(segments, key=lambda segment: (segment.base_offset, -segment.last_offset))
+    ordered = sorted(segments, key=lambda one: (one.base_offset, -one.last_offset, one.key))
     beaten = _beaten(ordered, sorted(damaged))
     standing = [segment for segment in ordered if segment.key not in beaten]
     beaten |= _of_old_leaders(standing)
@@ -62,7 +67,7 @@ def choose(segments: Iterable[InspectedSegment], damaged: Sequence[tuple[int, st
         best = _best_cover(cluster)
         kept += best
         dropped += _left_out(cluster, best)
-    dropped.sort(key=lambda d: (d.segment.base_offset, d.segment.last_offset))
+    dropped.sort(key=in_order)
     return Chosen(tuple(kept), tuple(dropped))
 
 
@@ -168,7 +173,7 @@ def _best_cover(cluster: Sequence[InspectedSegment]) -> list[InspectedSegment]:
     """
     if len(cluster) == 1:
         return list(cluster)
-    by_end = sorted(cluster, key=lambda segment: (segment.last_offset, segment.base_offset))
+    by_end = sorted(cluster, key=lambda one: (one.last_offset, one.base_offset, one.key))
     ends = [segment.last_offset for segment in by_end]
     before = [bisect_left(ends, segment.base_offset) for segment in by_end]
     covered = _as_bits(by_end)

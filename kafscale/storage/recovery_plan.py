@@ -15,7 +15,7 @@ from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, encode_checkpoint
 from kafscale.storage.checkpointer import PRODUCER_EXPIRATION_MS
 from kafscale.storage.partition_log import CHECKPOINT_PRODUCERS, CHECKPOINT_SEGMENTS
-from kafscale.storage.recovery_overlaps import Dropped, DropReason, choose
+from kafscale.storage.recovery_overlaps import Dropped, DropReason, choose, in_order
 from kafscale.storage.recovery_producers import producers_of, repeated
 from kafscale.storage.segment_inspection import NO_EPOCH, InspectedSegment, SequencedBatch, Span
 
@@ -120,7 +120,7 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
                 if segment.key in again
             ),
         ),
-        key=lambda one: (one.segment.base_offset, one.segment.last_offset),
+        key=in_order,
     )
     problems = list(found.problems)
     checkpoint = found.checkpoint
