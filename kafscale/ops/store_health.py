@@ -19,7 +19,7 @@ OUTAGE_CALLS = 3
 OUTAGE_MS = 3_000
 RECOVERY_CALLS = 3
 RECOVERY_MS = 2_000
-MAX_RECOVERY_MS = 16_000
+MAX_RECOVERY_MS = 8_000
 # What the latency is told to: each bound is a quarter above the one before, from a millisecond to a minute.
 LATENCY_BOUNDS_MS = tuple(1.25**exponent for exponent in range(50))
 
