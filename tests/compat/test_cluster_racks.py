@@ -4,24 +4,25 @@ Brokers 1, 2 and 3 are in the racks a, b and c. What each broker sent is read fr
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.compat.conftest import ZonedCluster
+from tests.support.client_consumers import RACK_CONSUMERS, ClientConsumer, client_consumer
 from tests.support.group_work import RunningProducer, committed_offsets, partitions_of, send_to_all
 from tests.support.java import JavaServer
 from tests.support.java_groups import JavaGroups, groups_on
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
-from tests.support.rack_readers import RACK_CLIENTS, RackReader, rack_reader
 from tests.support.topics import unique_name
 from tests.support.waiting import wait_until
 
 PARTITIONS = 3  # one of each broker
 RECORDS = 50
 NEAR = 2  # the broker in rack b
+QUICK = {"reconnect_backoff_max_ms": 200}
 GOES_ON_S = 10.0  # at most, after a broker is away; lease TTL and a client's retries
 
 pytestmark = IGNORED_WHILE_THEY_RUN
@@ -34,7 +35,7 @@ def java_groups(group_jvm: JavaServer, cluster: ZonedCluster) -> Iterator[JavaGr
         yield groups
 
 
-@pytest.mark.parametrize("client", RACK_CLIENTS)
+@pytest.mark.parametrize("client", RACK_CONSUMERS)
 def test_a_consumer_reads_in_its_own_rack(
     cluster: ZonedCluster, java_groups: JavaGroups, tmp_path: Path, client: str
 ) -> None:
@@ -44,10 +45,12 @@ def test_a_consumer_reads_in_its_own_rack(
     before = dict.fromkeys(cluster.brokers, 0)
     for rack in ("b", "nowhere"):
         group = unique_name("group")
-        with rack_reader(client, cluster, group, topic, rack, java=java_groups, folder=tmp_path) as reader:
-            wait_until(lambda: reader.count(topic, PARTITIONS) >= PARTITIONS * RECORDS, "every record")
+        with client_consumer(
+            client, cluster, group, [topic], rack=rack, java=java_groups, folder=tmp_path
+        ) as reader:
+            wait_until(lambda: sum(map(len, reader.read().values())) >= PARTITIONS * RECORDS, "every record")
             for partition in range(PARTITIONS):
-                assert reader.offsets(topic, partition) == list(range(RECORDS))
+                assert reader.read()[topic, partition] == list(range(RECORDS))
         after = cluster.bytes_out(topic)
         sent[rack] = {broker_id: after[broker_id] - before[broker_id] for broker_id in after}
         before = after
@@ -60,11 +63,13 @@ def test_consumers_go_on_from_the_leader_and_come_back(
 ) -> None:
     """Their broker is stopped, comes back, is killed, comes back; nothing is skipped, repeated or uncommitted."""
     topic = cluster.topic(PARTITIONS)
-    groups = {client: cluster.group_at(1) for client in RACK_CLIENTS}
+    groups = {client: cluster.group_at(1) for client in RACK_CONSUMERS}
     with RunningProducer(cluster, topic, PARTITIONS) as producer, ExitStack() as stack:
         readers = {
             client: stack.enter_context(
-                rack_reader(client, cluster, group, topic, "b", java=java_groups, folder=tmp_path)
+                client_consumer(
+                    client, cluster, group, [topic], rack="b", java=java_groups, folder=tmp_path, **QUICK
+                )
             )
             for client, group in groups.items()
         }
@@ -92,14 +97,14 @@ def test_consumers_go_on_from_the_leader_and_come_back(
             wait_committed(cluster, client, group, topic, stored)
 
 
-def check_read(client: str, reader: RackReader, topic: str, stored: dict[int, list[int]]) -> None:
+def check_read(client: str, reader: ClientConsumer, topic: str, stored: dict[int, list[int]]) -> None:
     """It has read what is stored, each record once and in order."""
     for partition, offsets in stored.items():
         wait_until(
-            lambda: reader.offsets(topic, partition)[-1:] == offsets[-1:],  # noqa: B023
+            lambda: reader.read()[topic, partition][-1:] == offsets[-1:],  # noqa: B023
             f"{client} has read {topic}-{partition}",
         )
-        assert reader.offsets(topic, partition) == offsets, f"{client}, partition {partition}"
+        assert reader.read()[topic, partition] == offsets, f"{client}, partition {partition}"
 
 
 def wait_committed(
@@ -113,7 +118,9 @@ def wait_committed(
     )
 
 
-def all_go_on(readers: dict[str, RackReader], topic: str, when: str, timeout_s: float = GOES_ON_S) -> None:
+def all_go_on(
+    readers: dict[str, ClientConsumer], topic: str, when: str, timeout_s: float = GOES_ON_S
+) -> None:
     """Every reader reads more of every partition; prints how long that took."""
     began = time.monotonic()
     before = {client: lengths(reader, topic) for client, reader in readers.items()}
@@ -129,8 +136,9 @@ def all_go_on(readers: dict[str, RackReader], topic: str, when: str, timeout_s: 
         print(f"{client} goes on {when}: {time.monotonic() - began:.2f} s")
 
 
-def lengths(reader: RackReader, topic: str) -> Sequence[int]:
-    return [len(reader.offsets(topic, partition)) for partition in range(PARTITIONS)]
+def lengths(reader: ClientConsumer, topic: str) -> list[int]:
+    read = reader.read()
+    return [len(read.get((topic, partition), ())) for partition in range(PARTITIONS)]
 
 
 def near_is_read(cluster: ZonedCluster, topic: str) -> None:

@@ -44,6 +44,8 @@ class FranzMember(ServerProcess):
     def __init__(self, folder: Path, broker: Any, group: str, topic: str, **flags: object) -> None:
         super().__init__(f"franz-{next(_numbers)}", folder)
         self._flags = {"brokers": broker.bootstrap, "group": group, "topics": topic} | flags
+        self._rows: list[Row] = []
+        self._read_bytes = 0
 
     def __enter__(self) -> "FranzMember":
         flags = [f"-{name}={value}" for name, value in self._flags.items()]
@@ -59,9 +61,13 @@ class FranzMember(ServerProcess):
 
     def events(self, kind: str | None = None) -> list[Row]:
         """What it said so far, of one kind or all."""
-        lines = self.log_text().split("\n")[:-1]  # the last is empty, or not yet whole
-        rows = [json.loads(line) for line in lines if line.startswith("{")]
-        return [row for row in rows if kind in (None, row["event"])]
+        with self.log_path.open("rb") as log:
+            log.seek(self._read_bytes)
+            new = log.read()
+        new = new[: new.rfind(b"\n") + 1]  # the last line may not yet be whole
+        self._read_bytes += len(new)
+        self._rows += [json.loads(line) for line in new.splitlines() if line.startswith(b"{")]
+        return [row for row in self._rows if kind in (None, row["event"])]
 
     @property
     def assignment(self) -> Partitions:

@@ -274,11 +274,19 @@ class JavaGroups:
         self._ask("produce", topic=topic, records=records, config=self._producer())
 
     @contextlib.contextmanager
-    def flow(self, topic: str, partitions: int) -> Iterator[dict[Partition, list[str]]]:
+    def flow(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        pause_ms: int = 5,
+        config: Mapping[str, object] | None = None,
+    ) -> Iterator[dict[Partition, list[str]]]:
         """A producer that runs during the block. After it, the dict has every value sent to each partition."""
         name = f"flow-{next(_numbers)}"
         sent: dict[Partition, list[str]] = {}
-        self._ask("start_flow", name=name, topic=topic, partitions=partitions, config=self._producer())
+        request = {"name": name, "topic": topic, "partitions": partitions, "pause_ms": pause_ms}
+        self._ask("start_flow", config=self._producer() | _texts(config or {}), **request)
         try:
             yield sent
         finally:

@@ -61,7 +61,7 @@ public final class GroupServer {
                         String value = partition + "/" + counts[partition]++;
                         sent.add(producer.send(new ProducerRecord<>(topic, partition, null, value)));
                     }
-                    TimeUnit.MILLISECONDS.sleep(5);
+                    TimeUnit.MILLISECONDS.sleep(request.get("pause_ms").asInt());
                 }
                 producer.flush();
                 for (Future<RecordMetadata> one : sent) {
