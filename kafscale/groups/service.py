@@ -67,7 +67,10 @@ class GroupService:
         await self._keeper.settled()
 
     async def let_go(self) -> None:
-        """Coordinate nothing: the lease has ended, or others are to take over."""
+        """Coordinate nothing: the lease has ended."""
+        await self._shards.let_go(range(keys.GROUP_SHARD_COUNT))
+        # Shards that were being loaded went with the lease, too: without a coordinator key nobody finds them.
+        await self._keeper.settled()
         await self._shards.let_go(range(keys.GROUP_SHARD_COUNT))
 
     def refuse_requests(self) -> None:

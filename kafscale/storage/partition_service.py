@@ -59,6 +59,12 @@ class PartitionService:
 
     async def let_go(self) -> None:
         """Lead nothing: the lease has ended. What was accepted is published if nobody else leads yet."""
+        await self._resign_all()
+        # What a claim that was under way has gained went with the lease: without a leader key nobody finds it.
+        await self._keeper.settled()
+        await self._resign_all()
+
+    async def _resign_all(self) -> None:
         await asyncio.gather(*(self._logs.resign(partition) for partition in tuple(self._logs.partitions())))
 
     async def close(self) -> None:
