@@ -105,6 +105,8 @@ def recover(
         _logger.warning(line)
     try:
         status = run(settings, options, click.echo, lambda line: click.echo(f"kafscale: {line}", err=True))
+    except SettingError as error:
+        _fail(error, EXIT_SETTINGS)
     except KafscaleError as error:
         _fail(error, EXIT_STARTUP)
     sys.exit(status)

@@ -24,7 +24,7 @@ class DropReason(StrEnum):
     OVERLAPPED = "merged segment that overlaps others, which hold what comes later"
     LEFTOVER = "leftover: a later leader wrote the same offsets"
     OLD_LEADER = "leftover: a leader of a higher epoch wrote before it"
-    REPEATED = "leftover: its only batch was published again after it"
+    REPEATED = "leftover: all of it was published again after it"
     UNDECIDED = "overlaps other segments, and no leader epoch says which was published"
 
 

@@ -107,21 +107,8 @@ class PartitionPlan:
 
 def plan_partition(found: PartitionContents) -> PartitionPlan:
     """Decide what becomes of every segment, and what the partition's record says then."""
+    kept, dropped = _sorted_out(found)
     damaged = tuple(found.damaged)
-    chosen = choose(found.segments, [(d.base_offset, d.key) for d in damaged if not d.is_merged])
-    again = repeated(chosen.kept)
-    kept = tuple(segment for segment in chosen.kept if segment.key not in again)
-    dropped = sorted(
-        (
-            *chosen.dropped,
-            *(
-                Dropped(segment=segment, reason=DropReason.REPEATED, because=again[segment.key])
-                for segment in chosen.kept
-                if segment.key in again
-            ),
-        ),
-        key=in_order,
-    )
     problems = list(found.problems)
     checkpoint = found.checkpoint
     if checkpoint is not None and _is_stale(checkpoint, kept):
@@ -129,13 +116,7 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
         checkpoint = None
     published = EMPTY_CHECKPOINT if checkpoint is None else checkpoint.checkpoint
     producers = producers_of(published.producers, kept, PRODUCER_EXPIRATION_MS)
-    highest_epoch = max(
-        (
-            *(segment.leader_epoch for segment in found.segments),
-            NO_EPOCH if found.checkpoint is None else found.checkpoint.leader_epoch,
-        ),
-        default=NO_EPOCH,
-    )
+    highest_epoch = _highest_epoch(found)
     ends = [segment.last_offset + 1 for segment in kept[-1:]] + [one.last_offset + 1 for one in damaged]
     log_end_offset = max(published.end_offset, *ends, 0)
     record = PartitionRecord(
@@ -157,11 +138,34 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
         size_bytes=sum(segment.size_bytes for segment in kept),
         highest_epoch=highest_epoch,
         highest_producer_id=_highest_producer_id(found.segments, published.producers),
-        dropped=tuple(dropped),
+        dropped=dropped,
         damaged=damaged,
         holes=_holes(kept, dropped, damaged, published, log_end_offset),
         problems=tuple(problems),
     )
+
+
+def _sorted_out(found: PartitionContents) -> tuple[tuple[InspectedSegment, ...], tuple[Dropped, ...]]:
+    """The segments that are kept, and those that are left out."""
+    chosen = choose(
+        found.segments, [(one.base_offset, one.key) for one in found.damaged if not one.is_merged]
+    )
+    again = repeated(chosen.kept)
+    leftovers = [
+        Dropped(segment=segment, reason=DropReason.REPEATED, because=again[segment.key])
+        for segment in chosen.kept
+        if segment.key in again
+    ]
+    kept = tuple(segment for segment in chosen.kept if segment.key not in again)
+    return kept, tuple(sorted((*chosen.dropped, *leftovers), key=in_order))
+
+
+def _highest_epoch(found: PartitionContents) -> int:
+    """The highest leader epoch that was seen anywhere: of what is left out as well, and of any checkpoint."""
+    epochs = [segment.leader_epoch for segment in found.segments]
+    if found.checkpoint is not None:
+        epochs.append(found.checkpoint.leader_epoch)
+    return max(epochs, default=NO_EPOCH)
 
 
 def empty_partition(topic: str, partition: int) -> PartitionPlan:
