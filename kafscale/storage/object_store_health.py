@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from kafscale.errors import ObjectNotFoundError, StoreError, StoreIndeterminateError, StoreUnavailableError
@@ -54,17 +54,13 @@ class ObjectStoreHealth:
 
     # --- the calls
 
-    @contextmanager
-    def reading(self, size_bytes: int = 0) -> Iterator[None]:
+    def reading(self, size_bytes: int = 0) -> AbstractContextManager[None]:
         """The block is one call that reads; `size_bytes` of it, as far as that is known."""
-        with self._watched(self.reads, size_bytes // BYTES_PER_MS):
-            yield
+        return self._watched(self.reads, size_bytes // BYTES_PER_MS)
 
-    @contextmanager
-    def writing(self, size_bytes: int = 0) -> Iterator[None]:
+    def writing(self, size_bytes: int = 0) -> AbstractContextManager[None]:
         """The block is one call that writes."""
-        with self._watched(self.writes, size_bytes // BYTES_PER_MS):
-            yield
+        return self._watched(self.writes, size_bytes // BYTES_PER_MS)
 
     @contextmanager
     def listing(self) -> Iterator[None]:
