@@ -376,7 +376,7 @@ class BrokerProcess:
 
     def _log_failures(self) -> bool:
         """Whether work without which the broker cannot go on has ended by itself."""
-        ended = [task for task in self._tasks if task.done()]
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         for task in ended:
             logger.error("cannot go on without the %s", task.get_name(), exc_info=task.exception())
         return bool(ended)

@@ -17,6 +17,12 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 RETRY_DELAY_SEC = 30
+LOOK_AGAIN_SEC = 2.0
+"""When to look again at what could not be gained, because somebody held it whom the picture does not show.
+
+A watch that breaks begins anew with a snapshot: a holder who came and went in between is never shown, and so
+neither is that the item is free.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +59,9 @@ class Holdings(Protocol[Item]):
 class Keeper(Generic[Item]):
     """Makes the moves for one kind of holdings.
 
-    What changes about an item while it is moved is looked at afterwards. Nothing else is done again: a move
-    shows in the picture of the cluster, and that leads to the next pass.
+    What changes about an item while it is moved is looked at afterwards, and what was not gained a little
+    later. Nothing else is done again: a move shows in the picture of the cluster, and that leads to the next
+    pass.
     """
 
     def __init__(self, name: str, broker_id: int, holdings: Holdings[Item]) -> None:
@@ -89,9 +96,19 @@ class Keeper(Generic[Item]):
                 strays.add(wanted.item)
             elif wanted.holder is None and wanted.preferred == self._broker_id:
                 vacant.add(wanted.item)
-        self._begin(vacant, self._holdings.gain(vacant) if vacant else None)
+        self._begin(vacant, self._gain(vacant) if vacant else None)
         self._begin(misplaced, self._holdings.let_go(misplaced) if misplaced else None)
         self._begin(strays, self._holdings.let_go_strays(strays) if strays else None)
+
+    async def _gain(self, items: set[Item]) -> None:
+        await self._holdings.gain(items)
+        not_gained = {item for item in items if not self._holdings.holds(item)}
+        if not_gained:
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_SEC, self._look_again, not_gained)
+
+    def _look_again(self, items: set[Item]) -> None:
+        self._holdings.reconsider(items)
+        self.poke()
 
     def _begin(self, items: set[Item], move: Coroutine[Any, Any, None] | None) -> None:
         if move is None:
@@ -119,8 +136,7 @@ class Keeper(Generic[Item]):
         missed = self._missed & items
         self._missed -= items
         if missed and not self._closed:
-            self._holdings.reconsider(missed)
-            self.poke()
+            self._look_again(missed)
 
     async def settled(self) -> None:
         """Wait until there is nothing more to move, as far as this broker knows."""

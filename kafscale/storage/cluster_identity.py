@@ -18,7 +18,13 @@ async def establish_cluster(metadata: MetadataStore, objects: ObjectStore, names
     two clusters, `CorruptDataError`, `StoreError`.
     """
     if await read_cluster_id(metadata) is None:
-        await _check_unused(objects, namespace)
+        owner = await _owner(objects, namespace)
+        # Another broker may have begun the cluster meanwhile; then both stores have its id.
+        if owner is not None and await read_cluster_id(metadata) is None:
+            raise StartupError(
+                f"the metadata store is empty, but namespace {namespace!r} of the object store {owner}: point "
+                "to the right metadata store, restore it from its backup, or rebuild it with `kafscale recover`"
+            )
     cluster_id = await ensure_cluster_id(metadata)
     marked = await claim_marker(objects, namespace, cluster_id)
     if marked != cluster_id:
@@ -29,15 +35,12 @@ async def establish_cluster(metadata: MetadataStore, objects: ObjectStore, names
     return cluster_id
 
 
-async def _check_unused(objects: ObjectStore, namespace: str) -> None:
+async def _owner(objects: ObjectStore, namespace: str) -> str | None:
+    """Whose the namespace is, as the end of a sentence about it; None when nothing is there."""
     marked = await read_marker(objects, namespace)
-    if marked is None and not await _holds_anything(objects, namespace):
-        return
-    owner = "holds segments" if marked is None else f"belongs to cluster {marked}"
-    raise StartupError(
-        f"the metadata store is empty, but namespace {namespace!r} of the object store {owner}: point to the "
-        "right metadata store, restore it from its backup, or rebuild it with `kafscale recover`"
-    )
+    if marked is not None:
+        return f"belongs to cluster {marked}"
+    return "holds segments" if await _holds_anything(objects, namespace) else None
 
 
 async def _holds_anything(objects: ObjectStore, namespace: str) -> bool:

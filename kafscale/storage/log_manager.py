@@ -151,7 +151,8 @@ class LogManager:
 
         Raises `CorruptDataError`, `StoreError`.
         """
-        if self.open_now(partition) is None and (partition.is_led or partition.references is None):
+        # Again, if what the watch told meanwhile has made the references incomplete before anybody used them.
+        while self.open_now(partition) is None and (partition.is_led or partition.references is None):
             await self._openings.run(partition, lambda: self._load(partition))
 
     async def open(self, partition: Partition) -> PartitionLog | None:
@@ -167,7 +168,7 @@ class LogManager:
             except ObjectNotFoundError:
                 # A record that is out of date names a checkpoint that was superseded and removed.
                 found = await self._followed.read(partition)
-                if partition.is_led or found is None or found[0].checkpoint_key == key:
+                if not partition.is_followed or found is None or found[0].checkpoint_key == key:
                     raise
                 partition.follow(*found)
                 continue
@@ -195,7 +196,7 @@ class LogManager:
         record, revision = found
         if offset > record.log_end_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        if not partition.is_led:
+        if partition.is_followed:
             partition.follow(record, revision)
         elif record.leader_epoch != partition.record.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -90,6 +90,11 @@ class Partition:
         self._listeners: set[PublishListener] | None = None
 
     @property
+    def is_followed(self) -> bool:
+        """Whether this broker has never led it, so that all it knows is what the leader publishes."""
+        return self.led_since_revision == NOT_LED
+
+    @property
     def high_watermark(self) -> int:
         """The end of what consumers see: the log end offset of the last published segment."""
         return self.record.log_end_offset
@@ -110,7 +115,12 @@ class Partition:
         return self.log
 
     def follow(self, record: PartitionRecord, revision: int) -> None:
-        """The metadata store holds `record`, written by the leader, at `revision`; an older one is ignored."""
+        """The metadata store holds `record`, written by the leader, at `revision`; an older one is ignored.
+
+        Not for a partition that this broker leads, or led until a moment ago: its log may still be published,
+        and must find out by the revision that another leader came between.
+        """
+        assert self.is_followed
         if revision <= self.revision:
             return
         known_end = self.record.log_end_offset
