@@ -31,6 +31,7 @@ Result = TypeVar("Result")
 
 FIRST_RETRY_SEC = 0.05
 LAST_RETRY_SEC = 2.0
+LOG_INTERVAL_SEC = 1.0
 
 
 class FencedError(Exception):
@@ -55,6 +56,8 @@ class Publisher:
         self._now_ms = now_ms
         self._on_published = on_published
         self._jitter = jitter
+        self._silent_until_sec = 0.0
+        self._unlogged = 0
 
     async def flush(self, partition: Partition, log: PartitionLog) -> SegmentBuffer:
         """Publish the oldest buffer; it comes back, done with. Tries until it is published or fenced.
@@ -158,8 +161,19 @@ class Publisher:
             try:
                 return await attempt()
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
-                logger.warning(
-                    "a store did not answer, trying again", extra={"key": key, "problem": str(problem)}
-                )
+                self._log_retry(key, problem)
             await asyncio.sleep(delay_sec * self._jitter.uniform(0.5, 1.0))
             delay_sec = min(delay_sec * 2, LAST_RETRY_SEC)
+
+    def _log_retry(self, key: str, problem: Exception) -> None:
+        """While a store is away every partition that is written to meets it: one line a second is enough."""
+        now_sec = asyncio.get_running_loop().time()
+        if now_sec < self._silent_until_sec:
+            self._unlogged += 1
+            return
+        logger.warning(
+            "a store did not answer, trying again",
+            extra={"key": key, "problem": str(problem), "unlogged_before": self._unlogged},
+        )
+        self._silent_until_sec = now_sec + LOG_INTERVAL_SEC
+        self._unlogged = 0

@@ -21,7 +21,8 @@ CLIENT_CONFIG: dict[str, object] = {
 }
 # an acknowledgement that is lost with its connection says nothing, so it is no failure
 RECONNECT_SECONDS = 0.02
-RETRIABLE_CODES = (3, 5, 6, 7, 14, 15, 16)  # what a broker may answer while it starts or stops
+# what a broker may answer while it starts or stops, or while a store is away
+RETRIABLE_CODES = (3, 5, 6, 7, 14, 15, 16, 19, 56)
 
 
 class Worker:
