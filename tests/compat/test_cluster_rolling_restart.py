@@ -1,0 +1,57 @@
+"""A rolling restart while all clients work, with their default retries: nobody notices more than a short wait."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat.conftest import ZonedCluster
+from tests.support.client_consumers import CONSUMERS
+from tests.support.client_party import ClientParty
+from tests.support.java import JavaServer
+from tests.support.java_groups import JavaGroups, groups_on
+from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
+
+GOES_ON_S = 15.0
+SILENCE_S = 5.0  # at most, on a machine that is busy with other things; usually some 0.3 s
+
+pytestmark = IGNORED_WHILE_THEY_RUN
+__all__ = ["left_sockets_are_collected"]
+
+
+@pytest.fixture
+def java_groups(group_jvm: JavaServer, cluster: ZonedCluster) -> Iterator[JavaGroups]:
+    with groups_on(group_jvm, cluster.bootstrap) as groups:
+        yield groups
+
+
+def test_clients_notice_no_error(cluster: ZonedCluster, java_groups: JavaGroups, tmp_path: Path) -> None:
+    """No producer gives up a record, none is stored twice; no consumer is reset, no group rebalances."""
+    party = ClientParty(cluster)
+    with party.at_work(java_groups, tmp_path, {}, {}):
+        for broker_id in cluster.brokers:
+            began = time.monotonic()
+            stopped_s = cluster.cluster.stop(broker_id)
+            party.all_go_on(f"broker {broker_id} is stopped", GOES_ON_S)
+            report(party, f"stop of broker {broker_id} ({stopped_s:.2f} s)", began)
+            began = time.monotonic()
+            cluster.cluster.start(broker_id)
+            cluster.wait_spread(*party.topics.values())
+            party.all_go_on(f"broker {broker_id} is back", GOES_ON_S)
+            report(party, f"start of broker {broker_id}", began)
+        stored = party.finish()
+        party.assert_stored_once(stored, "java", "kafka-python", in_order=True)
+        # not idempotent by default, so that what waited for a new leader may overtake what was refused
+        party.assert_stored_once(stored, "librdkafka", "aiokafka", in_order=False)
+        party.assert_read_once_in_order(stored, *CONSUMERS)
+        for client, consumer in party.consumers.items():
+            assert consumer.taken_away() == [], f"{client} had to give partitions"
+
+
+def report(party: ClientParty, what: str, began: float) -> None:
+    """Print for each producer how long each partition was without an acknowledgement, and check it."""
+    silences = party.silences(began, time.monotonic())
+    told = {client: [f"{one:.2f}" for one in parts] for client, parts in silences.items()}
+    print(f"{what}: seconds without an acknowledgement {told}")
+    assert max(max(parts) for parts in silences.values()) < SILENCE_S
