@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafscale.errors import LeaseEndedError
 from kafscale.metadata import keys
 from kafscale.metadata.coordination import Coordination
-from kafscale.metadata.keeper import RETRY_DELAY_SEC, Keeper, Wanted
+from kafscale.metadata.keeper import LOOK_AGAIN_SEC, RETRY_DELAY_SEC, Keeper, Wanted
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.preferred import preferred_brokers
@@ -174,6 +174,28 @@ def test_a_gain_that_comes_to_nothing_is_not_made_again_before_the_picture_chang
         keeper.poke()
         await keeper.settled()
         assert holdings.held == {"a"}
+
+    scripted(scenario)
+
+
+def test_what_somebody_held_whom_the_picture_never_showed_is_gained_a_little_later() -> None:
+    """The watch broke, and its snapshot shows the item as free as it was: nothing has changed."""
+
+    async def scenario(holdings: Scripted, keeper: Keeper[str]) -> None:
+        gain = holdings.gain
+
+        async def gain_nothing(items: set[str]) -> None:
+            await gain(items)
+            holdings.held -= items
+
+        holdings.gain = gain_nothing  # type: ignore[method-assign]
+        holdings.say("a", MYSELF, None)
+        keeper.poke()
+        await keeper.settled()
+        holdings.gain = gain  # type: ignore[method-assign]
+        await asyncio.sleep(2 * LOOK_AGAIN_SEC)
+        assert holdings.held == {"a"}
+        assert holdings.moves == [("gain", frozenset("a"))] * 2
 
     scripted(scenario)
 
