@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafscale.errors import CorruptDataError, LeaseEndedError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata.read_many import read_many
-from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, MetadataStore, Put
+from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, Delete, KeyValue, MetadataStore, Put
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ class Claims:
         self._next_record = next_record
         self._retry_delay_sec = retry_delay_sec
         self._at_once = asyncio.Semaphore(_CLAIMS_AT_ONCE)
+        self._told_of: dict[str, int] = {}
 
     async def gain(
         self, claims: Iterable[Claim], known: Mapping[str, KeyValue] | None = None
@@ -68,9 +69,12 @@ class Claims:
         """Hold what nobody holds; returns what was gained. Tries again while the store is away.
 
         `known`: records as they were read a moment ago, which saves reading them. Raises `LeaseEndedError`
-        when this broker's lease has ended.
+        when this broker's lease has ended, or there is none.
         """
         lease = self._lease()
+        if lease == NO_LEASE:
+            # A holder's key that is bound to nothing would outlive its holder.
+            raise LeaseEndedError(lease)
         gained = await asyncio.gather(
             *(self._gain(lease, part, known) for part in self._parts(tuple(claims), keys_each=2))
         )
@@ -103,7 +107,7 @@ class Claims:
         ours: list[Holding] = []
         while True:
             claims = [claim for claim in claims if not self._is_settled(claim, held, lease, ours)]
-            attempt = _Attempt.of(claims, held, lease, self._next_record)
+            attempt = self._attempt(claims, held, lease)
             if not attempt.holdings:
                 return ours
             claims = [holding.claim for holding in attempt.holdings]
@@ -119,6 +123,26 @@ class Claims:
             if result.succeeded:
                 return ours + [Holding(one.claim, one.record, result.revision) for one in attempt.holdings]
             held = {found.key: found for found in result.found if found is not None}
+
+    def _attempt(self, claims: Sequence[Claim], held: Mapping[str, KeyValue], lease: int) -> "_Attempt":
+        attempt = _Attempt()
+        for claim in claims:
+            stored = held.get(claim.record_key)
+            try:
+                values = self._next_record(claim.record_key, None if stored is None else stored.value)
+            except CorruptDataError as problem:
+                # It has no holder until somebody mends it; that is no reason to go without the others.
+                self._tell_of(stored, problem)
+            else:
+                if values is not None:
+                    attempt.add(claim, stored, *values, lease)
+        return attempt
+
+    def _tell_of(self, bad: KeyValue | None, problem: CorruptDataError) -> None:
+        # Once: what is not gained is tried again every other second.
+        if bad is not None and self._told_of.get(bad.key) != bad.mod_revision:
+            self._told_of[bad.key] = bad.mod_revision
+            logger.error("cannot hold what is described by a bad record", extra={"problem": str(problem)})
 
     @staticmethod
     def _is_settled(claim: Claim, held: Mapping[str, KeyValue], lease: int, ours: list[Holding]) -> bool:
@@ -182,38 +206,21 @@ class Claims:
         await asyncio.sleep(self._retry_delay_sec)
 
 
-@dataclass(frozen=True, slots=True)
 class _Attempt:
     """One transaction. The revision of its holdings is not known yet."""
 
-    holdings: Sequence[Holding]
-    compares: Sequence[Compare]
-    puts: Sequence[Put]
+    def __init__(self) -> None:
+        self.holdings: list[Holding] = []
+        self.compares: list[Compare] = []
+        self.puts: list[Put] = []
 
-    @staticmethod
-    def of(
-        claims: Sequence[Claim], held: Mapping[str, KeyValue], lease: int, next_record: NextRecord
-    ) -> "_Attempt":
-        holdings: list[Holding] = []
-        compares: list[Compare] = []
-        puts: list[Put] = []
-        for claim in claims:
-            stored = held.get(claim.record_key)
-            try:
-                values = next_record(claim.record_key, None if stored is None else stored.value)
-            except CorruptDataError as problem:
-                # It has no holder until somebody mends it; that is no reason to go without the others.
-                logger.error("cannot hold what is described by a bad record", extra={"problem": str(problem)})
-                continue
-            if values is None:
-                continue
-            record, holder = values
-            holdings.append(Holding(claim, record, ABSENT))
-            compares.append(Compare(claim.record_key, ABSENT if stored is None else stored.mod_revision))
-            compares.append(Compare(claim.holder_key, ABSENT))
-            puts.append(Put(claim.record_key, record))
-            puts.append(Put(claim.holder_key, holder, lease))
-        return _Attempt(holdings, compares, puts)
+    def add(self, claim: Claim, stored: KeyValue | None, record: bytes, holder: bytes, lease: int) -> None:
+        """Hold this one, too, unless the record is another one by then or somebody holds it."""
+        self.holdings.append(Holding(claim, record, ABSENT))
+        self.compares.append(Compare(claim.record_key, ABSENT if stored is None else stored.mod_revision))
+        self.compares.append(Compare(claim.holder_key, ABSENT))
+        self.puts.append(Put(claim.record_key, record))
+        self.puts.append(Put(claim.holder_key, holder, lease))
 
 
 def _by_size(claims: Sequence[Claim], held: Mapping[str, KeyValue]) -> Iterator[Sequence[Claim]]:
