@@ -58,7 +58,10 @@ class FollowedPartitions:
         return followed.partition
 
     async def follow(self, topic: str, index: int) -> Partition | None:
-        """The partition, followed from now on; None when it has no record. Raises `StoreError`, `CorruptDataError`."""
+        """The partition, followed from now on; None when it has no record.
+
+        Raises `StoreError`, `CorruptDataError`.
+        """
         return self.get(topic, index) or await self._beginnings.run(
             (topic, index), lambda: self._begin(topic, index)
         )
@@ -131,13 +134,13 @@ class FollowedPartitions:
 
     async def close(self) -> None:
         """Follow nothing any longer."""
+        await self._beginnings.close()
         if self._sweep is not None:
             self._sweep.cancel()
         tasks = [followed.task for followed in self._followed.values()]
         for topic, index in list(self._followed):
             self.drop(topic, index)
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._beginnings.close()
 
 
 def _take(partition: Partition, item: KeyValue) -> None:
