@@ -78,3 +78,8 @@ class SingleFlight(Generic[Key, Value]):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # A call that was cancelled before its first step could tell nobody.
+        for callers in self._callers.values():
+            for caller in callers:
+                caller.cancel()
+        self._callers.clear()

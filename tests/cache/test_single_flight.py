@@ -94,6 +94,18 @@ async def test_close_ends_what_is_under_way() -> None:
     assert task.cancelled()
 
 
+@on_uvloop
+async def test_close_ends_what_has_not_begun_yet() -> None:
+    flights: SingleFlight[str, str] = SingleFlight()
+    call = Call()
+    task = asyncio.create_task(flights.run("key", call))
+    await asyncio.sleep(0)  # the caller has asked; the call itself is the next step
+    await flights.close()
+    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
+    assert task.cancelled()
+    assert "key" not in flights
+
+
 class Counted:
     """A value that counts its holders."""
 
