@@ -29,7 +29,7 @@ from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.listener import Listener
 from kafscale.setting_kinds import Address
 from kafscale.settings import Settings, advertised_address
-from kafscale.storage.bucket_probe import prove_conditional_writes
+from kafscale.storage.bucket.probe import prove_conditional_writes
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.cluster_identity import establish_cluster
 from kafscale.storage.flusher import Flusher, FlushPolicy
@@ -101,6 +101,7 @@ class BrokerProcess:
         self._metadata = metadata = MeasuredMetadataStore(metadata, metrics)
         self._registration = Registration(metadata, settings.lease_ttl_sec)
         self._tasks: list[asyncio.Task[None]] = []
+        self._staying_registered: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._object_store_health = ObjectStoreHealth(health_policy(settings), steady_ms)
         self._objects = objects = MeasuredObjectStore(objects, metrics, self._object_store_health)
@@ -202,7 +203,7 @@ class BrokerProcess:
         )
         self._build()
         self._keep_running(ClusterViewFeeder(self._metadata, view).run(), "cluster view")
-        self._keep_running(self._stay_registered(), "registration")
+        self._staying_registered = self._keep_running(self._stay_registered(), "registration")
         await view.ready()
         await view.wait_until(lambda: view.broker_state(settings.broker_id) is not None)
         self._topic_deletion.start()
@@ -278,11 +279,12 @@ class BrokerProcess:
             now_ms=now_ms,
         )
 
-    def _keep_running(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _keep_running(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Work without which the broker cannot go on, nor start: its end is the broker's."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(lambda _: self._ended.set())
         self._tasks.append(task)
+        return task
 
     async def _stay_registered(self) -> None:
         """Renew the lease; when it has ended all the same, lead nothing and begin again under a new one."""
@@ -368,6 +370,10 @@ class BrokerProcess:
 
     async def _end_registration(self) -> None:
         """End the lease; if the store is away, it ends by itself."""
+        if self._staying_registered is not None:
+            # It would take the lease's end for a reason to register again.
+            self._staying_registered.cancel()
+            await asyncio.gather(self._staying_registered, return_exceptions=True)
         try:
             async with asyncio.timeout(_ANNOUNCE_SEC):
                 await self._registration.close()

@@ -14,8 +14,8 @@ from kafscale.protocol.error_codes import KafkaError
 from kafscale.recover_report import as_fields, as_text
 from kafscale.settings import Settings
 from kafscale.storage.object_keys import topic_name_problem
-from kafscale.storage.recovery import plan_rebuild
-from kafscale.storage.recovery_write import Rebuilt, RecoveryRefusedError, RecoveryWriter
+from kafscale.storage.recovery.rebuild import plan_rebuild
+from kafscale.storage.recovery.write import Rebuilt, RecoveryRefusedError, RecoveryWriter
 from kafscale.stores import open_stores
 
 EXIT_DONE: Final = 0

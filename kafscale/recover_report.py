@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kafscale.storage.recovery import BucketPlan, TopicPlan
-from kafscale.storage.recovery_overlaps import Dropped
-from kafscale.storage.recovery_plan import DamagedObject, Hole, PartitionPlan
+from kafscale.storage.recovery.overlaps import Dropped
+from kafscale.storage.recovery.plan import DamagedObject, Hole, PartitionPlan
+from kafscale.storage.recovery.rebuild import BucketPlan, TopicPlan
 
 MOST_LINES: Final = 20
 """Lines of one kind that the text shows; the JSON has all of them."""

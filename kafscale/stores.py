@@ -26,11 +26,11 @@ async def open_stores(
 
 async def _open_metadata(settings: Settings) -> MetadataStore:
     if settings.etcd_endpoints is not None:
-        from kafscale.metadata.etcd_config import EtcdConfig
-        from kafscale.metadata.etcd_store import EtcdStore
+        from kafscale.metadata.etcd.config import EtcdConfig
+        from kafscale.metadata.etcd.store import EtcdStore
 
         return await EtcdStore.open(EtcdConfig.from_settings(settings))
-    from kafscale.metadata.sqlite_store import SqliteStore
+    from kafscale.metadata.sqlite.store import SqliteStore
 
     _make_data_folder(settings)
     return await SqliteStore.open(settings.data_dir / "metadata.db", fsync=settings.local_fsync)
@@ -38,10 +38,10 @@ async def _open_metadata(settings: Settings) -> MetadataStore:
 
 def _open_objects(settings: Settings) -> ObjectStore:
     if settings.s3_bucket is not None:
-        from kafscale.storage.bucket_config import open_bucket
+        from kafscale.storage.bucket.config import open_bucket
 
         return open_bucket(settings)
-    from kafscale.storage.local_store import LocalStore
+    from kafscale.storage.local.store import LocalStore
 
     _make_data_folder(settings)
     return LocalStore(settings.data_dir / "objects", fsync=settings.local_fsync)

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from kafscale.metadata.etcd_config import EtcdConfig
-from kafscale.metadata.etcd_store import EtcdStore
+from kafscale.metadata.etcd.config import EtcdConfig
+from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.sqlite_store import SqliteStore
+from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops.metrics import Metrics
 from tests.support.etcd_server import SHARED

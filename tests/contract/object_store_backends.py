@@ -7,8 +7,8 @@ from pathlib import Path
 
 from kafscale.ops.metrics import Metrics
 from kafscale.settings import load_settings
-from kafscale.storage.bucket_config import open_bucket
-from kafscale.storage.local_store import LocalStore
+from kafscale.storage.bucket.config import open_bucket
+from kafscale.storage.local.store import LocalStore
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_store import MemoryStore
 from kafscale.storage.object_store import ObjectStore

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from kafscale.errors import StoreError
-from kafscale.metadata.etcd_config import DEFAULT_TIMEOUTS, EtcdConfig, EtcdTimeouts
-from kafscale.metadata.etcd_store import EtcdStore
+from kafscale.metadata.etcd.config import DEFAULT_TIMEOUTS, EtcdConfig, EtcdTimeouts
+from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import Put
 from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
-from kafscale.metadata.etcd_store import EtcdStore
+from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import ABSENT, Compare, KeyValue, Put
 from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import SHARED

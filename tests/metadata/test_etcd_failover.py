@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import StoreError, StoreUnavailableError
-from kafscale.metadata.etcd_store import EtcdStore
+from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import Changes, Snapshot
 from tests.metadata.etcd_stores import PATIENCE_SEC, QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import SHARED, EtcdCluster, EtcdServer, etcd_cluster, etcd_server

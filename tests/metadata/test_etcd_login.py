@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import StartupError, StoreUnavailableError
-from kafscale.metadata.etcd_store import EtcdStore
+from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import KeyValue, Snapshot
 from tests.metadata.etcd_stores import etcd_store, put
 from tests.support.etcd_server import SHARED, EtcdServer, etcd_server

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import LeaseEndedError, StoreUnavailableError
-from kafscale.metadata.etcd_calls import EtcdCalls, Repeat, Result, Send
-from kafscale.metadata.etcd_codec import EtcdCodec
-from kafscale.metadata.etcd_config import EtcdConfig
-from kafscale.metadata.etcd_endpoints import EtcdEndpoints
-from kafscale.metadata.etcd_reader import FIRST_PAGE_KEYS, MAX_PAGE_KEYS, PAGE_BYTES, EtcdReader
-from kafscale.metadata.etcd_store import EtcdStore
+from kafscale.metadata.etcd.calls import EtcdCalls, Repeat, Result, Send
+from kafscale.metadata.etcd.codec import EtcdCodec
+from kafscale.metadata.etcd.config import EtcdConfig
+from kafscale.metadata.etcd.endpoints import EtcdEndpoints
+from kafscale.metadata.etcd.reader import FIRST_PAGE_KEYS, MAX_PAGE_KEYS, PAGE_BYTES, EtcdReader
+from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import Delete, Put
 from tests.metadata.etcd_stores import QUICK, etcd_store, put
 from tests.support.etcd_server import SHARED, EtcdServer, etcd_server

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import StoreError, StoreUnavailableError
-from kafscale.metadata.etcd_config import EtcdConfig
+from kafscale.metadata.etcd.config import EtcdConfig
 from kafscale.settings import load_settings
 from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import EtcdServer

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from kafscale.metadata.etcd_verdict import Verdict, is_too_large, verdict_of
+from kafscale.metadata.etcd.verdict import Verdict, is_too_large, verdict_of
 
 CODE = grpc.StatusCode
 

@@ -2,8 +2,8 @@
 
 from aetcd import rpc
 
-from kafscale.metadata.etcd_codec import EtcdCodec
-from kafscale.metadata.etcd_watcher import EtcdWatcher
+from kafscale.metadata.etcd.codec import EtcdCodec
+from kafscale.metadata.etcd.watcher import EtcdWatcher
 from kafscale.metadata.store import Changes, Delete, KeyValue
 
 CODEC = EtcdCodec("/c")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
-from kafscale.metadata.sqlite_file import SqliteFile
-from kafscale.metadata.sqlite_store import SqliteStore
+from kafscale.metadata.sqlite.file import SqliteFile
+from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import ABSENT, Changes, Compare, KeyValue, Put, Snapshot
 
 PATIENCE_SEC = 30

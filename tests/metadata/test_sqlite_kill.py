@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from kafscale.metadata.sqlite_store import SqliteStore
+from kafscale.metadata.sqlite.store import SqliteStore
 from tests.metadata.write_load import WRITERS, decode
 
 KILLS = 4

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafscale.errors import LeaseEndedError
-from kafscale.metadata.sqlite_store import SqliteStore
+from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, Operation, Put, TransactionResult
 
 KEYS = ("a", "a/", "a/1", "a/10", "b")

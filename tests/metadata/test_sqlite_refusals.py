@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import StartupError
-from kafscale.metadata.sqlite_store import SqliteStore
+from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import Put
 
 
@@ -150,7 +150,7 @@ async def test_a_second_process_on_the_file(path: Path) -> None:
     program = (
         "import asyncio, pathlib, sys\n"
         "from kafscale.errors import StartupError\n"
-        "from kafscale.metadata.sqlite_store import SqliteStore\n"
+        "from kafscale.metadata.sqlite.store import SqliteStore\n"
         "try:\n"
         "    asyncio.run(SqliteStore.open(pathlib.Path(sys.argv[1])))\n"
         "except StartupError as problem:\n"

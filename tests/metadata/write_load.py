@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from kafscale.metadata.sqlite_store import SqliteStore
+from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import ABSENT, Compare, Put
 
 WRITERS = 16

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.metadata.partition_record import decode_partition_record, encode_partition_record
-from kafscale.storage.recovery_plan import DamagedObject, PartitionContents, PartitionPlan, plan_partition
+from kafscale.storage.recovery.plan import DamagedObject, PartitionContents, PartitionPlan, plan_partition
+from kafscale.storage.recovery.segment_inspection import InspectedSegment
 from kafscale.storage.references import SegmentReferences
-from kafscale.storage.segment_inspection import InspectedSegment
 from tests.storage.recovery_bucket import NAMESPACE, TOPIC, batch, inspected, key_of
 
 EPOCHS = st.integers(-1, 3)

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import Checkpoint
-from kafscale.storage.recovery_plan import (
+from kafscale.storage.recovery.plan import (
     FoundCheckpoint,
     PartitionContents,
     PartitionPlan,
     plan_partition,
 )
-from kafscale.storage.segment_inspection import BatchList, InspectedSegment, SequencedBatch, Span
+from kafscale.storage.recovery.segment_inspection import BatchList, InspectedSegment, SequencedBatch, Span
 
 NAMESPACE, TOPIC = "default", "walked"
 CREATED_MS = 1_700_000_000_000

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafscale.storage.recovery_plan import PartitionPlan
-from kafscale.storage.segment_inspection import InspectedSegment
+from kafscale.storage.recovery.plan import PartitionPlan
+from kafscale.storage.recovery.segment_inspection import InspectedSegment
 from tests.sim.publication_states import (
     Scope,
     Snapshot,

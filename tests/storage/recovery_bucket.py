@@ -8,7 +8,7 @@ from kafscale.protocol.records import Record
 from kafscale.storage import object_keys
 from kafscale.storage.memory_store import MemoryStore
 from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.segment_inspection import InspectedSegment, SegmentInspection
+from kafscale.storage.recovery.segment_inspection import InspectedSegment, SegmentInspection
 from tests.storage.segments import segment_of
 
 NAMESPACE = "production"

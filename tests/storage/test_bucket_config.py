@@ -4,9 +4,9 @@ import pytest
 
 from kafscale.errors import SettingError, StoreError
 from kafscale.settings import load_settings
-from kafscale.storage.bucket_config import open_bucket
-from kafscale.storage.bucket_requests import Patience
-from kafscale.storage.bucket_store import BucketStore
+from kafscale.storage.bucket.config import open_bucket
+from kafscale.storage.bucket.requests import Patience
+from kafscale.storage.bucket.store import BucketStore
 from tests.support.scripted_s3 import ScriptedS3, scripted_s3
 
 KEY_PAIR = {"KAFSCALE_S3_ACCESS_KEY": "key", "KAFSCALE_S3_SECRET_KEY": "secret"}

@@ -22,9 +22,9 @@ from kafscale.errors import (
     StoreUnavailableError,
 )
 from kafscale.settings import load_settings
-from kafscale.storage.bucket_config import open_bucket
-from kafscale.storage.bucket_requests import Patience
-from kafscale.storage.bucket_store import BucketStore
+from kafscale.storage.bucket.config import open_bucket
+from kafscale.storage.bucket.requests import Patience
+from kafscale.storage.bucket.store import BucketStore
 from tests.support.scripted_s3 import Answer, How, ScriptedS3, error, scripted_s3
 from tests.support.waiting import free_port
 

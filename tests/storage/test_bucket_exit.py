@@ -11,7 +11,7 @@ PROCESSES = 8  # without the pause in `close` every sixth of them was aborted
 PROGRAM = """
 import asyncio, os
 from kafscale.settings import load_settings
-from kafscale.storage.bucket_config import open_bucket
+from kafscale.storage.bucket.config import open_bucket
 
 async def main():
     store = open_bucket(load_settings(os.environ))

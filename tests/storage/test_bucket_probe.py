@@ -14,9 +14,9 @@ from kafscale.errors import (
 )
 from kafscale.protocol.types import Buffer
 from kafscale.settings import load_settings
-from kafscale.storage.bucket_config import open_bucket
-from kafscale.storage.bucket_probe import CREATORS, ROUNDS, prove_conditional_writes
-from kafscale.storage.bucket_requests import Patience
+from kafscale.storage.bucket.config import open_bucket
+from kafscale.storage.bucket.probe import CREATORS, ROUNDS, prove_conditional_writes
+from kafscale.storage.bucket.requests import Patience
 from kafscale.storage.memory_store import MemoryStore
 from kafscale.storage.object_store import ObjectInfo
 from tests.support.s3_server import s3_server

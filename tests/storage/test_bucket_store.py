@@ -16,9 +16,9 @@ from kafscale.errors import (
     StoreUnavailableError,
 )
 from kafscale.settings import load_settings
-from kafscale.storage.bucket_config import open_bucket
-from kafscale.storage.bucket_requests import Kind, Patience, RequestSlots
-from kafscale.storage.bucket_store import BucketStore
+from kafscale.storage.bucket.config import open_bucket
+from kafscale.storage.bucket.requests import Kind, Patience, RequestSlots
+from kafscale.storage.bucket.store import BucketStore
 from tests.support.damaging_relay import damaging_relay
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.scripted_s3 import Answer, How, ScriptedS3, error, scripted_s3

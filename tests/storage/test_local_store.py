@@ -17,8 +17,8 @@ from kafscale.errors import (
     StoreIndeterminateError,
     StoreUnavailableError,
 )
-from kafscale.storage import local_folders
-from kafscale.storage.local_store import LocalStore
+from kafscale.storage.local import folders
+from kafscale.storage.local.store import LocalStore
 
 BIG = 3 * 1024 * 1024 + 5
 
@@ -259,7 +259,7 @@ async def test_a_failure_after_the_name_is_indeterminate(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(local_folders, "sync_folder", failing(errno.EIO))
+        patch.setattr(folders, "sync_folder", failing(errno.EIO))
         with pytest.raises(StoreIndeterminateError, match="n/a"):
             await store.put_if_absent("n/a", [b"x"])
         with pytest.raises(StoreIndeterminateError, match="n/a"):
@@ -289,7 +289,7 @@ async def test_a_failing_read_or_deletion_is_not_taken_for_an_absence(
         with pytest.raises(StoreUnavailableError):
             await store.delete(["n/a", "n/b"])
     with monkeypatch.context() as patch:
-        patch.setattr(local_folders, "sync_folder", failing(errno.EIO))
+        patch.setattr(folders, "sync_folder", failing(errno.EIO))
         with pytest.raises(StoreIndeterminateError):
             await store.delete(["n/a", "n/b"])
 

@@ -7,12 +7,13 @@ import pytest
 
 from kafscale.errors import CorruptDataError, StoreRefusedError, StoreUnavailableError
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
-from kafscale.storage import object_keys, recovery
+from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
 from kafscale.storage.cluster_marker import claim_marker
 from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.recovery import BucketPlan, plan_rebuild
-from kafscale.storage.recovery_plan import PASSED_OVER_EPOCHS, PartitionPlan
+from kafscale.storage.recovery import rebuild
+from kafscale.storage.recovery.plan import PASSED_OVER_EPOCHS, PartitionPlan
+from kafscale.storage.recovery.rebuild import BucketPlan, plan_rebuild
 from tests.storage.recovery_bucket import NAMESPACE, NOW_MS, Silence, batch, memory_bucket, put
 from tests.storage.segments import SAMPLE_BUCKET, stored_segments
 from tests.support.controlled_store import ControlledStore
@@ -20,7 +21,7 @@ from tests.support.controlled_store import ControlledStore
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "FIRST_RETRY_SEC", 0.0)
+    monkeypatch.setattr(rebuild, "FIRST_RETRY_SEC", 0.0)
 
 
 async def plan(store: ObjectStore, *, topics: Collection[str] = (), concurrency: int = 4) -> BucketPlan:
@@ -145,7 +146,7 @@ async def test_a_segment_that_goes_while_it_is_read_is_not_there() -> None:
 
 
 async def test_a_segment_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "PIECE_BYTES", 64)
+    monkeypatch.setattr(rebuild, "PIECE_BYTES", 64)
     store = ControlledStore()
     key = await put(store, *(batch(n, 1, 0) for n in range(20)))
     assert partitions(await plan(store))["orders", 0].record_count == 20
@@ -177,7 +178,7 @@ async def test_a_store_that_is_away_for_a_moment_is_asked_again() -> None:
 async def test_a_store_that_stays_away_or_refuses_ends_the_plan() -> None:
     store = ControlledStore()
     key = await put(store, batch(0, 3, 0))
-    store.fail("get_range", key, *[StoreUnavailableError("away")] * recovery.ATTEMPTS)
+    store.fail("get_range", key, *[StoreUnavailableError("away")] * rebuild.ATTEMPTS)
     with pytest.raises(StoreUnavailableError):
         await plan(store)
     calls = store.count("get_range")

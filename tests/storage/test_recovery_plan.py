@@ -7,8 +7,8 @@ import pytest
 from kafscale.metadata.partition_record import EpochStart, ProducerBatch, ProducerRecord
 from kafscale.storage.checkpoint import Checkpoint, decode_checkpoint
 from kafscale.storage.object_keys import parse_checkpoint_key
-from kafscale.storage.recovery_overlaps import DropReason
-from kafscale.storage.recovery_plan import (
+from kafscale.storage.recovery.overlaps import DropReason
+from kafscale.storage.recovery.plan import (
     PASSED_OVER_EPOCHS,
     DamagedObject,
     FoundCheckpoint,
@@ -19,7 +19,7 @@ from kafscale.storage.recovery_plan import (
     empty_partition,
     plan_partition,
 )
-from kafscale.storage.segment_inspection import InspectedSegment
+from kafscale.storage.recovery.segment_inspection import InspectedSegment
 from tests.storage.recovery_bucket import NAMESPACE, NOW_MS, TOPIC, batch, inspected, key_of
 
 DAY_MS = 24 * 60 * 60 * 1000

@@ -24,12 +24,13 @@ from kafscale.metadata.topic_record import (
     encode_retired_epoch,
     encode_topic_record,
 )
-from kafscale.storage import recovery, recovery_write
 from kafscale.storage.cluster_marker import claim_marker
 from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.recovery import plan_rebuild
-from kafscale.storage.recovery_plan import PASSED_OVER_PRODUCER_IDS
-from kafscale.storage.recovery_write import Rebuilt, RecoveryRefusedError, RecoveryWriter
+from kafscale.storage.recovery import rebuild as planning
+from kafscale.storage.recovery import write
+from kafscale.storage.recovery.plan import PASSED_OVER_PRODUCER_IDS
+from kafscale.storage.recovery.rebuild import plan_rebuild
+from kafscale.storage.recovery.write import Rebuilt, RecoveryRefusedError, RecoveryWriter
 from tests.storage.recovery_bucket import NAMESPACE, Silence, batch, memory_bucket, put
 from tests.support.faults import CRASHES, Fault, Fuse, FusedMetadataStore, Interruption
 
@@ -38,7 +39,7 @@ TOPIC_ID = uuid.UUID(int=7)
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "FIRST_RETRY_SEC", 0.0)
+    monkeypatch.setattr(planning, "FIRST_RETRY_SEC", 0.0)
 
 
 async def bucket() -> ObjectStore:
@@ -175,7 +176,7 @@ async def test_transactions_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = MemoryStore(max_operations=16)
     assert (await rebuild(metadata, objects)).written == ("orders",)
     assert len((await metadata.range(keys.PARTITIONS)).items) == 40
-    monkeypatch.setattr(recovery_write, "TRANSACTION_BYTES", 200)
+    monkeypatch.setattr(write, "TRANSACTION_BYTES", 200)
     metadata = MemoryStore()
     assert (await rebuild(metadata, objects)).written == ("orders",)
     revisions = {item.mod_revision for item in (await metadata.range(keys.PARTITIONS)).items}

@@ -4,8 +4,8 @@ import pytest
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.protocol.record_batch import read_header
+from kafscale.storage.recovery.segment_inspection import MAX_PLAUSIBLE_EPOCH, SequencedBatch, Span
 from kafscale.storage.segment import body_crc, encode_footer, encode_header
-from kafscale.storage.segment_inspection import MAX_PLAUSIBLE_EPOCH, SequencedBatch, Span
 from tests.storage.recovery_bucket import batch, inspect, inspected, key_of
 from tests.storage.segments import SAMPLE_BUCKET, segment_of, stored_segments
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from aetcd import rpc
 
 from kafscale.errors import StoreUnavailableError
-from kafscale.metadata.etcd_config import EtcdConfig, EtcdTimeouts
-from kafscale.metadata.etcd_connection import (
+from kafscale.metadata.etcd.config import EtcdConfig, EtcdTimeouts
+from kafscale.metadata.etcd.connection import (
     CALL_ERRORS,
     EtcdConnection,
     EtcdRefusedError,
     code_and_details,
 )
-from kafscale.metadata.etcd_verdict import PERMISSION_DENIED, USER_NEEDED
+from kafscale.metadata.etcd.verdict import PERMISSION_DENIED, USER_NEEDED
 
 logger = logging.getLogger(__name__)
 

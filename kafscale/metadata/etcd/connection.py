@@ -8,8 +8,8 @@ import grpc
 from aetcd import rpc
 
 from kafscale.errors import StoreUnavailableError
-from kafscale.metadata.etcd_config import EtcdConfig
-from kafscale.metadata.etcd_verdict import AUTH_NOT_ENABLED, LOGIN_FAILED
+from kafscale.metadata.etcd.config import EtcdConfig
+from kafscale.metadata.etcd.verdict import AUTH_NOT_ENABLED, LOGIN_FAILED
 
 # On a member that knows of no leader a call, or a watch, fails at once instead of waiting for one.
 _REQUIRE_LEADER = ("hasleader", "true")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
 from kafscale.storage.producer_state import REMEMBERED_BATCHES
-from kafscale.storage.segment_inspection import InspectedSegment, SequencedBatch
+from kafscale.storage.recovery.segment_inspection import InspectedSegment, SequencedBatch
 
 
 def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from kafscale.errors import StartupError
-from kafscale.storage.local_files import sync_folder
+from kafscale.storage.local.files import sync_folder
 
 TEMPORARY_FOLDER = ".tmp"
 

@@ -19,10 +19,10 @@ from kafscale.errors import (
     StoreUnavailableError,
 )
 from kafscale.protocol.types import Buffer
-from kafscale.storage.bucket_errors import LIBRARY_ERRORS, Outcome, is_cut_off
-from kafscale.storage.bucket_listing import Listing
-from kafscale.storage.bucket_payload import Payload
-from kafscale.storage.bucket_requests import (
+from kafscale.storage.bucket.errors import LIBRARY_ERRORS, Outcome, is_cut_off
+from kafscale.storage.bucket.listing import Listing
+from kafscale.storage.bucket.payload import Payload
+from kafscale.storage.bucket.requests import (
     DEFAULT_PATIENCE,
     Allow,
     FailedError,

@@ -25,7 +25,7 @@ from kafscale.storage.checkpoint import decode_checkpoint
 from kafscale.storage.cluster_marker import read_marker
 from kafscale.storage.object_keys import CheckpointKey, SegmentKey
 from kafscale.storage.object_store import ObjectInfo, ObjectStore
-from kafscale.storage.recovery_plan import (
+from kafscale.storage.recovery.plan import (
     DamagedObject,
     FoundCheckpoint,
     PartitionContents,
@@ -33,8 +33,8 @@ from kafscale.storage.recovery_plan import (
     empty_partition,
     plan_partition,
 )
+from kafscale.storage.recovery.segment_inspection import InspectedSegment, SegmentInspection
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, parse_footer, parse_header
-from kafscale.storage.segment_inspection import InspectedSegment, SegmentInspection
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
 """How much of a segment is read at once."""

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from aetcd import rpc
 
 from kafscale.errors import StoreUnavailableError
-from kafscale.metadata.etcd_calls import EtcdCalls, Repeat
-from kafscale.metadata.etcd_connection import EtcdConnection, EtcdRefusedError
-from kafscale.metadata.etcd_verdict import LEASE_NOT_FOUND
+from kafscale.metadata.etcd.calls import EtcdCalls, Repeat
+from kafscale.metadata.etcd.connection import EtcdConnection, EtcdRefusedError
+from kafscale.metadata.etcd.verdict import LEASE_NOT_FOUND
 
 
 class EtcdLeases:

@@ -5,10 +5,10 @@ import logging
 from aetcd import rpc
 
 from kafscale.errors import StoreUnavailableError
-from kafscale.metadata.etcd_calls import EtcdCalls, Repeat
-from kafscale.metadata.etcd_codec import EtcdCodec
-from kafscale.metadata.etcd_connection import EtcdConnection, EtcdRefusedError
-from kafscale.metadata.etcd_verdict import COMPACTED
+from kafscale.metadata.etcd.calls import EtcdCalls, Repeat
+from kafscale.metadata.etcd.codec import EtcdCodec
+from kafscale.metadata.etcd.connection import EtcdConnection, EtcdRefusedError
+from kafscale.metadata.etcd.verdict import COMPACTED
 from kafscale.metadata.store import KeyValue, Snapshot
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from kafscale.errors import StoreUnavailableError
 from kafscale.metadata.keyspace import Keyspace
 from kafscale.metadata.request_rules import MAX_OPERATIONS, check_transaction, check_ttl
-from kafscale.metadata.sqlite_worker import Outcome, Request, SqliteWorker, resolve
+from kafscale.metadata.sqlite.worker import Outcome, Request, SqliteWorker, resolve
 from kafscale.metadata.store import Changes, Compare, KeyValue, Operation, Snapshot, TransactionResult
 from kafscale.metadata.store_state import StoreState
 from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES

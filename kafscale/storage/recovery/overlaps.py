@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafscale.storage.segment_inspection import InspectedSegment, Span
+from kafscale.storage.recovery.segment_inspection import InspectedSegment, Span
 
 
 class DropReason(StrEnum):

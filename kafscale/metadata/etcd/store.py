@@ -9,17 +9,17 @@ from contextlib import suppress
 from aetcd import rpc
 
 from kafscale.errors import LeaseEndedError, StartupError, StoreError
-from kafscale.metadata.etcd_calls import EtcdCalls, Repeat
-from kafscale.metadata.etcd_codec import EtcdCodec
-from kafscale.metadata.etcd_config import DEFAULT_TIMEOUTS, EtcdConfig, EtcdTimeouts
-from kafscale.metadata.etcd_connection import EtcdConnection, EtcdRefusedError
-from kafscale.metadata.etcd_endpoints import EtcdEndpoints
-from kafscale.metadata.etcd_leases import EtcdLeases
-from kafscale.metadata.etcd_reader import EtcdReader
-from kafscale.metadata.etcd_tls_check import tls_refusal
-from kafscale.metadata.etcd_verdict import LEASE_NOT_FOUND
-from kafscale.metadata.etcd_watcher import EtcdWatcher
-from kafscale.metadata.etcd_watches import EtcdWatches
+from kafscale.metadata.etcd.calls import EtcdCalls, Repeat
+from kafscale.metadata.etcd.codec import EtcdCodec
+from kafscale.metadata.etcd.config import DEFAULT_TIMEOUTS, EtcdConfig, EtcdTimeouts
+from kafscale.metadata.etcd.connection import EtcdConnection, EtcdRefusedError
+from kafscale.metadata.etcd.endpoints import EtcdEndpoints
+from kafscale.metadata.etcd.leases import EtcdLeases
+from kafscale.metadata.etcd.reader import EtcdReader
+from kafscale.metadata.etcd.tls_check import tls_refusal
+from kafscale.metadata.etcd.verdict import LEASE_NOT_FOUND
+from kafscale.metadata.etcd.watcher import EtcdWatcher
+from kafscale.metadata.etcd.watches import EtcdWatches
 from kafscale.metadata.request_rules import MAX_OPERATIONS, check_transaction, check_ttl
 from kafscale.metadata.store import (
     NO_LEASE,

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from kafscale.errors import StoreError, StoreIndeterminateError, StoreRefusedError, StoreUnavailableError
-from kafscale.storage.bucket_errors import LIBRARY_ERRORS, Failure, Outcome, classify
+from kafscale.storage.bucket.errors import LIBRARY_ERRORS, Failure, Outcome, classify
 
 T = TypeVar("T")
 

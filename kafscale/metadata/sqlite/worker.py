@@ -22,7 +22,7 @@ from typing import Any
 
 from kafscale.errors import StartupError, StoreError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata.keyspace import Keyspace
-from kafscale.metadata.sqlite_file import SqliteFile
+from kafscale.metadata.sqlite.file import SqliteFile
 from kafscale.metadata.store import Changes
 from kafscale.metadata.store_state import StoreState
 

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import grpc
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
-from kafscale.metadata.etcd_config import EtcdConfig, EtcdTimeouts
-from kafscale.metadata.etcd_connection import (
+from kafscale.metadata.etcd.config import EtcdConfig, EtcdTimeouts
+from kafscale.metadata.etcd.connection import (
     CALL_ERRORS,
     EtcdConnection,
     EtcdRefusedError,
     code_and_details,
 )
-from kafscale.metadata.etcd_endpoints import EtcdEndpoints, refusal_of
-from kafscale.metadata.etcd_verdict import NO_SPACE, Verdict, is_too_large, verdict_of
+from kafscale.metadata.etcd.endpoints import EtcdEndpoints, refusal_of
+from kafscale.metadata.etcd.verdict import NO_SPACE, Verdict, is_too_large, verdict_of
 
 Result = TypeVar("Result", bound=Any)
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from kafscale.storage.local_files import sync_folder
+from kafscale.storage.local.files import sync_folder
 
 _ATTEMPTS = 100
 

@@ -20,8 +20,8 @@ from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore, Pu
 from kafscale.metadata.topic_record import decode_topic_record, encode_topic_record
 from kafscale.storage.bounded import map_bounded
 from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.recovery import BucketPlan, Progress, TopicPlan, patiently
-from kafscale.storage.recovery_plan import PASSED_OVER_PRODUCER_IDS, PartitionPlan
+from kafscale.storage.recovery.plan import PASSED_OVER_PRODUCER_IDS, PartitionPlan
+from kafscale.storage.recovery.rebuild import BucketPlan, Progress, TopicPlan, patiently
 
 TRANSACTION_BYTES: Final = 512 * 1024
 """How much one transaction carries at most: etcd takes 1.5 MiB."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from aetcd import rpc
 
-from kafscale.metadata.etcd_codec import EtcdCodec
+from kafscale.metadata.etcd.codec import EtcdCodec
 from kafscale.metadata.store import Changes, Delete, KeyValue
 from kafscale.metadata.watch_backlog import WatchBacklog, size_bytes
 

@@ -11,17 +11,17 @@ import grpc
 from aetcd import rpc
 
 from kafscale.errors import StoreError
-from kafscale.metadata.etcd_calls import is_being_cancelled
-from kafscale.metadata.etcd_config import EtcdTimeouts
-from kafscale.metadata.etcd_connection import (
+from kafscale.metadata.etcd.calls import is_being_cancelled
+from kafscale.metadata.etcd.config import EtcdTimeouts
+from kafscale.metadata.etcd.connection import (
     CALL_ERRORS,
     EtcdConnection,
     EtcdRefusedError,
     code_and_details,
 )
-from kafscale.metadata.etcd_endpoints import EtcdEndpoints
-from kafscale.metadata.etcd_verdict import PERMISSION_DENIED, Verdict, verdict_of
-from kafscale.metadata.etcd_watcher import EtcdWatcher
+from kafscale.metadata.etcd.endpoints import EtcdEndpoints
+from kafscale.metadata.etcd.verdict import PERMISSION_DENIED, Verdict, verdict_of
+from kafscale.metadata.etcd.watcher import EtcdWatcher
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from typing import Final
 
-from kafscale.metadata.etcd_config import EtcdConfig
+from kafscale.metadata.etcd.config import EtcdConfig
 
 # What an HTTP/2 client says first; a server that takes the client's certificate answers, another one hangs up.
 _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)

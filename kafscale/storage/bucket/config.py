@@ -9,8 +9,8 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from kafscale.errors import SettingError
 from kafscale.settings import Settings
-from kafscale.storage.bucket_requests import DEFAULT_PATIENCE, Patience
-from kafscale.storage.bucket_store import BucketStore
+from kafscale.storage.bucket.requests import DEFAULT_PATIENCE, Patience
+from kafscale.storage.bucket.store import BucketStore
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential, S3CredentialProvider

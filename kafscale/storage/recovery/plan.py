@@ -15,9 +15,9 @@ from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, encode_checkpoint
 from kafscale.storage.checkpointer import PRODUCER_EXPIRATION_MS
 from kafscale.storage.partition_log import CHECKPOINT_PRODUCERS, CHECKPOINT_SEGMENTS
-from kafscale.storage.recovery_overlaps import Dropped, DropReason, choose, in_order
-from kafscale.storage.recovery_producers import producers_of, repeated
-from kafscale.storage.segment_inspection import NO_EPOCH, InspectedSegment, SequencedBatch, Span
+from kafscale.storage.recovery.overlaps import Dropped, DropReason, choose, in_order
+from kafscale.storage.recovery.producers import producers_of, repeated
+from kafscale.storage.recovery.segment_inspection import NO_EPOCH, InspectedSegment, SequencedBatch, Span
 
 PASSED_OVER_EPOCHS: Final = 10_000
 """Leader epochs that are left unused: a leader that wrote nothing left no trace, and its epoch may be known."""

@@ -20,9 +20,9 @@ from kafscale.errors import (
     StoreUnavailableError,
 )
 from kafscale.protocol.types import Buffer
-from kafscale.storage.local_files import FileWriter, read_exactly, read_into
-from kafscale.storage.local_folders import Folders
-from kafscale.storage.local_temporary import TEMPORARY_FOLDER, open_root
+from kafscale.storage.local.files import FileWriter, read_exactly, read_into
+from kafscale.storage.local.folders import Folders
+from kafscale.storage.local.temporary import TEMPORARY_FOLDER, open_root
 from kafscale.storage.object_keys import object_key_problem
 from kafscale.storage.object_store import ObjectInfo
 
