@@ -105,12 +105,14 @@ class Claims:
         What is settled is not looked at again: the next attempt tells nothing of it.
         """
         ours: list[Holding] = []
+        tried: dict[Claim, bytes] = {}
         while True:
-            claims = [claim for claim in claims if not self._is_settled(claim, held, lease, ours)]
+            claims = [claim for claim in claims if not self._is_settled(claim, held, lease, tried, ours)]
             attempt = self._attempt(claims, held, lease)
             if not attempt.holdings:
                 return ours
             claims = [holding.claim for holding in attempt.holdings]
+            tried.update((holding.claim, holding.record) for holding in attempt.holdings)
             try:
                 result = await self._store.transact(attempt.compares, attempt.puts)
             except LeaseEndedError:
@@ -145,12 +147,26 @@ class Claims:
             logger.error("cannot hold what is described by a bad record", extra={"problem": str(problem)})
 
     @staticmethod
-    def _is_settled(claim: Claim, held: Mapping[str, KeyValue], lease: int, ours: list[Holding]) -> bool:
-        """Whether somebody holds it. This broker does, too, if an attempt of unknown outcome had landed."""
+    def _is_settled(
+        claim: Claim,
+        held: Mapping[str, KeyValue],
+        lease: int,
+        tried: Mapping[Claim, bytes],
+        ours: list[Holding],
+    ) -> bool:
+        """Whether somebody holds it. This broker does, too, if an attempt of unknown outcome had landed.
+
+        What it held before it began to try is not held by that: what it wrote then may be under way yet.
+        """
         holder, record = held.get(claim.holder_key), held.get(claim.record_key)
         if holder is None:
             return False
-        if holder.lease == lease and record is not None and record.mod_revision == holder.mod_revision:
+        if (
+            holder.lease == lease
+            and record is not None
+            and record.mod_revision == holder.mod_revision
+            and record.value == tried.get(claim)
+        ):
             ours.append(Holding(claim, record.value, record.mod_revision))
         return True
 

@@ -91,8 +91,11 @@ class Coordinating:
     def __init__(self, store: Metadata, settings: Settings, lease: int) -> None:
         metrics = Metrics().groups
         self.store = store
+        self.lease = lease
         self.view = ClusterView("test")
-        self.shards = GroupShards(store, Coordination(store, 0, lambda: lease), settings, metrics, now_ms)
+        self.shards = GroupShards(
+            store, Coordination(store, 0, lambda: self.lease), settings, metrics, now_ms
+        )
         self.coordinator = GroupCoordinator(self.shards, store, self.view, settings, metrics, now_ms)
         self.expiry = OffsetExpiry(self.shards, store, self.view, settings, now_ms)
 
@@ -146,6 +149,10 @@ class Brokers:
     async def prepare(self) -> Coordinating:
         """A broker that has not claimed anything yet, and may: the one before has lost its lease."""
         await end_leases(self.store, keys.COORDINATORS)
+        return await self.beside()
+
+    async def beside(self) -> Coordinating:
+        """A broker that has not claimed anything yet, beside those that coordinate."""
         await self.make_topic(TOPIC, TOPIC_ID)
         broker = Coordinating(self.store, self._settings, await self.store.grant_lease(10**9))
         await broker.tell_topics()

@@ -156,7 +156,7 @@ async def test_a_bad_record_is_named_and_the_others_are_gained(
     assert list(gained) == ["record/0", "record/2", "record/3"]
     await check_held(store, gained, broker)
     for _ in range(3):
-        assert await broker.gain(claims(4)) == gained  # which it holds
+        assert await broker.gain(claims(4)) == {}
     problems = [record.__dict__["problem"] for record in caplog.records if record.levelname == "ERROR"]
     assert problems == ["record/1: is broken"], "told once"
     found = await store.get("record/1")
@@ -171,6 +171,19 @@ async def test_a_broker_whose_lease_has_ended_gains_nothing(store: Watched) -> N
     with pytest.raises(LeaseEndedError):
         await broker.gain(claims(20))
     assert (await store.range("")).items == ()
+
+
+async def test_what_this_broker_held_before_is_no_gain(store: Watched) -> None:
+    """What it wrote as it held it may be under way yet: the next epoch must come between."""
+    broker = await Broker.on(store)
+    before = await broker.gain(claims(2))
+    assert await broker.gain(claims(2)) == {}
+    await broker.claims.give_up_strays(["holder/0", "holder/1"])
+    again = await broker.gain(claims(2))
+    assert {holding.record for holding in again.values()} == {b"1 "}
+    assert {holding.revision for holding in again.values()} != {
+        holding.revision for holding in before.values()
+    }
 
 
 # --- how it is asked for
