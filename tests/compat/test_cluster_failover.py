@@ -17,6 +17,7 @@ from tests.support.java import JavaServer
 from tests.support.java_groups import JavaGroups, groups_on
 from tests.support.ledger import Place
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
+from tests.support.raw_sessions import StaleLeader, raw_sessions
 from tests.support.waiting import wait_until
 from tests.support.zoned_cluster import LEASE_TTL_S
 
@@ -39,26 +40,40 @@ def test_a_broker_that_is_killed_and_one_that_sleeps(
     cluster: ZonedCluster, java_groups: JavaGroups, tmp_path: Path
 ) -> None:
     party = ClientParty(cluster)
-    with party.at_work(java_groups, tmp_path, IDEMPOTENT, {}):
+    stale = StaleLeader(cluster, SLEEPS)
+    with (
+        party.at_work(java_groups, tmp_path, IDEMPOTENT, {}),
+        raw_sessions(cluster, DIES) as of_the_dead,
+        raw_sessions(cluster, SLEEPS) as of_the_sleeper,
+    ):
         before = committed_of(party, DIES)
         began = time.monotonic()
         cluster.cluster.kill(DIES)
         check_commits(party, before)
         party.all_go_on(f"broker {DIES} is dead", GOES_ON_S)
         report(party, "kill -9", began)
+        of_the_dead.go_on()
         cluster.cluster.start(DIES)
-        cluster.wait_spread(*party.topics.values())
+        cluster.wait_spread(*party.topics.values(), *of_the_dead.topics)
         party.all_go_on(f"broker {DIES} is back", GOES_ON_S)
+        of_the_dead.go_on()
+        of_the_dead.end()
 
         before = committed_of(party, SLEEPS)
         began = time.monotonic()
         cluster.cluster.pause(SLEEPS)
-        cluster.cluster.wait_until_led(*party.topics.values())
+        stale.send_while_it_sleeps()
+        cluster.cluster.wait_until_led(*party.topics.values(), *of_the_sleeper.topics, stale.topic)
         check_commits(party, before)
+        stale.send_again()
+        of_the_sleeper.go_on()
         cluster.cluster.resume(SLEEPS)
+        stale.check()
         party.all_go_on(f"broker {SLEEPS} is awake", GOES_ON_S)
         report(party, "sleep and waking", began)
-        cluster.wait_spread(*party.topics.values())
+        cluster.wait_spread(*party.topics.values(), *of_the_sleeper.topics)
+        of_the_sleeper.go_on()
+        of_the_sleeper.end()
 
         stored = party.finish()
         party.assert_stored_once(stored, *PRODUCERS, in_order=True)

@@ -12,7 +12,8 @@ import pytest
 
 from tests.compat.conftest import ZonedCluster
 from tests.support.client_consumers import RACK_CONSUMERS, ClientConsumer, client_consumer
-from tests.support.group_work import RunningProducer, committed_offsets, partitions_of, send_to_all
+from tests.support.flows import LibrdkafkaFlow
+from tests.support.group_work import committed_offsets, partitions_of, send_to_all
 from tests.support.java import JavaServer
 from tests.support.java_groups import JavaGroups, groups_on
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
@@ -64,7 +65,7 @@ def test_consumers_go_on_from_the_leader_and_come_back(
     """Their broker is stopped, comes back, is killed, comes back; nothing is skipped, repeated or uncommitted."""
     topic = cluster.topic(PARTITIONS)
     groups = {client: cluster.group_at(1) for client in RACK_CONSUMERS}
-    with RunningProducer(cluster, topic, PARTITIONS) as producer, ExitStack() as stack:
+    with LibrdkafkaFlow(cluster.bootstrap, topic, PARTITIONS) as producer, ExitStack() as stack:
         readers = {
             client: stack.enter_context(
                 client_consumer(
@@ -87,6 +88,7 @@ def test_consumers_go_on_from_the_leader_and_come_back(
         all_go_on(readers, topic, "with their broker back")
         near_is_read(cluster, topic)
         producer.stop()
+        producer.acknowledged()
         stored = {
             partition: [offset for offset, _ in cluster.cluster.read_all((topic, partition))]
             for partition in range(PARTITIONS)
@@ -127,7 +129,7 @@ def all_go_on(
     for client, reader in readers.items():
         wait_until(
             lambda: all(
-                now >= then + 5
+                now >= then + 3
                 for now, then in zip(lengths(reader, topic), before[client], strict=True)  # noqa: B023
             ),
             f"{client} goes on {when}",

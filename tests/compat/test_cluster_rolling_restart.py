@@ -12,7 +12,9 @@ from tests.support.client_party import ClientParty
 from tests.support.java import JavaServer
 from tests.support.java_groups import JavaGroups, groups_on
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
+from tests.support.raw_sessions import raw_sessions
 
+FIRST, OTHERS = 1, (2, 3)
 GOES_ON_S = 15.0
 SILENCE_S = 5.0  # at most, on a machine that is busy with other things; usually some 0.3 s
 
@@ -27,19 +29,25 @@ def java_groups(group_jvm: JavaServer, cluster: ZonedCluster) -> Iterator[JavaGr
 
 
 def test_clients_notice_no_error(cluster: ZonedCluster, java_groups: JavaGroups, tmp_path: Path) -> None:
-    """No producer gives up a record, none is stored twice; no consumer is reset, no group rebalances."""
+    """No producer gives up a record, none is stored twice; no consumer is reset, no group rebalances.
+
+    Raw clients find at a broker's successors what they began with it.
+    """
     party = ClientParty(cluster)
-    with party.at_work(java_groups, tmp_path, {}, {}):
-        for broker_id in cluster.brokers:
+    with party.at_work(java_groups, tmp_path, {}, {}), raw_sessions(cluster, FIRST) as sessions:
+        for broker_id in (FIRST, *OTHERS):
             began = time.monotonic()
             stopped_s = cluster.cluster.stop(broker_id)
             party.all_go_on(f"broker {broker_id} is stopped", GOES_ON_S)
             report(party, f"stop of broker {broker_id} ({stopped_s:.2f} s)", began)
+            sessions.go_on()
             began = time.monotonic()
             cluster.cluster.start(broker_id)
-            cluster.wait_spread(*party.topics.values())
+            cluster.wait_spread(*party.topics.values(), *sessions.topics)
             party.all_go_on(f"broker {broker_id} is back", GOES_ON_S)
             report(party, f"start of broker {broker_id}", began)
+            sessions.go_on()
+        sessions.end()
         stored = party.finish()
         party.assert_stored_once(stored, "java", "kafka-python", in_order=True)
         # not idempotent by default, so that what waited for a new leader may overtake what was refused

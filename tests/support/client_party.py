@@ -17,8 +17,8 @@ from tests.support.zoned_cluster import ZonedCluster
 
 PARTITIONS = 3  # of each producer's topic, one of each broker
 PRODUCERS = ("java", *FLOWS)
-MORE = 5  # records of each partition, to say that a client goes on
-JAVA_PAUSE_MS = 40
+MORE = 3  # records of each partition, to say that a client goes on
+JAVA_PAUSE_MS = 100
 
 Stored = Mapping[Place, list[tuple[int, bytes | None]]]
 """Offset and value of every record of each partition."""

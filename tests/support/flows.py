@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Message
 
 from tests.support import librdkafka
 
-PAUSE_S = 0.04  # after a record to each partition
+PAUSE_S = 0.1  # after a record to each partition: each is a segment, and an upload
 END_TIMEOUT_S = 60.0
 
 
