@@ -302,6 +302,7 @@ async def test_a_topic_that_went_is_not_forgotten_when_nobody_could_look(
         brokers.store.is_away = False
     else:
         other = keys.shard_of(GROUP) ^ 1
+        await broker.shards.let_go([other])
         with brokers.store.hold("range", keys.groups(other)) as hold:
             claim = asyncio.create_task(broker.shards.claim([other]))
             await hold.until_reached()
