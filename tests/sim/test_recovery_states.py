@@ -83,9 +83,9 @@ def higher_base(earlier: InspectedSegment, later: InspectedSegment) -> Inspected
 @pytest.mark.parametrize(
     ("target", "bug", "scope"),
     [
-        pytest.param("recovery_overlaps._loser", lower_epoch, LEADERS, id="the lower epoch wins"),
-        pytest.param("recovery_overlaps._loser", higher_base, GIVEN_UP, id="the lower base offset wins"),
-        pytest.param("recovery_plan.repeated", lambda kept: {}, LEADERS, id="repeated batches are kept"),
+        pytest.param("recovery.overlaps._loser", lower_epoch, LEADERS, id="the lower epoch wins"),
+        pytest.param("recovery.overlaps._loser", higher_base, GIVEN_UP, id="the lower base offset wins"),
+        pytest.param("recovery.plan.repeated", lambda kept: {}, LEADERS, id="repeated batches are kept"),
     ],
 )
 def test_a_bug_that_is_put_in_on_purpose_is_found(
