@@ -42,8 +42,11 @@ class Pair:
         assert part.error_code == 0
         return int(part.base_offset)
 
-    async def fetch(self, client: Client, offset: int, **limits: Any) -> Any:
-        return (await client.fetch(TOPIC, {self.index: offset}, **limits))[self.index]
+    async def fetch(self, client: Client, offset: int, rack: str = "", **limits: int) -> Any:
+        request = wire.fetch_request(TOPIC, {self.index: offset}, **limits)
+        request.rack_id = rack
+        reply = await client.call(request, FetchResponse, wire.FETCH_VERSION)
+        return reply.responses[0].partitions[0]
 
     async def waits(self, broker: InProcessBroker) -> None:
         """Until a fetch waits at the broker."""

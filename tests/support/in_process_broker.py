@@ -146,7 +146,7 @@ class Client:
         version = extra.get("version", wire.PRODUCE_VERSION)
         return (await self.receive_produce(version=version))[1][partition]
 
-    async def send_fetch(self, topic: str, offsets: Mapping[int, int], **limits: Any) -> int:
+    async def send_fetch(self, topic: str, offsets: Mapping[int, int], **limits: int) -> int:
         return await self.send(wire.fetch_request(topic, dict(offsets), **limits), wire.FETCH_VERSION)
 
     async def receive_fetch(self) -> dict[int, Any]:
@@ -154,7 +154,7 @@ class Client:
         reply = await self.receive(FetchResponse, wire.FETCH_VERSION)
         return {part.partition_index: part for topic in reply.responses for part in topic.partitions}
 
-    async def fetch(self, topic: str, offsets: Mapping[int, int], **limits: Any) -> dict[int, Any]:
+    async def fetch(self, topic: str, offsets: Mapping[int, int], **limits: int) -> dict[int, Any]:
         await self.send_fetch(topic, offsets, **limits)
         return await self.receive_fetch()
 

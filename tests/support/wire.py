@@ -175,7 +175,6 @@ def fetch_request(
     min_bytes: int = 1,
     max_bytes: int = 50 << 20,
     partition_max_bytes: int = 1 << 20,
-    rack: str = "",
 ) -> Any:
     """A Fetch request outside a session: partition -> offset."""
     fetch_topic = FetchRequest.FetchTopic
@@ -203,11 +202,11 @@ def fetch_request(
             )
         ],
         forgotten_topics_data=[],
-        rack_id=rack,
+        rack_id="",
     )
 
 
-def fetch(wire: Wire, topic: str, offsets: dict[int, int], **limits: Any) -> dict[int, Any]:
+def fetch(wire: Wire, topic: str, offsets: dict[int, int], **limits: int) -> dict[int, Any]:
     """One Fetch; gives partition -> its part (`error_code`, `high_watermark`, `records`, ...)."""
     reply = wire.call(fetch_request(topic, offsets, **limits), FetchResponse, FETCH_VERSION)
     return {part.partition_index: part for one in reply.responses for part in one.partitions}
