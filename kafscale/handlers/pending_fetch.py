@@ -93,6 +93,9 @@ class PendingFetch:
     async def _prepare(self) -> None:
         try:
             await _all(self._prepare_one(fetch) for fetch in self._partitions)
+            for fetch in self._partitions:
+                # What was lost meanwhile tells nobody any more.
+                self._check_still_served(fetch)
             self._begin()
         except Exception:
             logger.exception("could not answer a fetch", extra={"client": self._request.client_host})

@@ -16,7 +16,7 @@ from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
-from tests.support.faults import Away, Fault, Fuse, FusedMetadataStore
+from tests.support.faults import Away, Fault, Fuse, FusedMetadataStore, Interruption
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.topics import create_topics_request
@@ -228,6 +228,20 @@ async def test_who_waits_at_a_leader_that_stops_is_sent_on_and_misses_nothing() 
         part = await both.fetch(both.consumer, 0)
         assert [value for _, value in wire.records_in(part.records)] == [b"before", b"under way"]
         assert (await both.consumer.produce(TOPIC, both.index, wire.batch([b"x"]))).base_offset == 2
+
+
+@on_uvloop
+async def test_a_partition_that_is_lost_while_another_is_looked_up_ends_the_wait() -> None:
+    fuse = Fuse(0, Fault.UNAVAILABLE)
+    metadata = FusedMetadataStore(MemoryStore(), fuse)
+    async with pair(metadata) as both:
+        logs = both.reader.process._logs
+        lost = both.reader.partition(TOPIC, 1 - both.index)
+        metadata._fuse = Interruption(1, lambda: logs.resign(lost))
+        await both.consumer.send_fetch(TOPIC, {0: 0, 1: 0}, max_wait_ms=LONG_MS)
+        parts = await both.consumer.receive_fetch()
+        assert parts[1 - both.index].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert parts[both.index].error_code == 0
 
 
 # --- zones (KIP-392)
