@@ -1,0 +1,90 @@
+"""A whole broker and its lease: it goes on under another one, and two brokers do not share an id."""
+
+import asyncio
+
+import pytest
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+from kafscale.broker_process import EXIT_FAILED, EXIT_STOPPED
+from kafscale.errors import StartupError
+from kafscale.metadata import keys
+from kafscale.metadata.store import Put
+from kafscale.protocol.error_codes import ErrorCode
+from tests.support import wire
+from tests.support.in_process_broker import in_process_broker, until
+from tests.support.on_uvloop import on_uvloop
+
+AN_HOUR_MS = 3_600_000
+
+
+@on_uvloop
+async def test_a_broker_whose_lease_ends_answers_what_waits_and_goes_on_under_another() -> None:
+    async with in_process_broker(lease_ttl_sec=1, flush_interval_ms=AN_HOUR_MS) as broker:
+        topic = await broker.create_topic(partitions=2)
+        registration = broker.process._registration
+        async with broker.connect() as client, broker.connect() as consumer:
+            await consumer.send_fetch(topic, {0: 0}, max_wait_ms=60_000)
+            await until(lambda: broker.partition(topic).has_listeners, "the fetch waits")
+            await client.send_produce(topic, {1: wire.batch([b"accepted"])})
+            log = broker.process._logs.open_now(broker.partition(topic, 1))
+            assert log is not None
+            await until(lambda: log.waiting, "it has come")
+            first = registration.lease
+            await broker.metadata.revoke_lease(first)
+            # Nobody else leads yet: what was accepted is published as the broker lets go.
+            assert (await client.receive_produce())[1][1].base_offset == 0
+            assert (await consumer.receive_fetch())[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            await until(lambda: registration.lease != first, "it is registered again")
+            await until(lambda: broker.process._logs.partition_count == 2, "it leads again")
+            assert broker.partition(topic, 1).record.leader_epoch == 1
+            assert wire.records_in((await consumer.fetch(topic, {1: 0}))[1].records) == [(0, b"accepted")]
+            await until(
+                lambda: broker.process._view.all_shards_have_coordinators(), "groups are coordinated again"
+            )
+            request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            reply = await client.call(request, MetadataResponse, 5)
+            assert [one.node_id for one in reply.brokers] == [0]
+            assert [part.leader_id for part in reply.topics[0].partitions] == [0, 0]
+        assert broker.metrics.leases_ended == 1
+        assert await broker.stop() == EXIT_STOPPED
+        assert not (await broker.metadata.range(keys.BROKERS)).items
+
+
+@on_uvloop
+async def test_two_brokers_do_not_share_an_id() -> None:
+    async with in_process_broker(lease_ttl_sec=1) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        with pytest.raises(StartupError, match=r"broker id 0 is in use.*KAFSCALE_BROKER_ID"):
+            async with in_process_broker(metadata=broker.metadata, objects=broker.objects, lease_ttl_sec=1):
+                pass
+        assert (await client.produce(topic, 0, wire.batch([b"x"]))).base_offset == 0
+        assert broker.metrics.leases_ended == 0
+
+
+@on_uvloop
+async def test_a_broker_waits_for_an_earlier_run_of_itself_to_time_out() -> None:
+    async with in_process_broker(lease_ttl_sec=1) as broker:
+        topic = await broker.create_topic()
+        # As kill -9 leaves it: registered, and nobody renews the lease.
+        found = await broker.metadata.get(keys.broker(0))
+        assert found is not None
+        leader = await broker.metadata.get(keys.leader(topic, 0))
+        assert leader is not None
+    dead = await broker.metadata.grant_lease(1)
+    await broker.metadata.transact(
+        [], [Put(found.key, found.value, dead), Put(leader.key, leader.value, dead)]
+    )
+    began = asyncio.get_running_loop().time()
+    async with in_process_broker(metadata=broker.metadata, objects=broker.objects) as again:
+        assert 0.9 < asyncio.get_running_loop().time() - began < 5
+        assert again.partition(topic).record.leader_epoch == 1
+
+
+@on_uvloop
+async def test_a_record_that_cannot_be_read_ends_a_running_broker_in_good_order() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        assert (await client.produce(topic, 0, wire.batch([b"x"]))).base_offset == 0
+        await broker.metadata.transact([], [Put(keys.topic("broken"), b"not a topic record")])
+        assert await asyncio.wait_for(asyncio.shield(broker.running), 15) == EXIT_FAILED
+        assert not (await broker.metadata.range(keys.BROKERS)).items
