@@ -163,9 +163,10 @@ class PendingFetch:
         Some do not go by themselves: franz-go comes again and again for half an hour.
         """
         view, broker_id = self._broker.view, self._broker.settings.broker_id
-        leader = view.leader(topic, index)
-        if leader is not None and view.broker_state(broker_id) is BrokerState.STOPPING:
-            fetch.preferred_read_replica = leader.broker_id
+        others = view.brokers_to_read_from()
+        if others and view.broker_state(broker_id) is BrokerState.STOPPING:
+            leader = view.leader(topic, index)
+            fetch.preferred_read_replica = others[0].broker_id if leader is None else leader.broker_id
 
     # --- what a partition tells
 
@@ -226,7 +227,7 @@ class PendingFetch:
             fetch.error_code = fetch.unknown if gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
         # The log start offset may have moved past what the client waited with.
         fetch.check_offset()
-        if not partition.is_led and fetch.wanted.fetch_offset >= partition.high_watermark:
+        if not partition.is_led:
             self._choose_replica(fetch)
 
     def _readable(self) -> list[tuple[PartitionFetch, Partition]]:

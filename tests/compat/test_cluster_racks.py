@@ -3,14 +3,17 @@
 Brokers 1, 2 and 3 are in the racks a, b and c. What each broker sent is read from its metrics.
 """
 
+import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kafka.protocol.consumer import FetchResponse
 
 from tests.compat.conftest import ZonedCluster
+from tests.support import wire
 from tests.support.client_consumers import RACK_CONSUMERS, ClientConsumer, client_consumer
 from tests.support.flows import LibrdkafkaFlow
 from tests.support.group_work import committed_offsets, partitions_of, send_to_all
@@ -76,13 +79,15 @@ def test_consumers_go_on_from_the_leader_and_come_back(
         }
         all_go_on(readers, topic, "at the start", 20.0)
         near_is_read(cluster, topic)
+        # franz-go asks nobody else about what it read there, while the leader is the same (docs/cluster.md)
+        others = {client: reader for client, reader in readers.items() if client != "franz-go"}
+        waiting = stack.enter_context(waiting_fetch(cluster))
         cluster.cluster.stop(NEAR)
-        all_go_on(readers, topic, "after SIGTERM")
+        all_go_on(others, topic, "after SIGTERM")
+        assert preferred_replicas(waiting) <= {1, 3}, "it was told to go to those that stay"
         cluster.cluster.start(NEAR)
         near_is_read(cluster, topic)
         cluster.cluster.kill(NEAR)
-        # franz-go asks nobody else about what it read there, while the leader is the same (docs/cluster.md)
-        others = {client: reader for client, reader in readers.items() if client != "franz-go"}
         all_go_on(others, topic, "after kill -9")
         cluster.cluster.start(NEAR)
         all_go_on(readers, topic, "with their broker back")
@@ -97,6 +102,25 @@ def test_consumers_go_on_from_the_leader_and_come_back(
             check_read(client, reader, topic, stored)
         for client, group in groups.items():
             wait_committed(cluster, client, group, topic, stored)
+
+
+@contextlib.contextmanager
+def waiting_fetch(cluster: ZonedCluster) -> Iterator[wire.Wire]:
+    """A Fetch that waits at the broker of its rack for partitions without records, which others lead."""
+    topic = cluster.topic(PARTITIONS)
+    offsets = {index: 0 for index, leader in cluster.cluster.leaders(topic).items() if leader != NEAR}
+    with wire.connect(cluster.brokers[NEAR]) as connection:
+        wire.fetch(connection, topic, offsets, max_wait_ms=0)  # they are followed now
+        request = wire.fetch_request(topic, offsets, max_wait_ms=60_000)
+        request.rack_id = "b"
+        connection.send(request, wire.FETCH_VERSION)
+        yield connection
+
+
+def preferred_replicas(connection: wire.Wire) -> set[int]:
+    """The replicas that the reply names for its partitions."""
+    _, reply = connection.receive(FetchResponse, wire.FETCH_VERSION)
+    return {part.preferred_read_replica for topic in reply.responses for part in topic.partitions}
 
 
 def check_read(client: str, reader: ClientConsumer, topic: str, stored: dict[int, list[int]]) -> None:
