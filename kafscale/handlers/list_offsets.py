@@ -5,6 +5,8 @@ changes nothing without transactions. v4: leader epochs (KIP-320). v6: flexible.
 largest timestamp (KIP-734).
 """
 
+import asyncio
+import contextlib
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,8 @@ MAX_TIMESTAMP = -3
 
 _FIRST_VERSION_WITH_ONE_OFFSET = 1
 _FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+# While the metadata store is away, the end that was known last is better than none.
+_PUBLICATION_WAIT_SEC = 1.0
 _NO_OFFSET = -1
 _NO_EPOCH = -1
 _NOTHING = (_NO_OFFSET, NO_TIMESTAMP)
@@ -87,15 +91,22 @@ def _check_timestamp(request: "RequestContext", timestamp_ms: int) -> None:
 
 
 async def _find(broker: "Broker", partition: Partition, timestamp_ms: int) -> Found:
-    record = partition.record
     if timestamp_ms == LATEST:
-        return record.log_end_offset, NO_TIMESTAMP
+        return await _log_end_offset(partition), NO_TIMESTAMP
     if timestamp_ms == EARLIEST:
-        return record.log_start_offset, NO_TIMESTAMP
+        return partition.record.log_start_offset, NO_TIMESTAMP
     async with store_deadline():
         if timestamp_ms == MAX_TIMESTAMP:
             return await find_max_timestamp(broker.logs, partition) or _NOTHING
         return await find_at_or_after(broker.logs, partition, timestamp_ms) or _NOTHING
+
+
+async def _log_end_offset(partition: Partition) -> int:
+    """No earlier than what other brokers have served, unless the metadata store does not answer."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_PUBLICATION_WAIT_SEC):
+            await partition.publication_known()
+    return partition.record.log_end_offset
 
 
 async def _old_style(broker: "Broker", partition: Partition, wanted: Any) -> list[int]:

@@ -3,48 +3,67 @@
 v2: the client's leader epoch is checked (KIP-320). v3: replica id. v4: flexible.
 """
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
+from kafscale.errors import StoreError
+from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.partition_lookup import served_partition
+from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.partition_record import UNDEFINED_EPOCH, UNDEFINED_OFFSET, epoch_end
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.storage.partition import Partition
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
+
+logger = logging.getLogger(__name__)
 
 _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 _Partition = _Topic.EpochEndOffset
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """Answer from each partition's epoch history."""
-    return OffsetForLeaderEpochResponse(
-        throttle_time_ms=0,
-        topics=[
-            _Topic(
-                topic=topic.topic, partitions=[_answer(broker, topic.topic, one) for one in topic.partitions]
-            )
-            for topic in message.topics
-        ],
-    )
-
-
-def _answer(broker: "Broker", topic: str, wanted: Any) -> Any:
-    try:
-        partition = served_partition(broker, topic, wanted.partition, wanted.current_leader_epoch)
-    except KafkaError as refusal:
-        return _Partition(
-            error_code=refusal.code,
-            partition=wanted.partition,
-            leader_epoch=UNDEFINED_EPOCH,
-            end_offset=UNDEFINED_OFFSET,
+    topics = [
+        _Topic(
+            topic=topic.topic,
+            partitions=await for_each(topic.partitions, partial(_answer, broker, topic.topic)),
         )
-    leader_epoch, end_offset = epoch_end(partition.record, wanted.leader_epoch)
-    return _Partition(
+        for topic in message.topics
+    ]
+    return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+
+async def _answer(broker: "Broker", topic: str, wanted: Any) -> Any:
+    answer = _Partition(
         error_code=ErrorCode.NONE,
         partition=wanted.partition,
-        leader_epoch=leader_epoch,
-        end_offset=end_offset,
+        leader_epoch=UNDEFINED_EPOCH,
+        end_offset=UNDEFINED_OFFSET,
     )
+    try:
+        partition = await _settled(broker, topic, wanted)
+        answer.leader_epoch, answer.end_offset = epoch_end(partition.record, wanted.leader_epoch)
+    except KafkaError as refusal:
+        answer.error_code = refusal.code
+    except StoreError as problem:
+        logger.warning("could not tell where an epoch ends", extra={"topic": topic, "problem": str(problem)})
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return answer
+
+
+async def _settled(broker: "Broker", topic: str, wanted: Any) -> Partition:
+    """The partition, of which nobody knows a later end.
+
+    A consumer that read beyond the end it is told takes its records for lost, and goes back (KIP-320).
+    """
+    partition = served_partition(broker, topic, wanted.partition, wanted.current_leader_epoch)
+    if wanted.leader_epoch != partition.record.leader_epoch:
+        return partition
+    async with store_deadline():
+        await partition.publication_known()
+    return served_partition(broker, topic, wanted.partition, wanted.current_leader_epoch)

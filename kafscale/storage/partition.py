@@ -145,6 +145,15 @@ class Partition:
             for reference in newest:
                 self.references.append(reference)
 
+    async def publication_known(self) -> None:
+        """Wait until this broker, which leads, knows what became of the publication that is under way, if any.
+
+        Those that follow may hear of it first, and their readers then know of later records than it does.
+        """
+        if self.record_lock.locked():
+            async with self.record_lock:
+                pass
+
     def listen(self, listener: PublishListener) -> None:
         """Tell the listener from now on."""
         if self._listeners is None:

@@ -17,6 +17,7 @@ from tests.support.cluster_wire import (
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
     delete_records,
+    epoch_end,
     fetch_with_epoch,
 )
 from tests.support.topics import delete_topic, describe_topic
@@ -267,3 +268,32 @@ def create_topic_everywhere(cluster: ZonedCluster, topic: str) -> None:
         with wire.connect(broker) as connection:
             ids.add(describe_topic(connection, topic).topic_id)
     assert len(ids) == 1, "create_topic waits until all say the same"
+
+
+def test_the_leader_knows_every_record_that_another_broker_has_served(cluster: ZonedCluster) -> None:
+    """Others may hear of a publication before its leader does: it must not deny to have it (KIP-320).
+
+    A consumer that moves to the leader would take its records for lost, and begin again before them.
+    """
+    topic = cluster.topic(1)
+    leader, other = cluster.leader(topic), cluster.others(topic)[0]
+    epoch = cluster.led(topic, 1)[0].epoch
+    end = write(leader, topic, b"first")
+    with wire.connect(leader) as writer, wire.connect(other) as reader, wire.connect(leader) as asker:
+        wire.fetch(reader, topic, {0: 0}, max_wait_ms=0)
+        for number in range(200):
+            reader.send(wire.fetch_request(topic, {0: end}, max_wait_ms=LONG_MS), wire.FETCH_VERSION)
+            writer.send(wire.produce_request(topic, {0: wire.batch([b"x"])}), wire.PRODUCE_VERSION)
+            _, reply = reader.receive(FetchResponse, wire.FETCH_VERSION)
+            end = wire.records_in(reply.responses[0].partitions[0].records)[-1][0] + 1
+            match number % 3:
+                case 0:
+                    answer = epoch_end(asker, topic, epoch, current=epoch)
+                    assert (answer.error_code, answer.leader_epoch) == (NONE, epoch)
+                    assert answer.end_offset >= end
+                case 1:
+                    assert wire.list_offset(asker, topic, 0, wire.LATEST).offset >= end
+                case _:
+                    part = wire.fetch(asker, topic, {0: end}, max_wait_ms=0)[0]
+                    assert (part.error_code, part.high_watermark) == (NONE, end)
+            assert wire.receive_produce(writer)[1].base_offset == end - 1
