@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafscale.errors import StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.storage import object_keys
 from kafscale.storage.log_manager import LogManager
@@ -23,7 +23,7 @@ GRACE_SEC = 60.0
 class RecordDeletion:
     """Moves log start offsets and removes the segments below them after a grace period.
 
-    What is still to be removed when the broker stops stays in the store, unreferenced.
+    What is still to be removed when the broker stops, or leads no longer, is the garbage collector's.
     """
 
     def __init__(self, logs: LogManager, objects: ObjectStore, namespace: str) -> None:
@@ -75,15 +75,19 @@ class RecordDeletion:
             )
             keys += [key, object_keys.index_key_of(key)]
         if keys:
-            task = asyncio.create_task(self._remove(keys), name=f"remove old segments of {partition.id}")
+            task = asyncio.create_task(
+                self._remove(partition, keys), name=f"remove old segments of {partition.id}"
+            )
             self._removals.add(task)
             task.add_done_callback(self._removals.discard)
 
-    async def _remove(self, keys: Sequence[str]) -> None:
+    async def _remove(self, partition: Partition, keys: Sequence[str]) -> None:
         await asyncio.sleep(GRACE_SEC)
         try:
-            await self._objects.delete(keys)
-        except StoreError as problem:
+            # A topic that was deleted and made again meanwhile has other objects under the same keys.
+            if await self._logs.is_leader_still(partition):
+                await self._objects.delete(keys)
+        except (StoreError, CorruptDataError) as problem:
             logger.warning(
                 "could not remove old segments", extra={"problem": str(problem), "objects": len(keys)}
             )

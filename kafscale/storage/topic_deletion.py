@@ -7,8 +7,10 @@ works through the steps; each can be repeated, and the name is free only after t
 2. remove its partition records and leader keys and, in the same transactions, keep the highest leader epoch
    under `retired/`: from here on no broker can publish to or claim the topic;
 3. delete its segments, indexes and checkpoints;
-4. delete the topic record, if it is still as this broker marked it; a broker that took the removal over
-   waits before that, and looks again for objects.
+4. delete the topic record, if it is still as this broker marked it. Where a request to delete objects may
+   still be on its way (one of unknown outcome, or of an earlier run or another broker whose removal this one
+   goes on with), this waits before that, and looks again for objects: the next topic of the name uses the
+   same keys.
 
 See docs/decisions/0008-topic-lifecycle.md.
 """
@@ -43,8 +45,8 @@ NO_EPOCH: Final = -1
 OBJECTS_PER_DELETE: Final = 1000
 
 
-TAKEN_OVER_GRACE_SEC: Final = 60.0
-"""How long a name stays taken when its deletion was another broker's: a request of that one may be on its way."""
+DOUBT_GRACE_SEC: Final = 60.0
+"""How long a name stays taken when a request to delete objects of the topic may still be on its way."""
 
 
 class PartitionCloser(Protocol):
@@ -70,7 +72,7 @@ class TopicDeletion:
         broker_id: int,
         namespace: str,
         retry_delay_sec: float = 0.5,
-        grace_sec: float = TAKEN_OVER_GRACE_SEC,
+        grace_sec: float = DOUBT_GRACE_SEC,
     ) -> None:
         self._store = store
         self._objects = objects
@@ -80,7 +82,7 @@ class TopicDeletion:
         self._namespace = namespace
         self._retry_delay_sec = retry_delay_sec
         self._grace_sec = grace_sec
-        self._taken_over: set[uuid.UUID] = set()
+        self._in_doubt: set[uuid.UUID] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unsubscribe: list[Callable[[], None]] = []
 
@@ -90,6 +92,10 @@ class TopicDeletion:
             self._view.subscribe(lambda before, after: self._consider(after)),
             self._view.subscribe_brokers(self._consider_all),
         ]
+        # What is marked for this broker by now, an earlier run of it has begun to remove.
+        self._in_doubt.update(
+            topic.topic_id for topic in self._view.topics(include_deleting=True) if self._is_ours(topic)
+        )
         self._consider_all()
 
     async def close(self) -> None:
@@ -150,13 +156,13 @@ class TopicDeletion:
         await self._closer.close_topic(topic.name)
         if not await self._remove_partitions(topic.name, mark):
             return False
-        if not await self._remove_all_objects(topic.name, mark):
+        if not await self._remove_all_objects(topic, mark):
             return False
-        if topic.topic_id in self._taken_over:
+        if topic.topic_id in self._in_doubt:
             await asyncio.sleep(self._grace_sec)
-            if not await self._remove_all_objects(topic.name, mark):
+            if not await self._remove_all_objects(topic, mark):
                 return False
-            self._taken_over.discard(topic.topic_id)
+            self._in_doubt.discard(topic.topic_id)
         result = await self._store.transact([mark], [Delete(mark.key)])
         if result.succeeded:
             _log.info("deleted topic %s, id %s", topic.name, topic.topic_id)
@@ -177,7 +183,7 @@ class TopicDeletion:
             return None
         if current.deleting_broker_id == self._broker_id:
             return Compare(key, held.mod_revision)
-        self._taken_over.add(topic.topic_id)
+        self._in_doubt.add(topic.topic_id)
         taken = dataclasses.replace(current, deleting_broker_id=self._broker_id)
         result = await self._store.transact(
             [Compare(key, held.mod_revision)], [Put(key, encode_topic_record(taken))]
@@ -207,14 +213,17 @@ class TopicDeletion:
             operations.append(Delete(keys.leader(*keys.topic_and_partition(item.key))))
         return (await self._store.transact(compares, operations)).succeeded
 
-    async def _remove_all_objects(self, name: str, mark: Compare) -> bool:
+    async def _remove_all_objects(self, topic: TopicRecord, mark: Compare) -> bool:
         """Segments, indexes and checkpoints. False when the removal is no longer ours."""
-        for prefix in (topic_prefix(self._namespace, name), checkpoints_topic_prefix(self._namespace, name)):
-            if not await self._remove_objects(prefix, mark):
+        for prefix in (
+            topic_prefix(self._namespace, topic.name),
+            checkpoints_topic_prefix(self._namespace, topic.name),
+        ):
+            if not await self._remove_objects(prefix, topic, mark):
                 return False
         return True
 
-    async def _remove_objects(self, prefix: str, mark: Compare) -> bool:
+    async def _remove_objects(self, prefix: str, topic: TopicRecord, mark: Compare) -> bool:
         """Step 3. False when the removal is no longer ours: the name may be in use again.
 
         Looked up anew before each call that deletes, so that a broker that was held up does not go on
@@ -227,7 +236,11 @@ class TopicDeletion:
             held = await self._store.get(mark.key)
             if held is None or held.mod_revision != mark.mod_revision:
                 return False
-            await self._objects.delete(object_keys)
+            try:
+                await self._objects.delete(object_keys)
+            except StoreIndeterminateError:
+                self._in_doubt.add(topic.topic_id)
+                raise
             before = object_keys
         return True
 

@@ -16,7 +16,7 @@ from kafscale.metadata.partition_record import (
 )
 from kafscale.metadata.store import Compare, Put
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage import object_keys, partition_log
+from kafscale.storage import object_keys, partition_log, record_deletion
 from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
@@ -133,3 +133,23 @@ async def test_a_stop_while_the_garbage_collector_waits_for_a_checkpoint_is_a_st
         ) as broker:
             await hold.reached()
             assert await broker.stop() == 0
+
+
+@on_uvloop
+async def test_old_segments_are_not_removed_from_the_next_topic_of_the_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Records were deleted, and their topic, which came back before their objects were to be removed."""
+    monkeypatch.setattr(record_deletion, "GRACE_SEC", 0.3)
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic(TOPIC)
+        await client.produce(TOPIC, 0, wire.batch([b"deleted"]))
+        deletion = broker.process._record_deletion
+        assert await deletion.delete_before(broker.partition(TOPIC), record_deletion.HIGH_WATERMARK) == 1
+        topics = broker.process._services().topics
+        await topics.delete(TOPIC, timeout_ms=10_000)
+        await broker.create_topic(TOPIC)
+        assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0
+        assert deletion._removals, "the old segment was to be removed later than this"
+        await asyncio.gather(*deletion._removals)
+        assert await broker.objects.size_bytes(object_keys.segment_key("default", TOPIC, 0, 0))

@@ -2,10 +2,11 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from kafscale.errors import StoreIndeterminateError
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.new_topic import NewTopic
@@ -172,13 +173,17 @@ async def test_what_a_stop_cut_short_is_taken_up_at_the_start(broker_id: int) ->
         assert await plane.keys_under(keys.PARTITIONS) == []
 
 
-async def test_a_name_whose_deletion_was_taken_over_is_not_free_at_once() -> None:
-    """A request of the broker before may be on its way, to delete what a new topic of the name would have."""
+@pytest.mark.parametrize("broker_id", [0, 7])
+async def test_a_name_whose_deletion_was_taken_over_is_not_free_at_once(broker_id: int) -> None:
+    """A request of the broker before, or of this one before its restart, may be on its way.
+
+    It would delete what a new topic of the name has.
+    """
     store, objects = memory_stores()
     async with control_plane(store, objects) as plane:
         await make_topic(plane, "t")
         await plane.deletion.close()
-        await mark(plane, "t", 7)
+        await mark(plane, "t", broker_id)
     async with control_plane(store, objects, grace_sec=3600) as plane:
 
         async def nothing_is_left() -> bool:
@@ -187,6 +192,25 @@ async def test_a_name_whose_deletion_was_taken_over_is_not_free_at_once() -> Non
         await wait_until_async(nothing_is_left, "the objects are gone")
         assert plane.view.topic("t", include_deleting=True) is not None
         assert plane.view.topic("t") is None
+
+
+async def test_a_name_is_not_free_while_a_request_of_unknown_outcome_may_be_on_its_way() -> None:
+    store, objects = memory_stores()
+    answers = [StoreIndeterminateError("no answer")]
+
+    class Silent(FusedObjectStore):
+        async def delete(self, keys: Sequence[str]) -> None:
+            if answers:
+                raise answers.pop()
+            await super().delete(keys)
+
+    async with control_plane(store, Silent(objects, Fuse(0, Fault.UNAVAILABLE)), grace_sec=3600) as plane:
+        await make_topic(plane, "t")
+        with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+            await plane.topics.delete("t", timeout_ms=1)
+        assert not answers
+        assert await plane.objects_under("") == []
+        assert plane.view.topic("t", include_deleting=True) is not None
 
 
 async def test_a_live_brokers_deletion_is_left_to_it_until_it_ends() -> None:
