@@ -40,13 +40,33 @@ class Round:
     leads_after: dict[int, int]
 
 
+class Leaders:
+    """Who leads, asked for all producers together: a client of its own for each would measure this process."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._asked_at = 0.0
+        self._known: dict[int, int] = {}
+
+    def leader(self, partition: int, asked_after: float) -> int:
+        """The partition's leader by an answer that was asked for later than `asked_after`."""
+        with self._lock:
+            if self._asked_at <= asked_after:
+                asked_at = time.monotonic()
+                self._known = self._cluster.leaders(TOPIC)
+                self._asked_at = asked_at
+            return self._known[partition]
+
+
 class Producer(threading.Thread):
     """Writes to one partition, one record after the other, and notes when each was acknowledged."""
 
-    def __init__(self, cluster: Cluster, partition: int, stop: threading.Event) -> None:
+    def __init__(self, cluster: Cluster, leaders: Leaders, partition: int, stop: threading.Event) -> None:
         super().__init__(name=f"producer of {partition}")
         self.acknowledged_at: list[float] = []
         self._cluster = cluster
+        self._leaders = leaders
         self._partition = partition
         self._stop_event = stop
 
@@ -58,7 +78,7 @@ class Producer(threading.Thread):
             time.sleep(PAUSE_SEC)
 
     def _write_to_leader(self) -> None:
-        leader = self._cluster.leaders(TOPIC)[self._partition]
+        leader = self._leaders.leader(self._partition, time.monotonic())
         with wire.connect(self._cluster.brokers[leader], ANSWER_TIMEOUT_SEC) as connection:
             while not self._stop_event.is_set():
                 records = wire.batch([b"x" * 100])
@@ -83,7 +103,8 @@ def measure(cluster: Cluster, what: str, written: int, lease_ttl_sec: int) -> Ro
     victim = max(cluster.live)
     stop = threading.Event()
     own = [partition for partition, leader in sorted(before.items()) if leader == victim]
-    producers = [Producer(cluster, partition, stop) for partition in own[:written]]
+    leaders = Leaders(cluster)
+    producers = [Producer(cluster, leaders, partition, stop) for partition in own[:written]]
     try:
         for producer in producers:
             producer.start()

@@ -8,11 +8,14 @@ kind of acknowledgement. Several batches of one partition get consecutive offset
 import asyncio
 import logging
 from collections.abc import Awaitable
+from contextlib import suppress
 
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.leader_changes import MAX_WAIT_SEC
 from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
 from kafscale.handlers.store_deadline import store_deadline
+from kafscale.metadata.leadership import TopicPartition
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.legacy_records import convert_message_set
@@ -56,9 +59,15 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
         and not broker.object_store_health.refuses_produce
         and broker.logs.open_now(partition) is None
     ]
+    claimed = [
+        (name, index)
+        for name, partitions in produce.topics
+        for index, _ in partitions
+        if broker.logs.is_claiming(name, index)
+    ]
     many = sum(len(partitions) for _, partitions in produce.topics) > LARGE_PARTITION_COUNT
-    if unopened or many or request.api_version < _FIRST_VERSION_WITH_BATCHES:
-        return _copy_and_handle(broker, request, bytes(body), reply, unopened)
+    if unopened or claimed or many or request.api_version < _FIRST_VERSION_WITH_BATCHES:
+        return _copy_and_handle(broker, request, bytes(body), reply, unopened, claimed)
     appender = _Appender(broker, request, produce, reply)
     if len(body) > LARGE_BODY_BYTES:
         return appender.append_with_pauses()
@@ -71,9 +80,29 @@ async def _open(broker: Broker, partition: Partition) -> None:
         await broker.logs.open(partition)
 
 
+async def _wait_for_claims(broker: Broker, claimed: list[TopicPartition]) -> list[Partition]:
+    """Wait, for a moment, for what this broker is claiming: its clients may know already that it leads.
+
+    Returns what it leads by then.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(MAX_WAIT_SEC):
+            for topic, index in claimed:
+                await broker.logs.claim_ended(topic, index)
+    found = (broker.logs.partition(topic, index) for topic, index in claimed)
+    return [partition for partition in found if partition is not None]
+
+
 async def _copy_and_handle(
-    broker: Broker, request: RequestContext, body: bytes, reply: Reply, unopened: list[Partition]
+    broker: Broker,
+    request: RequestContext,
+    body: bytes,
+    reply: Reply,
+    unopened: list[Partition],
+    claimed: list[TopicPartition],
 ) -> None:
+    if claimed:
+        unopened += await _wait_for_claims(broker, claimed)
     opened = await asyncio.gather(
         *(_open(broker, partition) for partition in unopened), return_exceptions=True
     )

@@ -64,19 +64,23 @@ class Claims:
         self._told_of: dict[str, int] = {}
 
     async def gain(
-        self, claims: Iterable[Claim], known: Mapping[str, KeyValue] | None = None
+        self,
+        claims: Iterable[Claim],
+        known: Mapping[str, KeyValue] | None = None,
+        tell: Callable[[Holding], None] = lambda holding: None,
     ) -> list[Holding]:
         """Hold what nobody holds; returns what was gained. Tries again while the store is away.
 
-        `known`: records as they were read a moment ago, which saves reading them. Raises `LeaseEndedError`
-        when this broker's lease has ended, or there is none.
+        `known`: records as they were read a moment ago, which saves reading them. `tell` is told of each
+        holding as soon as it is known to be gained, before the others are. Raises `LeaseEndedError` when this
+        broker's lease has ended, or there is none.
         """
         lease = self._lease()
         if lease == NO_LEASE:
             # A holder's key that is bound to nothing would outlive its holder.
             raise LeaseEndedError(lease)
         gained = await asyncio.gather(
-            *(self._gain(lease, part, known) for part in self._parts(tuple(claims), keys_each=2))
+            *(self._gain(lease, part, known, tell) for part in self._parts(tuple(claims), keys_each=2))
         )
         return [holding for part in gained for holding in part]
 
@@ -85,7 +89,11 @@ class Claims:
         return (claims[start : start + size] for start in range(0, len(claims), size))
 
     async def _gain(
-        self, lease: int, claims: Sequence[Claim], known: Mapping[str, KeyValue] | None
+        self,
+        lease: int,
+        claims: Sequence[Claim],
+        known: Mapping[str, KeyValue] | None,
+        tell: Callable[[Holding], None],
     ) -> list[Holding]:
         async with self._at_once:
             if known is None:
@@ -94,7 +102,9 @@ class Claims:
                 held = {c.record_key: known[c.record_key] for c in claims if c.record_key in known}
             gained: list[Holding] = []
             for part in _by_size(claims, held):
-                gained += await self._gain_part(lease, part, held)
+                for holding in await self._gain_part(lease, part, held):
+                    tell(holding)
+                    gained.append(holding)
             return gained
 
     async def _gain_part(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata import keys
-from kafscale.metadata.claims import Claim, Claims
+from kafscale.metadata.claims import Claim, Claims, Holding
 from kafscale.metadata.model import LeaderRecord
 from kafscale.metadata.partition_record import (
     EpochStart,
@@ -65,21 +65,26 @@ class Leadership:
         leader = LeaderRecord(broker_id=self._broker_id, leader_epoch=record.leader_epoch)
         return encode_partition_record(record), encode_leader_record(leader)
 
-    async def claim(self, partitions: Iterable[TopicPartition]) -> list[Claimed]:
+    async def claim(
+        self,
+        partitions: Iterable[TopicPartition],
+        tell: Callable[[Claimed], None] = lambda claimed: None,
+    ) -> list[Claimed]:
         """Lead those partitions that have a record and no leader; returns what this broker gained.
 
-        Tries again while the store is away. Raises `LeaseEndedError`.
+        `tell` is told of each as soon as it is gained: clients may know of it before the last one is. Tries
+        again while the store is away. Raises `LeaseEndedError`.
         """
         claims = [_claim(topic, index) for topic, index in partitions]
         known = await self._records() if len(claims) >= _MANY else None
-        return [
-            Claimed(
-                *keys.topic_and_partition(holding.claim.record_key),
-                decode_partition_record(holding.claim.record_key, holding.record),
-                holding.revision,
-            )
-            for holding in await self._claims.gain(claims, known)
-        ]
+        gained: list[Claimed] = []
+
+        def take(holding: Holding) -> None:
+            gained.append(_claimed(holding))
+            tell(gained[-1])
+
+        await self._claims.gain(claims, known, take)
+        return gained
 
     async def _records(self) -> dict[str, KeyValue] | None:
         try:
@@ -99,3 +104,10 @@ class Leadership:
 
 def _claim(topic: str, index: int) -> Claim:
     return Claim(keys.partition(topic, index), keys.leader(topic, index))
+
+
+def _claimed(holding: Holding) -> Claimed:
+    key = holding.claim.record_key
+    return Claimed(
+        *keys.topic_and_partition(key), decode_partition_record(key, holding.record), holding.revision
+    )

@@ -3,11 +3,12 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from kafscale.cache.single_flight import SingleFlight
 from kafscale.errors import ObjectNotFoundError, StoreError
-from kafscale.metadata.leadership import Claimed
+from kafscale.metadata.leadership import Claimed, TopicPartition
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.partition_record import PartitionRecord
 from kafscale.metadata.store import MetadataStore
@@ -84,6 +85,8 @@ class LogManager:
         self._followed = FollowedPartitions(metadata, self._make)
         self._openings: SingleFlight[Partition, None] = SingleFlight()
         self._closings: set[asyncio.Task[None]] = set()
+        self._claiming: set[TopicPartition] = set()
+        self._claim_ends: dict[TopicPartition, asyncio.Event] = {}
         self._numbers: dict[str, dict[int, int]] = {}
         self._next_number = itertools.count()
         flusher.on_lost = self._lost
@@ -215,6 +218,31 @@ class LogManager:
 
     # --- leading
 
+    @contextmanager
+    def claiming(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
+        """For the time in which these are claimed: the others may know the outcome before this broker does."""
+        self._claiming.update(partitions)
+        try:
+            yield
+        finally:
+            for partition in partitions:
+                self._end_claim(partition)
+
+    def _end_claim(self, partition: TopicPartition) -> None:
+        self._claiming.discard(partition)
+        waited_for = self._claim_ends.pop(partition, None)
+        if waited_for is not None:
+            waited_for.set()
+
+    def is_claiming(self, topic: str, index: int) -> bool:
+        """Whether this broker is about to know whether it leads the partition."""
+        return (topic, index) in self._claiming
+
+    async def claim_ended(self, topic: str, index: int) -> None:
+        """Wait until it knows; returns at once where it is not claiming."""
+        if self.is_claiming(topic, index):
+            await self._claim_ends.setdefault((topic, index), asyncio.Event()).wait()
+
     def lead(self, claimed: Claimed) -> None:
         """Serve a partition that was claimed."""
         partition = self._make(claimed.topic, claimed.index, claimed.record, claimed.revision, is_led=True)
@@ -222,6 +250,7 @@ class LogManager:
             return  # Its topic is being deleted, and with it the claim.
         self._partitions.setdefault(claimed.topic, {})[claimed.index] = partition
         self._followed.drop(claimed.topic, claimed.index)
+        self._end_claim((claimed.topic, claimed.index))
         self._metrics.leadership_changes[LeadershipChange.GAINED] += 1
 
     def _make(

@@ -77,9 +77,8 @@ class PartitionHoldings:
 
     async def gain(self, items: set[TopicPartition]) -> None:
         """Lead those that nobody leads. Raises `LeaseEndedError`."""
-        gained = await self._leadership.claim(sorted(items))
-        for claimed in gained:
-            self._logs.lead(claimed)
+        with self._logs.claiming(items):
+            gained = await self._leadership.claim(sorted(items), self._logs.lead)
         if gained:
             logger.info(
                 "leads more partitions", extra={"gained": len(gained), "led": self._logs.partition_count}
