@@ -5,10 +5,15 @@ import uuid
 
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.metadata import keys
+from kafscale.metadata.leadership import Claimed
 from kafscale.metadata.model import LeaderRecord, TopicRecord
 from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
 from kafscale.metadata.topic_record import encode_leader_record, encode_topic_record
 from kafscale.metadata.view import ClusterView
+from kafscale.protocol.error_codes import ErrorCode
+from tests.support import wire
+from tests.support.in_process_broker import in_process_broker, until
+from tests.support.on_uvloop import on_uvloop
 from tests.support.virtual_time import run_virtually
 
 MYSELF, OTHER = 1, 2
@@ -110,3 +115,32 @@ def test_closing_refuses_what_waits() -> None:
         assert waiting.refused == [(1, 0.1)]
 
     run_virtually(run())
+
+
+@on_uvloop
+async def test_produce_waits_for_a_claim_whose_outcome_this_broker_is_about_to_know() -> None:
+    """Others may see the leader's key, and send their clients, before the claimant has its answer."""
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic()
+        partition, logs = broker.partition("topic"), broker.process._logs
+        assert logs._forget(partition)
+        claimed = Claimed("topic", 0, partition.record, partition.led_since_revision)
+        with logs.claiming([("topic", 0)]):
+            await client.send_produce("topic", {0: wire.batch([b"early"])})
+            await until(lambda: ("topic", 0) in logs._claim_ends, "produce waits")
+            logs.lead(claimed)
+            assert (await client.receive_produce())[1][0].error_code == ErrorCode.NONE
+
+
+@on_uvloop
+async def test_produce_does_not_wait_for_a_claim_that_was_lost() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic()
+        partition, logs = broker.partition("topic"), broker.process._logs
+        assert logs._forget(partition)
+        with logs.claiming([("topic", 0)]):
+            await client.send_produce("topic", {0: wire.batch([b"in vain"])})
+            await until(lambda: ("topic", 0) in logs._claim_ends, "produce waits")
+        answer = (await client.receive_produce())[1][0]
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        logs.lead(Claimed("topic", 0, partition.record, partition.led_since_revision))

@@ -20,6 +20,7 @@ from kafscale.metadata.store import (
     TransactionResult,
 )
 from tests.support.faults import ERRORS, CountingStore, Fault, Fuse, FusedMetadataStore, Interruption
+from tests.support.in_process_broker import until
 from tests.support.virtual_time import run_virtually
 
 BROKEN = b"broken"
@@ -184,6 +185,52 @@ async def test_what_this_broker_held_before_is_no_gain(store: Watched) -> None:
     assert {holding.revision for holding in again.values()} != {
         holding.revision for holding in before.values()
     }
+
+
+class SlowFirst(MemoryStore):
+    """The first claim takes effect at once and is answered when it may be; the others begin later."""
+
+    def __init__(self) -> None:
+        super().__init__(max_operations=8)
+        self.held = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_begin = asyncio.Event()
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        if not operations:
+            return await super().transact(compares, operations)
+        if self.held.is_set():
+            await self.may_begin.wait()
+            return await super().transact(compares, operations)
+        self.held.set()
+        result = await super().transact(compares, operations)
+        await self.may_answer.wait()
+        return result
+
+
+async def test_nothing_is_gained_any_more_once_it_is_told_that_the_lease_has_ended() -> None:
+    """Whoever lets everything go then would not hear of it."""
+    store = SlowFirst()
+    broker = await Broker.on(store)
+    told: list[Holding] = []
+    gaining = asyncio.create_task(broker.claims.gain(claims(12), tell=told.append))
+    await store.held.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await store.revoke_lease(broker.lease)
+    store.may_begin.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not gaining.done(), "an attempt is under way yet"
+    store.may_answer.set()
+    with pytest.raises(LeaseEndedError):
+        await gaining
+    assert len(told) == 4
+    await asyncio.sleep(0.05)
+    assert len(told) == 4
+    await store.close()
 
 
 # --- how it is asked for
@@ -432,3 +479,38 @@ async def test_a_stray_that_another_gains_meanwhile_stays_with_them(store: Watch
     await first.claims.give_up_strays(claim(number).holder_key for number in range(2))
     assert await held_by(store, second) == {"holder/0"}
     assert await held_by(store, first) == set()
+
+
+class Slow(MemoryStore):
+    """Takes its time for the transactions that put one key."""
+
+    def __init__(self, slow_key: str) -> None:
+        super().__init__(max_operations=4)
+        self.may_go_on = asyncio.Event()
+        self._slow_key = slow_key
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        if any(operation.key == self._slow_key for operation in operations):
+            await self.may_go_on.wait()
+        return await super().transact(compares, operations)
+
+
+async def test_what_is_gained_is_told_before_the_rest_is() -> None:
+    """Else others know of a leader that does not know itself."""
+    store = Slow(claim(3).record_key)
+    lease = await store.grant_lease(60)
+    told: list[Claim] = []
+    gaining = asyncio.create_task(
+        Claims(store, lambda: lease, next_record, 0.01).gain(
+            claims(4), tell=lambda holding: told.append(holding.claim)
+        )
+    )
+    await until(lambda: len(told) == 2, "the first part is gained")
+    assert told == claims(2)
+    assert not gaining.done()
+    store.may_go_on.set()
+    assert [holding.claim for holding in await gaining] == claims(4)
+    assert told == claims(4)
+    await store.close()
