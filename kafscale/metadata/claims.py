@@ -79,10 +79,17 @@ class Claims:
         if lease == NO_LEASE:
             # A holder's key that is bound to nothing would outlive its holder.
             raise LeaseEndedError(lease)
-        gained = await asyncio.gather(
-            *(self._gain(lease, part, known, tell) for part in self._parts(tuple(claims), keys_each=2))
+        outcomes = await asyncio.gather(
+            *(self._gain(lease, part, known, tell) for part in self._parts(tuple(claims), keys_each=2)),
+            # All come to their end: nothing is gained, and nobody told, after this has returned or raised.
+            return_exceptions=True,
         )
-        return [holding for part in gained for holding in part]
+        gained: list[Holding] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            gained += outcome
+        return gained
 
     def _parts(self, claims: Sequence[Claim], keys_each: int) -> Iterator[Sequence[Claim]]:
         size = self._store.max_operations // keys_each
