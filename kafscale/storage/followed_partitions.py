@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -88,10 +88,9 @@ class FollowedPartitions:
                 async with aclosing(self._store.watch_key(keys.partition(topic, index))) as events:
                     async for event in events:
                         changes = event.items if isinstance(event, Snapshot) else event.puts_and_deletes
-                        if not changes or isinstance(changes[-1], Delete):
+                        if not _take(partition, changes):
                             self.drop(topic, index)
                             return
-                        _take(partition, changes[-1])
             except StoreError as problem:
                 logger.warning(
                     "the watch of a partition broke, beginning it again",
@@ -143,5 +142,14 @@ class FollowedPartitions:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _take(partition: Partition, item: KeyValue) -> None:
-    partition.follow(decode_partition_record(item.key, item.value), item.mod_revision)
+def _take(partition: Partition, changes: Sequence[KeyValue | Delete]) -> bool:
+    """Whether the partition is still the one that was followed; if so, it is as the last change says."""
+    if not changes or any(isinstance(change, Delete) for change in changes):
+        return False
+    newest = changes[-1]
+    assert isinstance(newest, KeyValue)
+    record = decode_partition_record(newest.key, newest.value)
+    if newest.mod_revision > partition.revision and record.log_end_offset < partition.record.log_end_offset:
+        return False  # A log never shrinks: its topic was deleted and is there again.
+    partition.follow(record, newest.mod_revision)
+    return True

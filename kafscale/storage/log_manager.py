@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from kafscale.cache.single_flight import SingleFlight
@@ -313,7 +313,9 @@ class LogManager:
         if after is None or after.state is not TopicState.ACTIVE:
             gone = before or after
             if gone is not None and gone.name in self._numbers:
-                task = asyncio.create_task(self.close_topic(gone.name), name=f"close {gone.name}")
+                # At once: the next event may be that a topic of this name is there again.
+                held = self._drop_topic(gone.name)
+                task = asyncio.create_task(self._end(gone.name, held), name=f"close {gone.name}")
                 self._closings.add(task)
                 task.add_done_callback(self._closings.discard)
         elif before is not None and before.configs != after.configs:
@@ -325,15 +327,22 @@ class LogManager:
 
     async def close_topic(self, name: str) -> None:
         """Serve the topic no longer, end its flushes, and forget it. No error when it is not held."""
+        await self._end(name, self._drop_topic(name))
+
+    def _drop_topic(self, name: str) -> list[Partition]:
+        """Serve the topic no longer; returns what was led of it, whose flushes are still to be ended."""
         self._numbers.pop(name, None)
-        held = self._partitions.pop(name, {})
-        for partition in (*held.values(), *self._followed):
+        held = list(self._partitions.pop(name, {}).values())
+        for partition in (*held, *self._followed):
             if partition.id.topic == name:
                 self.reader.forget(partition)
         self._followed.drop_topic(name)
-        for partition in held.values():
+        for partition in held:
             partition.is_led = False
-        for partition in held.values():
+        return held
+
+    async def _end(self, name: str, held: Sequence[Partition]) -> None:
+        for partition in held:
             await self.flusher.settle(partition, _SETTLE_SEC)
             self.reader.forget(partition)
             self.flusher.abandon(

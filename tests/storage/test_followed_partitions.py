@@ -271,6 +271,42 @@ def test_a_partition_that_comes_back_is_another_one() -> None:
     played(scenario)
 
 
+def test_a_partition_that_went_and_came_back_within_one_event_is_another_one() -> None:
+    """The watcher was behind: the new log may end above the old one, and none of its segments is the old one's."""
+
+    async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
+        before = await begin(store, followed, record_with(segment(0)))
+        listener = Listener()
+        before.listen(listener)
+        # Nothing lets the watcher run between these.
+        delete = store.transact([], [Delete(KEY)])
+        put = write(store, record_with(segment(0, 7), segment(1, 7)))
+        await asyncio.gather(delete, put)
+        await asyncio.sleep(0.1)
+        assert listener.heard == ["closed"]
+        after = await followed.follow(TOPIC, 0)
+        assert after is not before
+
+    played(scenario)
+
+
+def test_a_log_that_is_shorter_than_it_was_is_another_one() -> None:
+    """A watch that broke begins with a snapshot, which does not tell that the record was deleted meanwhile."""
+
+    async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
+        before = await begin(store, followed, record_with(segment(0), segment(1)))
+        listener = Listener()
+        before.listen(listener)
+        await write(store, record_with(segment(0, 7)))
+        await asyncio.sleep(0.1)
+        assert listener.heard == ["closed"]
+        after = await followed.follow(TOPIC, 0)
+        assert after is not None and after is not before
+        assert after.high_watermark == 10
+
+    played(scenario)
+
+
 def test_what_nobody_reads_is_let_go_and_what_somebody_reads_is_not() -> None:
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
         record = encode_partition_record(record_with(segment(0)))
