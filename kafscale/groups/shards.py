@@ -61,6 +61,7 @@ class GroupShards:
         self._lag_seeding = None if lag is None else LagSeeding(lag, store)
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
+        self._given_up: set[int] = set()
         self._stopping = False
 
     async def claim(self, shards: Iterable[int]) -> None:
@@ -75,6 +76,7 @@ class GroupShards:
             await self._claim(wanted)
         finally:
             self._loading -= wanted
+            self._given_up -= wanted
 
     async def _claim(self, wanted: set[int]) -> None:
         at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
@@ -82,6 +84,9 @@ class GroupShards:
         async def load(shard: GroupShard) -> None:
             async with at_once:
                 await self._load(shard)
+            if shard.shard in self._given_up:
+                await shard.close()
+                return
             self._shards[shard.shard] = shard
             self._loading.discard(shard.shard)
 
@@ -103,7 +108,7 @@ class GroupShards:
         ]
         await asyncio.gather(*(load(shard) for shard in loaded))
         if self._lag_seeding is not None:
-            self._lag_seeding.add(loaded)
+            self._lag_seeding.add([shard for shard in loaded if self._shards.get(shard.shard) is shard])
 
     async def _load(self, shard: GroupShard) -> None:
         while True:
@@ -134,8 +139,10 @@ class GroupShards:
         """Coordinate these shards no longer; returns once another broker can.
 
         Who waits, and whoever still comes, is sent to look for the coordinator again. Writes that have begun
-        come to their end, within their time.
+        come to their end, within their time. What is being claimed or loaded is not coordinated after that.
         """
+        numbers = tuple(numbers)
+        self._given_up.update(self._loading.intersection(numbers))
         leaving = [self._shards.pop(number) for number in numbers if number in self._shards]
         for shard in leaving:
             shard.unload()

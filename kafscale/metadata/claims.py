@@ -110,6 +110,9 @@ class Claims:
             gained: list[Holding] = []
             for part in _by_size(claims, held):
                 for holding in await self._gain_part(lease, part, held):
+                    if self._lease() != lease:
+                        # The answer took so long that what it tells of went with the lease.
+                        raise LeaseEndedError(lease)
                     tell(holding)
                     gained.append(holding)
             return gained

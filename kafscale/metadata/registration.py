@@ -25,14 +25,20 @@ class Registration:
         self._lease_ttl_sec = lease_ttl_sec
         self._retry_delay_sec = retry_delay_sec
         self._lease = NO_LEASE
+        self._granted: set[int] = set()
+        self._is_registered = False
         self._revision = ABSENT
         # What is announced while a registration is under way could go down with neither of them telling it.
         self._at_once = asyncio.Lock()
 
     @property
     def lease(self) -> int:
-        """What the broker's registration, and everything it leads or coordinates, is bound to."""
-        return self._lease
+        """What the broker's registration, and everything it leads or coordinates, is bound to.
+
+        `NO_LEASE` while it is not registered: nobody renews a lease before that, so what it then gained would go
+        without its hearing of it.
+        """
+        return self._lease if self._is_registered else NO_LEASE
 
     async def register(self, broker: BrokerRecord) -> None:
         """Register the broker under a new lease.
@@ -51,9 +57,11 @@ class Registration:
     async def _register(self) -> None:
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
+        self._granted.clear()
         while True:
             try:
                 if await self._try_register():
+                    self._is_registered = True
                     return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning("could not register, trying again", extra={"problem": str(problem)})
@@ -76,12 +84,13 @@ class Registration:
         key = keys.broker(self._broker.broker_id)
         found = await self._store.get(key)
         if found is not None:
-            # Ours, if an earlier attempt had landed whose outcome is unknown.
-            if found.lease != self._lease or self._lease == NO_LEASE:
+            # Ours, if an earlier attempt had landed whose outcome is unknown, perhaps not the last one.
+            if found.lease not in self._granted:
                 return False
-            self._revision = found.mod_revision
+            self._lease, self._revision = found.lease, found.mod_revision
             return True
         self._lease = await self._store.grant_lease(self._lease_ttl_sec)
+        self._granted.add(self._lease)
         value = encode_broker_record(self._broker)
         result = await self._store.transact([Compare(key, ABSENT)], [Put(key, value, self._lease)])
         if result.succeeded:
@@ -129,12 +138,14 @@ class Registration:
             await asyncio.sleep(self._lease_ttl_sec / _RENEWALS_PER_TTL)
             try:
                 if not await self._store.renew_lease(self._lease):
+                    self._is_registered = False
                     return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning("could not renew the lease", extra={"problem": str(problem)})
 
     async def close(self) -> None:
         """End the lease, and with it the registration and everything that is bound to it."""
+        self._is_registered = False
         lease, self._lease = self._lease, NO_LEASE
         if lease != NO_LEASE:
             await self._store.revoke_lease(lease)

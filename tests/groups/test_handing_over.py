@@ -287,3 +287,22 @@ async def test_a_shard_that_is_lost_to_a_defect_can_be_coordinated_again(brokers
     await broker.shards.claim([SHARD])
     assert member.heartbeat() is ErrorCode.NONE
     assert await member.commit(2) is ErrorCode.NONE
+
+
+@scenario()
+async def test_what_was_still_loading_when_the_lease_ended_is_not_coordinated(brokers: Brokers) -> None:
+    """It would be for ever, with no key that says so: nobody would take it."""
+    broker = await brokers.prepare()
+    with brokers.store.hold("range", keys.groups(SHARD)) as hold:
+        claiming = asyncio.create_task(broker.shards.claim([SHARD]))
+        await hold.until_reached()
+        await broker.shards.let_go(range(keys.GROUP_SHARD_COUNT))
+        hold.release()
+        await claiming
+    assert not broker.shards.coordinates(SHARD)
+    with refused(ErrorCode.NOT_COORDINATOR):
+        broker.shards.shard(GROUP)
+    await brokers.store.revoke_lease(broker.lease)
+    broker.lease = await brokers.store.grant_lease(10**9)
+    await broker.shards.claim([SHARD])
+    assert broker.shards.coordinates(SHARD)

@@ -11,6 +11,7 @@ from kafscale.errors import CorruptDataError, LeaseEndedError, StoreIndeterminat
 from kafscale.metadata.claims import MAX_TRANSACTION_BYTES, Claim, Claims, Holding
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import (
+    NO_LEASE,
     Compare,
     Delete,
     KeyValue,
@@ -172,6 +173,30 @@ async def test_a_broker_whose_lease_has_ended_gains_nothing(store: Watched) -> N
     with pytest.raises(LeaseEndedError):
         await broker.gain(claims(20))
     assert (await store.range("")).items == ()
+
+
+async def test_a_broker_without_a_lease_gains_nothing(store: Watched) -> None:
+    """A holder's key that is bound to nothing would stay when its holder is gone."""
+    with pytest.raises(LeaseEndedError):
+        await Broker(store, NO_LEASE).gain(claims(2))
+    assert (await store.range("")).items == ()
+
+
+async def test_what_was_gained_under_a_lease_that_is_another_one_by_now_is_no_gain(store: Watched) -> None:
+    """The answer took longer than the lease: what it tells of is gone."""
+    broker = await Broker.on(store)
+    transact = store.transact
+
+    async def slow(compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
+        result = await transact(compares, operations)
+        await store.revoke_lease(broker.lease)
+        broker.lease = await store.grant_lease(3600)
+        return result
+
+    store.transact = slow  # type: ignore[method-assign]
+    with pytest.raises(LeaseEndedError):
+        await broker.gain(claims(2))
+    assert await held_by(store, broker) == set()
 
 
 async def test_what_this_broker_held_before_is_no_gain(store: Watched) -> None:

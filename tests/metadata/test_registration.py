@@ -252,6 +252,62 @@ def test_what_is_announced_while_the_broker_registers_again_is_told(call: int) -
 # --- the lease
 
 
+class LandsLater(MemoryStore):
+    """The first registration is not answered, and lands when the next attempt has been sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[tuple[Sequence[Compare], Sequence[Operation]]] = []
+        self.attempts = 0
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        self.attempts += 1
+        if self.attempts == 1:
+            self.late.append((compares, operations))
+            raise StoreIndeterminateError("still on its way")
+        if self.late:
+            await super().transact(*self.late.pop())
+        return await super().transact(compares, operations)
+
+
+def test_an_earlier_attempt_that_lands_late_is_the_registration() -> None:
+    async def play() -> None:
+        store = LandsLater()
+        registration = Registration(store, TTL_SEC)
+        await registration.register(BROKER)
+        assert seconds() < 1, "it did not wait for its own lease to end"
+        assert registration.lease == await lease_of_key(store) != NO_LEASE
+        await registration.close()
+        assert await registered(store) is None
+        await store.close()
+
+    run_virtually(play())
+
+
+def test_there_is_no_lease_to_hold_anything_under_until_the_broker_is_registered_again() -> None:
+    """Nobody renews it before that, and what was gained under it would go without the broker's hearing of it."""
+
+    async def scenario(store: MemoryStore) -> None:
+        registration = Registration(store, TTL_SEC)
+        await registration.register(BROKER)
+        lease = registration.lease
+        keeping = asyncio.create_task(registration.keep_alive())
+        await store.revoke_lease(lease)
+        await keeping
+        another = Registration(store, 1)
+        await another.register(BROKER)
+        again = asyncio.create_task(registration.register_again())
+        await asyncio.sleep(0.5)
+        assert registration.lease == NO_LEASE
+        await again
+        assert registration.lease not in (NO_LEASE, lease)
+        await registration.close()
+
+    virtually(scenario)
+
+
 def test_the_lease_is_kept_and_its_end_is_told() -> None:
     async def scenario(store: MemoryStore) -> None:
         registration = Registration(store, TTL_SEC)
@@ -260,10 +316,12 @@ def test_the_lease_is_kept_and_its_end_is_told() -> None:
         await asyncio.sleep(100 * TTL_SEC)
         assert not keeping.done()
         assert await registered(store) == BROKER
-        await store.revoke_lease(registration.lease)
+        lease = registration.lease
+        await store.revoke_lease(lease)
         await asyncio.wait_for(keeping, TTL_SEC / 2)
+        assert registration.lease == NO_LEASE
         with pytest.raises(LeaseEndedError):
-            await store.transact([], [Put("k", b"v", registration.lease)])
+            await store.transact([], [Put("k", b"v", lease)])
 
     virtually(scenario)
 
