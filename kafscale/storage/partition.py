@@ -87,7 +87,7 @@ class Partition:
         self.record_lock = asyncio.Lock()
         self.flush_task: asyncio.Task[None] | None = None
         self.flush_scheduled = False
-        self._listeners: set[PublishListener] | None = None
+        self._listeners: dict[PublishListener, None] | None = None
 
     @property
     def is_followed(self) -> bool:
@@ -157,13 +157,13 @@ class Partition:
     def listen(self, listener: PublishListener) -> None:
         """Tell the listener from now on."""
         if self._listeners is None:
-            self._listeners = set()
-        self._listeners.add(listener)
+            self._listeners = {}
+        self._listeners[listener] = None
 
     def forget(self, listener: PublishListener) -> None:
         """Tell the listener no more."""
         if self._listeners is not None:
-            self._listeners.discard(listener)
+            self._listeners.pop(listener, None)
 
     @property
     def has_listeners(self) -> bool:

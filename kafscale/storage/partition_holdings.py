@@ -87,7 +87,7 @@ class PartitionHoldings:
     async def let_go(self, items: set[TopicPartition]) -> None:
         """Publish what was accepted and let others lead, each as soon as it can be."""
         resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]] = {}
-        for item in items:
+        for item in sorted(items):
             partition = self._logs.partition(*item)
             if partition is not None:
                 task = asyncio.create_task(self._logs.resign(partition), name=f"resign {partition.id}")
@@ -95,7 +95,7 @@ class PartitionHoldings:
         try:
             while resigning:
                 done, _ = await asyncio.wait(resigning, return_when=asyncio.FIRST_COMPLETED)
-                await self._leadership.release(dict(resigning.pop(task) for task in done))
+                await self._leadership.release(dict(sorted(resigning.pop(task) for task in done)))
         finally:
             for task in resigning:
                 task.cancel()
