@@ -1,0 +1,266 @@
+"""Mistakes for a broker to have, put in on purpose: a simulation that does not find them proves nothing."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kafscale.metadata import keeper, keys
+from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
+from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.storage import object_keys, topic_deletion
+from kafscale.storage.checkpoint import Checkpoint
+from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.log_manager import LogManager
+from kafscale.storage.partition import Partition
+from kafscale.storage.partition_log import PartitionLog, SealedSegment
+from kafscale.storage.producer_state import ProducerStates
+from kafscale.storage.publisher import Publisher
+from tests.sim.links import Conditions
+from tests.sim.simulated_clients import Load
+from tests.sim.simulated_metadata import LinkedMetadata
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+SEARCH: dict[Plant, dict[str, Any]] = {}
+"""Every mistake, and what plan lets it show soon where a usual one would take long."""
+
+_GOOD = Conditions()
+_SLOW = Conditions(longest_delay=0.5)
+_BAD = Conditions(fault_rate=0.3, longest_delay=0.3, latest_effect=6.0)
+
+
+def mistake(**special: Any) -> Callable[[Plant], Plant]:
+    """One of `SEARCH`."""
+
+    def add(plant: Plant) -> Plant:
+        SEARCH[plant] = special
+        return plant
+
+    return add
+
+
+@mistake()
+def publish_without_its_compare(patch: pytest.MonkeyPatch) -> None:
+    """The record is replaced, whoever wrote it last."""
+
+    async def write_record(self: Publisher, held: Partition, record: PartitionRecord) -> int:
+        key = keys.partition(held.id.topic, held.id.index)
+        put = Put(key, encode_partition_record(record))
+        return (await self._until_done(lambda: self._metadata.transact([], [put]), key)).revision
+
+    patch.setattr(Publisher, "write_record", write_record)
+
+
+@mistake()
+def upload_that_overwrites(patch: pytest.MonkeyPatch) -> None:
+    """A segment is put where it belongs, whatever lies there."""
+
+    async def put(self: Publisher, key: str, parts: Sequence[Any]) -> bool:
+        await self._until_done(lambda: self._objects.put(key, parts), key)
+        return True
+
+    patch.setattr(Publisher, "_put", put)
+
+
+@mistake()
+def leftover_taken_for_ones_own(patch: pytest.MonkeyPatch) -> None:
+    """Whatever lies under a segment's key is believed to be an earlier attempt's."""
+
+    async def lies_there(self: Publisher, key: str, parts: Sequence[Any]) -> bool:
+        return True
+
+    patch.setattr(Publisher, "_lies_there", lies_there)
+
+
+@mistake()
+def unknown_outcome_taken_for_success(patch: pytest.MonkeyPatch) -> None:
+    """A publication without an answer is believed to have happened."""
+
+    async def read_back(self: Publisher, held: Partition, key: str, value: bytes) -> int:
+        return held.revision
+
+    patch.setattr(Publisher, "_read_back", read_back)
+
+
+def _claim_without(patch: pytest.MonkeyPatch, prefix: str) -> None:
+    transact = LinkedMetadata.transact
+
+    async def without(
+        self: LinkedMetadata, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        if any(isinstance(one, Put) and one.key.startswith(keys.LEADERS) for one in operations):
+            compares = [compare for compare in compares if not compare.key.startswith(prefix)]
+        return await transact(self, compares, operations)
+
+    patch.setattr(LinkedMetadata, "transact", without)
+
+
+@mistake()
+def claim_that_does_not_compare_the_leader(patch: pytest.MonkeyPatch) -> None:
+    """A partition is claimed although somebody leads it."""
+    _claim_without(patch, keys.LEADERS)
+
+
+@mistake(kinds=("end lease", "pause"), troubles=8, longest_calm=2.0, metadata=_BAD, objects=_GOOD)
+def claim_that_does_not_compare_the_record(patch: pytest.MonkeyPatch) -> None:
+    """A claim goes back to the record as it was read, whatever was published since."""
+    _claim_without(patch, keys.PARTITIONS)
+
+
+@mistake(
+    kinds=("pause", "late upload"),
+    troubles=8,
+    longest_calm=2.0,
+    checkpoint_segments=2,
+    superseded_grace_ms=0,
+    flush_interval_ms=50,
+    metadata=_GOOD,
+    objects=_SLOW,
+)
+def cleanup_that_knows_only_its_own_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """A leader removes every checkpoint that its own picture of the record does not name."""
+
+    async def remove(self: Checkpointer, held: Partition, end_offset: int) -> None:
+        prefix = object_keys.checkpoints_partition_prefix(self._namespace, held.id.topic, held.id.index)
+        log = held.log
+        waiting = log.waiting_checkpoint if log is not None else None
+        kept = {held.record.checkpoint_key, waiting.key if waiting is not None else ""}
+        found = [info.key async for info in self._objects.list(prefix) if info.key not in kept]
+        if found:
+            await self._objects.delete(found)
+
+    patch.setattr(Checkpointer, "_remove_superseded", remove)
+
+
+@mistake()
+def acknowledgement_before_publication(patch: pytest.MonkeyPatch) -> None:
+    """Producers are told as soon as their segment lies in the bucket."""
+    record_after = PartitionLog.record_after
+
+    def told_early(self: PartitionLog, sealed: SealedSegment) -> PartitionRecord:
+        for waiter, relative_offset in sealed.buffer.waiters:
+            waiter.published(sealed.reference.base_offset + relative_offset, self.record.log_start_offset)
+        return record_after(self, sealed)
+
+    patch.setattr(PartitionLog, "record_after", told_early)
+
+
+@mistake()
+def out_of_range_from_a_stale_picture(patch: pytest.MonkeyPatch) -> None:
+    """A broker refuses an offset above the end that it knows of, without asking the store."""
+
+    async def check(self: LogManager, held: Partition, offset: int) -> ErrorCode:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+
+    patch.setattr(LogManager, "check_beyond_end", check)
+
+
+@mistake(
+    kinds=("delay", "end lease"),
+    troubles=12,
+    longest_calm=1.0,
+    brokers=2,
+    consumers=2,
+    hop_rate=0.5,
+    metadata=_GOOD,
+    objects=_SLOW,
+)
+def leader_that_follows_its_successor(patch: pytest.MonkeyPatch) -> None:
+    """A leader that hands over takes over the successor's record (a fault that was in the code once)."""
+    patch.setattr(Partition, "is_followed", property(lambda self: not self.is_led))
+
+
+@mistake(
+    checkpoint_segments=2,
+    hop_rate=0.5,
+    consumers=2,
+    metadata=Conditions(break_rate=0.3),
+    objects=_GOOD,
+)
+def follower_that_leaves_out_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """A follower that missed some records appends what the record still names, and has a hole."""
+    follow = Partition.follow
+
+    def with_a_hole(self: Partition, record: PartitionRecord, revision: int) -> None:
+        known = self.references
+        follow(self, record, revision)
+        if known is not None and self.references is None:
+            end = max((one.last_offset for one in known), default=-1)
+            for reference in record.segments:
+                if reference.base_offset > end:
+                    known.append(reference)
+            self.references = known
+
+    patch.setattr(Partition, "follow", with_a_hole)
+
+
+@mistake()
+def producers_forgotten_by_the_next_leader(patch: pytest.MonkeyPatch) -> None:
+    """A new leader knows nothing of the producers, and takes their retries for new batches."""
+
+    def forgetful(self: Partition, checkpoint: Checkpoint) -> PartitionLog:
+        self.load(checkpoint)
+        self.log = PartitionLog(dataclasses.replace(self.record, producers=()), ProducerStates(()))
+        return self.log
+
+    patch.setattr(Partition, "open", forgetful)
+
+
+@mistake(checkpoint_segments=2, objects=_BAD)
+def checkpoint_that_is_named_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
+    """The record names a checkpoint whose upload may have failed."""
+    write = Checkpointer._write
+
+    async def hopeful(self: Checkpointer, held: Partition) -> None:
+        log = held.log
+        put = self._objects.put_if_absent
+
+        async def put_hopefully(key: str, parts: Sequence[Any]) -> None:
+            try:
+                await put(key, parts)
+            except Exception:  # noqa: BLE001 - that is the mistake
+                return
+
+        class _Hopeful:
+            put_if_absent = staticmethod(put_hopefully)
+            list = self._objects.list
+            delete = self._objects.delete
+
+        patched = Checkpointer(_Hopeful, self._namespace, self._now_ms, self._new_token)  # type: ignore[arg-type]
+        assert log is not None
+        await write(patched, held)
+
+    patch.setattr(Checkpointer, "_write", hopeful)
+
+
+@mistake(
+    kinds=("end lease", "pause"),
+    troubles=8,
+    longest_calm=1.0,
+    brokers=3,
+    metadata=Conditions(break_rate=0.5, longest_delay=0.1),
+    objects=_GOOD,
+)
+def keeper_that_waits_for_a_change(patch: pytest.MonkeyPatch) -> None:
+    """What could not be gained is looked at when its picture changes (a fault that was in the code once)."""
+    patch.setattr(keeper, "LOOK_AGAIN_SEC", 1e9)
+
+
+@mistake(
+    kinds=("delete topic",),
+    troubles=3,
+    longest_calm=3.0,
+    flush_interval_ms=50,
+    metadata=_GOOD,
+    clients=_GOOD,
+    objects=Conditions(fault_rate=0.3, latest_effect=12.0),
+    load=Load(batches=20, longest_pause=1.0),
+)
+def name_that_is_free_too_soon(patch: pytest.MonkeyPatch) -> None:
+    """A deleted topic's name is free though a request to delete objects may come (once in the code)."""
+    patch.setattr(topic_deletion.TopicDeletion.__init__, "__kwdefaults__", {**_DELETION, "grace_sec": 0.0})
+
+
+_DELETION = topic_deletion.TopicDeletion.__init__.__kwdefaults__ or {}

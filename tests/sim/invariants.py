@@ -1,0 +1,193 @@
+"""Everything that must hold of the stores at every moment of a simulated run, and of what clients are told."""
+
+from collections.abc import Callable
+
+from kafscale.metadata import keys
+from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.metadata.partition_record import decode_partition_record
+from kafscale.metadata.store import KeyValue
+from kafscale.metadata.topic_record import decode_leader_record, decode_topic_record
+from kafscale.storage import object_keys
+from tests.sim.published_log import PublishedLog
+from tests.sim.trace import Trace
+
+Fail = Callable[[str], None]
+
+NAMESPACE = "default"
+
+
+class Invariants:
+    """Sees every change of both stores before it is made (`CommitObserver`, `BucketObserver`)."""
+
+    def __init__(self, trace: Trace, bucket: Callable[[str], bytes | None], fail: Fail) -> None:
+        self._trace = trace
+        self._bucket = bucket
+        self._fail = fail
+        self._topics: dict[str, TopicRecord] = {}
+        self._incarnations: dict[str, int] = {}
+        self.logs: dict[tuple[str, int], PublishedLog] = {}
+        self.deleted_logs: list[PublishedLog] = []
+
+    # --- the metadata store
+
+    def committing(self, origin: str, before: KeyValue | None, after: KeyValue | None, key: str) -> None:
+        """See `CommitObserver`."""
+        if key.startswith(keys.PARTITIONS):
+            self._partition(origin, after, key)
+        elif key.startswith(keys.LEADERS):
+            self._leader(origin, before, after, key)
+        elif key.startswith(keys.TOPICS):
+            self._topic(origin, after, key)
+        elif key.startswith(keys.COORDINATORS):
+            verb = "coordinates" if after is not None else "ends the coordination of"
+            self._trace.add(origin, verb, key.removeprefix(keys.COORDINATORS))
+        elif key.startswith(keys.BROKERS):
+            if before is not None and after is not None and before.lease != after.lease:
+                self._fail(f"{origin} replaced the live registration {key}")
+            what = "gone" if after is None else after.value.decode()
+            self._trace.add(origin, key, what)
+
+    def _topic(self, origin: str, after: KeyValue | None, key: str) -> None:
+        name = key.removeprefix(keys.TOPICS)
+        if after is None:
+            self._trace.add(origin, "frees the name", name)
+            del self._topics[name]
+            left = [log for log in self.logs.values() if log.name == name]
+            if left:
+                self._fail(f"the name {name} is free, and it still has partition records")
+            return
+        record = decode_topic_record(key, after.value)
+        self._trace.add(origin, "topic", name, record.state, record.topic_id)
+        self._topics[name] = record
+
+    def _partition(self, origin: str, after: KeyValue | None, key: str) -> None:
+        place = keys.topic_and_partition(key)
+        log = self.logs.get(place)
+        if after is None:
+            assert log is not None
+            self._trace.add(origin, "removes the record of", str(log))
+            topic = self._topics.get(log.name)
+            if topic is not None and topic.state is TopicState.ACTIVE:
+                self._fail(f"{origin} removed the record of {log}, whose topic is there")
+            log.is_deleted = True
+            self.deleted_logs.append(self.logs.pop(place))
+            return
+        record = decode_partition_record(key, after.value)
+        if log is None:
+            self._create(place, record)
+        elif record.leader_epoch != log.record.leader_epoch:
+            self._trace.add(origin, "claims", str(log), "epoch", record.leader_epoch)
+            log.claimed(record, origin)
+        elif record == log.record:
+            self._trace.add(origin, "writes the same record of", str(log))
+        else:
+            start, end = log.record.log_end_offset, record.log_end_offset
+            self._trace.add(
+                origin,
+                f"publishes {log} [{start}, {end})",
+                "epoch",
+                record.leader_epoch,
+                record.checkpoint_key if record.checkpoint_key != log.record.checkpoint_key else "",
+            )
+            log.published(record, origin)
+
+    def _create(self, place: tuple[str, int], record: object) -> None:
+        name, index = place
+        if index == 0:
+            self._incarnations[name] = self._incarnations.get(name, 0) + 1
+        incarnation = self._incarnations[name]
+        log = PublishedLog(
+            name=name,
+            topic=f"{name}#{incarnation}",
+            index=index,
+            namespace=NAMESPACE,
+            bucket=self._bucket,
+            fail=self._fail,
+            record=record,  # type: ignore[arg-type]
+        )
+        if log.record.log_end_offset or log.record.segments or log.record.checkpoint_key:
+            self._fail(f"{log} begins with something: {record}")
+        former = [old.record.leader_epoch for old in self.deleted_logs if (old.name, old.index) == place]
+        if former and log.record.leader_epoch < max(former):
+            self._fail(
+                f"{log} begins with epoch {log.record.leader_epoch}, its name had {max(former)} before"
+            )
+        self.logs[place] = log
+
+    def _leader(self, origin: str, before: KeyValue | None, after: KeyValue | None, key: str) -> None:
+        name, index = keys.topic_and_partition(key)
+        if after is None:
+            self._trace.add(origin, f"ends the leadership of {name}-{index}")
+            return
+        leader = decode_leader_record(key, after.value)
+        log = self.logs.get((name, index))
+        if log is None:
+            self._fail(f"{origin} leads {name}-{index}, which is not there")
+        elif log.record.leader_epoch != leader.leader_epoch:
+            self._fail(f"{origin} leads {log} with epoch {leader.leader_epoch}, the record says otherwise")
+        if before is not None:
+            self._fail(f"{origin} leads {name}-{index} though it had a leader: {before.value!r}")
+        if not after.lease or not origin.startswith(f"b{leader.broker_id}."):
+            self._fail(f"{origin} wrote the leader {leader} of {name}-{index}, lease {after.lease}")
+
+    # --- the bucket
+
+    def writing(self, origin: str, key: str, before: bytes | None, after: bytes) -> None:
+        """See `BucketObserver`."""
+        self._trace.add(origin, "stores", key, len(after), "" if before is None else "over another")
+        if before is not None and before != after and key.endswith((".kfs", ".ckpt")):
+            self._fail(f"{origin} wrote over {key}")
+        log = self._log_of(key)
+        published = None if log is None else log.bodies.get(key)
+        if published is not None and published != after:
+            self._fail(f"{origin} changed {key}, which is published")
+
+    def deleting(self, origin: str, key: str) -> None:
+        """See `BucketObserver`."""
+        self._trace.add(origin, "deletes", key)
+        log = self._log_of(key)
+        if log is None:
+            return
+        if key in log.bodies:
+            self._fail(f"{origin} deleted {key}, which is published")
+        if key == log.record.checkpoint_key:
+            self._fail(f"{origin} deleted {key}, the checkpoint of {log}")
+
+    def _log_of(self, key: str) -> PublishedLog | None:
+        parsed = object_keys.parse_segment_key(key) or object_keys.parse_checkpoint_key(key)
+        return None if parsed is None else self.logs.get((parsed.topic, parsed.partition))
+
+    # --- what clients are told
+
+    def log_with(self, name: str, index: int, offset: int, value: bytes) -> PublishedLog | None:
+        """Where the value is published at the offset: in the log of this name, or a deleted one that had it."""
+        current = self.logs.get((name, index))
+        former = [log for log in self.deleted_logs if (log.name, log.index) == (name, index)]
+        for log in ([] if current is None else [current]) + former[::-1]:
+            if log.values.get(offset) == value:
+                return log
+        return None
+
+    def acknowledged(self, who: str, name: str, index: int, offset: int, value: bytes) -> PublishedLog | None:
+        """`who` was told that its record is at the offset."""
+        log = self.log_with(name, index, offset, value)
+        if log is None:
+            self._fail(
+                f"{who} was told that {value!r} is at {name}-{index} offset {offset}: it is not published"
+            )
+        return log
+
+    def seen(self, who: str, log: PublishedLog, position: int, offset: int, value: bytes) -> None:
+        """`who` read a record, having asked for those from `position` on."""
+        if log.values.get(offset) != value:
+            self._fail(
+                f"{who} read {value!r} at {log} offset {offset}, published is {log.values.get(offset)!r}"
+            )
+        due = log.next_after(position)
+        if due is not None and due != offset:
+            self._fail(f"{who} read offset {offset} of {log} where {due} was due, from {position} on")
+
+    def check_end(self) -> None:
+        """At the end of the run."""
+        for log in self.logs.values():
+            log.check_end()

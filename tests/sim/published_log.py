@@ -1,0 +1,211 @@
+"""What the stores must never do, looked at with every change that is made to them.
+
+Nothing here believes the brokers: what is published is taken from the bucket at the moment of publication, and
+held against every later record, checkpoint, acknowledgement and read.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kafscale.errors import CorruptDataError
+from kafscale.metadata.partition_record import (
+    PartitionRecord,
+    ProducerBatch,
+    ProducerRecord,
+    SegmentReference,
+)
+from kafscale.protocol.records import decode_records
+from kafscale.storage import object_keys
+from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
+from kafscale.storage.producer_state import REMEMBERED_BATCHES
+from kafscale.storage.segment import parse_segment, verify_segment
+
+Fail = Callable[[str], None]
+Bucket = Callable[[str], bytes | None]
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    batches: tuple[ProducerBatch, ...]
+
+
+@dataclass(slots=True)
+class PublishedLog:
+    """One partition from its creation to its deletion, as it was published.
+
+    `topic` has the number of its incarnation: names come back. `values` by offset, `offsets` ascending.
+    """
+
+    name: str
+    topic: str
+    index: int
+    namespace: str
+    bucket: Bucket
+    fail: Fail
+    record: PartitionRecord
+    values: dict[int, bytes] = field(default_factory=dict)
+    offsets: list[int] = field(default_factory=list)
+    references: list[SegmentReference] = field(default_factory=list)
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    claimed_by: dict[int, str] = field(default_factory=dict)
+    is_deleted: bool = False
+    _producers: dict[int, _Producer] = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """What histories call it."""
+        return self.topic, self.index
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    def next_after(self, position: int) -> int | None:
+        """The first published offset from `position` on."""
+        at = bisect_left(self.offsets, position)
+        return self.offsets[at] if at < len(self.offsets) else None
+
+    # --- changes of the record
+
+    def claimed(self, after: PartitionRecord, origin: str) -> None:
+        """`origin` leads from now on: everything else must be as it was."""
+        before = self.record
+        if after.leader_epoch != before.leader_epoch + 1:
+            self.fail(f"{self}: leader epoch {after.leader_epoch} follows {before.leader_epoch}")
+        unchanged = (
+            after.log_start_offset == before.log_start_offset
+            and after.log_end_offset == before.log_end_offset
+            and after.segments == before.segments
+            and after.producers == before.producers
+            and after.checkpoint_key == before.checkpoint_key
+        )
+        if not unchanged:
+            self.fail(
+                f"{self}: the claim of epoch {after.leader_epoch} by {origin} changed what is published"
+            )
+        if after.leader_epoch in self.claimed_by:
+            self.fail(f"{self}: epoch {after.leader_epoch} is claimed twice")
+        self.claimed_by[after.leader_epoch] = origin
+        self.record = after
+
+    def published(self, after: PartitionRecord, origin: str) -> None:
+        """`origin` published something, or only named a checkpoint."""
+        before = self.record
+        self.record = after
+        if self.claimed_by.get(after.leader_epoch) != origin:
+            owner = self.claimed_by.get(after.leader_epoch)
+            self.fail(f"{self}: {origin} wrote the record of epoch {after.leader_epoch}, which is {owner}'s")
+        if after.log_end_offset < before.log_end_offset:
+            self.fail(f"{self}: the log end went back, {before.log_end_offset} to {after.log_end_offset}")
+        known = set(self.references)
+        fresh = [reference for reference in after.segments if reference not in known]
+        for reference in fresh:
+            self._append(reference, before, after)
+        if self.references and after.log_end_offset != self.references[-1].last_offset + 1:
+            self.fail(f"{self}: log end {after.log_end_offset} is not the end of the last segment")
+        self._check_references(after, before.checkpoint_key != after.checkpoint_key)
+
+    def _append(self, reference: SegmentReference, before: PartitionRecord, after: PartitionRecord) -> None:
+        where = f"{self} [{reference.base_offset}, {reference.last_offset}]"
+        if reference.base_offset < before.log_end_offset:
+            self.fail(f"{where} is published below the log end {before.log_end_offset}")
+        if reference.leader_epoch != after.leader_epoch:
+            self.fail(f"{where} has epoch {reference.leader_epoch}, the record {after.leader_epoch}")
+        key = self._key(reference)
+        data = self.bucket(key)
+        if data is None:
+            self.fail(f"{where} is published, and there is no {key}")
+            return
+        self.references.append(reference)
+        self.bodies[key] = data
+        try:
+            self._take_segment(reference, key, data)
+        except CorruptDataError as problem:
+            self.fail(f"{where} is published and damaged: {problem}")
+
+    def _key(self, reference: SegmentReference) -> str:
+        return reference.object_key or object_keys.segment_key(
+            self.namespace, self.name, self.index, reference.base_offset
+        )
+
+    def _take_segment(self, reference: SegmentReference, key: str, data: bytes) -> None:
+        segment = parse_segment(key, data)
+        if (segment.header.base_offset, segment.footer.last_offset, len(data)) != (
+            reference.base_offset,
+            reference.last_offset,
+            reference.size_bytes,
+        ):
+            self.fail(f"{key} is not what the record says: {reference}")
+        for position, header in verify_segment(segment):
+            if header.partition_leader_epoch != reference.leader_epoch:
+                self.fail(f"{key}: a batch has epoch {header.partition_leader_epoch}")
+            for record in decode_records(segment.data[position : position + header.size_bytes], 1 << 20):
+                if record.offset in self.values:
+                    self.fail(f"{self}: offset {record.offset} is published twice")
+                self.values[record.offset] = record.value or b""
+                self.offsets.append(record.offset)
+            if header.producer_id >= 0:
+                self._remember(
+                    header.producer_id,
+                    header.producer_epoch,
+                    ProducerBatch(header.base_sequence, header.last_sequence, header.base_offset),
+                )
+
+    def _remember(self, producer_id: int, epoch: int, batch: ProducerBatch) -> None:
+        known = self._producers.get(producer_id)
+        earlier = known.batches if known is not None and known.epoch == epoch else ()
+        self._producers[producer_id] = _Producer(epoch, (*earlier[1 - REMEMBERED_BATCHES :], batch))
+
+    # --- what a reader of the record finds
+
+    def _check_references(self, after: PartitionRecord, thoroughly: bool) -> None:
+        """The record alone, or with its checkpoint, names everything that was ever published."""
+        if not thoroughly:
+            tail = self.references[len(self.references) - len(after.segments) :]
+            if list(after.segments) != tail:
+                self.fail(f"{self}: the record does not end with what was published: {after.segments}")
+            self._check_producers(after.producers, complete=False)
+            return
+        checkpoint = self.checkpoint(after)
+        if checkpoint is None:
+            return
+        if [*checkpoint.segments, *after.segments] != self.references:
+            self.fail(
+                f"{self}: checkpoint {after.checkpoint_key} and its record do not name what is published"
+            )
+        merged = {one.producer_id: one for one in (*checkpoint.producers, *after.producers)}
+        self._check_producers(tuple(merged.values()), complete=True)
+
+    def checkpoint(self, record: PartitionRecord) -> Checkpoint | None:
+        """What the record names; None is a mistake and was told."""
+        if not record.checkpoint_key:
+            return EMPTY_CHECKPOINT
+        data = self.bucket(record.checkpoint_key)
+        if data is None:
+            self.fail(f"{self}: the record names checkpoint {record.checkpoint_key}, which is not there")
+            return None
+        return decode_checkpoint(record.checkpoint_key, data)
+
+    def _check_producers(self, stored: Sequence[ProducerRecord], *, complete: bool) -> None:
+        for one in stored:
+            known = self._producers.get(one.producer_id)
+            if known is None or (known.epoch, known.batches) != (one.producer_epoch, one.batches):
+                self.fail(f"{self}: producer {one.producer_id} is stored as {one}, published is {known}")
+        if complete and len(stored) != len(self._producers):
+            self.fail(f"{self}: {len(stored)} of {len(self._producers)} producers are stored")
+
+    def check_end(self) -> None:
+        """At the end: everything that was published can be found, and is what it was."""
+        checkpoint = self.checkpoint(self.record)
+        if checkpoint is None:
+            return
+        if [*checkpoint.segments, *self.record.segments] != self.references:
+            self.fail(f"{self}: the record and its checkpoint do not name what was published")
+        for key, data in self.bodies.items():
+            if self.bucket(key) != data:
+                self.fail(f"{self}: {key} is not what was published")
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Offsets and values, in order."""
+        return ((offset, self.values[offset]) for offset in self.offsets)

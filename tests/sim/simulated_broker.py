@@ -1,0 +1,234 @@
+"""A real `BrokerProcess` as a simulated process: its own clocks, randomness and ways to the stores."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import traceback
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+from unittest import mock
+
+from kafscale import broker_process
+from kafscale.broker_process import BrokerProcess
+from kafscale.metadata import keys
+from kafscale.metadata.cluster import new_kafka_uuid
+from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.view import ClusterView
+from kafscale.ops.health import Health
+from kafscale.ops.metrics import Metrics
+from kafscale.settings import Settings
+from kafscale.storage import checkpointer, object_store_health, partition_log
+from kafscale.storage.log_manager import LogManager
+from kafscale.storage.object_store import ObjectStore
+from tests.sim.links import Link
+from tests.sim.process_loop import Process, current_process
+from tests.sim.simulated_connection import SimulatedListener
+from tests.sim.simulated_metadata import LinkedMetadata
+from tests.sim.simulated_objects import LinkedObjects
+from tests.sim.trace import Trace
+
+START_MS = 1_700_000_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Clock:
+    """What a process takes for the time: virtual time, and how far its wall clock is off."""
+
+    skew_ms: int = 0
+
+    def now_ms(self) -> int:
+        """Unix milliseconds."""
+        return START_MS + self.steady_ms() + self.skew_ms
+
+    @staticmethod
+    def steady_ms() -> int:
+        """Milliseconds of a clock that only goes forward."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
+
+class BrokerSideProcess(Process):
+    """A process with a clock and randomness of its own."""
+
+    def __init__(self, name: str, clock: Clock, rng: random.Random) -> None:
+        super().__init__(name)
+        self.clock = clock
+        self.rng = rng
+
+
+class SimulatedBroker:
+    """One run of one broker, from its start to its end or death."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        clock: Clock,
+        rng: random.Random,
+        metadata: tuple[LinkedMetadata, Link],
+        objects: tuple[LinkedObjects, Link],
+        trace: Trace,
+    ) -> None:
+        self.name = name
+        self.broker_id = settings.broker_id
+        self.settings = settings
+        self.clock = clock
+        self.process = BrokerSideProcess(name, clock, rng)
+        self.listener: SimulatedListener | None = None
+        self.is_dead = False
+        self.is_ending = False
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._metadata, self.metadata_link = metadata
+        self._objects, self.objects_link = objects
+        self._trace = trace
+        self._stop = asyncio.Event()
+        self._broker: BrokerProcess | None = None
+        self._task = self.process.run(self._run(), f"broker {name}")
+
+    async def _run(self) -> None:
+        broker = BrokerProcess(
+            self.settings,
+            Metrics(broker_id=self.broker_id, version="sim"),
+            Health(),
+            cast(MetadataStore, self._metadata),
+            cast(ObjectStore, self._objects),
+        )
+        self._broker = broker
+        self.listener = cast(Any, broker._listener)
+        try:
+            status = await broker.run(self._stop)
+            how = f"ended with status {status}"
+        except BaseException as problem:  # noqa: BLE001 - whatever it is, it ends the process
+            how = f"could not go on: {problem!r}"
+        self._trace.add(self.name, how)
+        self._end(how)
+
+    def _end(self, how: str) -> None:
+        """A process that ends takes all its tasks with it."""
+        self.is_dead = True
+        self.process.stop()
+        self._metadata.end()
+        if not self.ended.done():
+            self.ended.set_result(how)
+
+    # --- what is seen of it from outside
+
+    @property
+    def is_up(self) -> bool:
+        """Whether clients can connect to it now."""
+        return (
+            not self.is_dead
+            and not self.process.is_stopped
+            and self.listener is not None
+            and self.listener.dispatcher is not None
+        )
+
+    @property
+    def view(self) -> ClusterView:
+        """Its picture of the cluster. Only for a broker that is, or was, up."""
+        assert self._broker is not None
+        return self._broker._view
+
+    @property
+    def logs(self) -> LogManager:
+        """What it leads and follows. Only for a broker that is, or was, up."""
+        assert self._broker is not None
+        return self._broker._logs
+
+    @property
+    def broker(self) -> BrokerProcess:
+        """All of it."""
+        assert self._broker is not None
+        return self._broker
+
+    # --- what is done to it
+
+    def kill(self) -> None:
+        """As kill -9: nothing of it runs any more; what it sent arrives."""
+        self._trace.add(self.name, "is killed")
+        if self.listener is not None:
+            self.listener.die()
+        self._end("killed")
+
+    def pause(self) -> None:
+        """As SIGSTOP."""
+        self._trace.add(self.name, "is stopped")
+        self.process.stop()
+
+    def go_on(self) -> None:
+        """As SIGCONT."""
+        self._trace.add(self.name, "goes on")
+        self.process.go_on()
+
+    def stop(self) -> None:
+        """As SIGTERM."""
+        self._trace.add(self.name, "is asked to stop")
+        self.is_ending = True
+        self.process.call_at(asyncio.get_running_loop().time(), self._stop.set)
+
+
+class _Randomness:
+    """In place of the module `random`: every process draws from its own."""
+
+    @staticmethod
+    def Random() -> random.Random:  # noqa: N802 - as in the module
+        return random.Random(_process().rng.getrandbits(64))
+
+
+def _process() -> BrokerSideProcess:
+    return cast(BrokerSideProcess, current_process())
+
+
+def _new_token() -> str:
+    return f"{_process().rng.getrandbits(32):08x}"
+
+
+def _new_uuid() -> uuid.UUID:
+    return uuid.UUID(int=_process().rng.getrandbits(128), version=4)
+
+
+@contextlib.contextmanager
+def simulated_surroundings(
+    *, checkpoint_segments: int, superseded_grace_ms: int, group_shards: int
+) -> Iterator[None]:
+    """What brokers take from their machine comes from their simulated process, for the time of the block."""
+    with (
+        mock.patch.multiple(
+            broker_process,
+            Listener=SimulatedListener,
+            now_ms=lambda: _process().clock.now_ms(),
+            steady_ms=Clock.steady_ms,
+            random=_Randomness,
+            _new_token=_new_token,
+        ),
+        mock.patch.object(new_kafka_uuid, "__defaults__", (_new_uuid,)),
+        mock.patch.object(partition_log, "CHECKPOINT_SEGMENTS", checkpoint_segments),
+        mock.patch.object(checkpointer, "SUPERSEDED_GRACE_MS", superseded_grace_ms),
+        mock.patch.object(object_store_health, "LOOK_INTERVAL_SEC", 1.0),
+        mock.patch.object(keys, "GROUP_SHARD_COUNT", group_shards),
+    ):
+        yield
+
+
+class ErrorLog(logging.Handler):
+    """Takes every error that the code under test logs, except those that trouble brings with it."""
+
+    EXPECTED = (
+        "the lease of this broker has ended",
+        "stopping without having flushed everything",
+        "cannot go on without the",
+    )
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.fail: Any = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging`."""
+        if not str(record.msg).startswith(self.EXPECTED) and self.fail is not None:
+            text = f"logged as an error: {record.getMessage()} {getattr(record, 'problem', '')}"
+            if record.exc_info:
+                text += "\n" + "".join(traceback.format_exception(*record.exc_info))
+            self.fail(text)

@@ -1,0 +1,21 @@
+"""The simulation finds mistakes that are put in on purpose, each within so many seeds."""
+
+import pytest
+
+from tests.sim.cluster_mistakes import SEARCH, Plant
+from tests.sim.simulation import simulate
+
+# Each is found in one to fifty of a hundred runs.
+SEEDS = 600
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("plant", SEARCH, ids=lambda plant: plant.__name__)
+def test_it_finds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(SEEDS):
+        verdict = simulate(seed, **SEARCH[plant])
+        if verdict.mistake is not None:
+            print(f"found with seed {seed}: {verdict.mistake}")
+            return
+    pytest.fail(f"not found in {SEEDS} seeds")
