@@ -26,9 +26,9 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 SEARCH: dict[Plant, dict[str, Any]] = {}
 """Every mistake, and what plan lets it show soon where a usual one would take long."""
 
-_GOOD = Conditions()
+_GOOD = Conditions(longest_delay=0.02)
+_SMALL: dict[str, Any] = {"brokers": 2, "topics": {"t": 1}, "plain_producers": 0, "stops_well": False}
 _SLOW = Conditions(longest_delay=0.5)
-_BAD = Conditions(fault_rate=0.3, longest_delay=0.3, latest_effect=6.0)
 
 
 def mistake(**special: Any) -> Callable[[Plant], Plant]:
@@ -103,7 +103,18 @@ def claim_that_does_not_compare_the_leader(patch: pytest.MonkeyPatch) -> None:
     _claim_without(patch, keys.LEADERS)
 
 
-@mistake(kinds=("end lease", "pause"), troubles=8, longest_calm=2.0, metadata=_BAD, objects=_GOOD)
+@mistake(
+    **_SMALL,
+    kinds=("end lease",),
+    troubles=4,
+    longest_calm=1.5,
+    consumers=0,
+    flush_interval_ms=0,
+    lease_ttl=4,
+    metadata=Conditions(longest_delay=0.15),
+    objects=_GOOD,
+    load=Load(batches=30, longest_pause=0.2),
+)
 def claim_that_does_not_compare_the_record(patch: pytest.MonkeyPatch) -> None:
     """A claim goes back to the record as it was read, whatever was published since."""
     _claim_without(patch, keys.PARTITIONS)
@@ -158,14 +169,16 @@ def out_of_range_from_a_stale_picture(patch: pytest.MonkeyPatch) -> None:
 
 
 @mistake(
-    kinds=("delay", "end lease"),
-    troubles=12,
-    longest_calm=1.0,
-    brokers=2,
+    **_SMALL,
+    kinds=("late upload",),
+    troubles=5,
+    longest_calm=2.0,
+    idempotent_producers=2,
     consumers=2,
     hop_rate=0.5,
     metadata=_GOOD,
-    objects=_SLOW,
+    objects=_GOOD,
+    load=Load(batches=15, longest_pause=0.5),
 )
 def leader_that_follows_its_successor(patch: pytest.MonkeyPatch) -> None:
     """A leader that hands over takes over the successor's record (a fault that was in the code once)."""
@@ -208,7 +221,15 @@ def producers_forgotten_by_the_next_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "open", forgetful)
 
 
-@mistake(checkpoint_segments=2, objects=_BAD)
+@mistake(
+    **_SMALL,
+    troubles=0,
+    consumers=0,
+    checkpoint_segments=2,
+    metadata=_GOOD,
+    objects=Conditions(fault_rate=0.4),
+    load=Load(batches=10, longest_pause=0.3),
+)
 def checkpoint_that_is_named_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
     """The record names a checkpoint whose upload may have failed."""
     write = Checkpointer._write
@@ -236,11 +257,12 @@ def checkpoint_that_is_named_before_it_is_stored(patch: pytest.MonkeyPatch) -> N
 
 
 @mistake(
-    kinds=("end lease", "pause"),
+    **{**_SMALL, "brokers": 3},
+    kinds=("end lease",),
     troubles=8,
     longest_calm=1.0,
-    brokers=3,
-    metadata=Conditions(break_rate=0.5, longest_delay=0.1),
+    consumers=0,
+    metadata=Conditions(break_rate=0.8, longest_delay=0.1),
     objects=_GOOD,
 )
 def keeper_that_waits_for_a_change(patch: pytest.MonkeyPatch) -> None:
@@ -249,14 +271,16 @@ def keeper_that_waits_for_a_change(patch: pytest.MonkeyPatch) -> None:
 
 
 @mistake(
+    **_SMALL,
     kinds=("delete topic",),
-    troubles=3,
-    longest_calm=3.0,
+    troubles=2,
+    longest_calm=4.0,
+    consumers=0,
     flush_interval_ms=50,
     metadata=_GOOD,
     clients=_GOOD,
-    objects=Conditions(fault_rate=0.3, latest_effect=12.0),
-    load=Load(batches=20, longest_pause=1.0),
+    objects=Conditions(fault_rate=0.4, latest_effect=8.0),
+    load=Load(batches=15, longest_pause=1.5),
 )
 def name_that_is_free_too_soon(patch: pytest.MonkeyPatch) -> None:
     """A deleted topic's name is free though a request to delete objects may come (once in the code)."""

@@ -1,8 +1,8 @@
 """One run of a simulated cluster from its seed to its verdict.
 
-    python -m tests.sim.simulation SEED
+    python -m tests.sim.simulation SEED [KIND ...]
 
-prints everything that happened in the run of a seed.
+prints everything that happened in the run of a seed, with these kinds of trouble or those that its plan has.
 """
 
 import asyncio
@@ -37,17 +37,17 @@ class Verdict:
     mistake: str | None = None
     counts: dict[str, int] = field(default_factory=dict)
     tasks: list[str] = field(default_factory=list)
+    special_kinds: tuple[str, ...] = ()
 
     def report(self) -> str:
         """What went wrong, what led there, and how to see it again."""
-        return "\n".join(
-            (
-                f"seed {self.seed}: {self.mistake}",
-                self.trace.text(),
-                f"Again: KAFSCALE_TEST_SEED={self.seed} pytest tests/sim/test_broker_cluster.py -k one_seed",
-                f"Everything: python -m tests.sim.simulation {self.seed}",
+        kinds = "".join(f" '{kind}'" for kind in self.special_kinds)
+        again = f"Everything that happened: python -m tests.sim.simulation {self.seed}{kinds}"
+        if not kinds:
+            again += (
+                f"\nAgain: KAFSCALE_TEST_SEED={self.seed} pytest tests/sim/test_broker_cluster.py -k one_seed"
             )
-        )
+        return f"seed {self.seed}: {self.mistake}\n{self.trace.text()}\n{again}"
 
 
 def simulate(seed: int, **special: Any) -> Verdict:
@@ -67,7 +67,9 @@ def simulate(seed: int, **special: Any) -> Verdict:
             cluster = SimulatedCluster(rng, plan, error_log)
             return await _run(seed, cluster)
 
-        return run_simulation(run())
+        verdict = run_simulation(run())
+    verdict.special_kinds = special.get("kinds", ())
+    return verdict
 
 
 async def _run(seed: int, cluster: SimulatedCluster) -> Verdict:
@@ -209,7 +211,8 @@ async def _stop_all(cluster: SimulatedCluster) -> None:
 
 def main() -> None:
     """See the module."""
-    verdict = simulate(int(sys.argv[1]))
+    seed, *kinds = sys.argv[1:]
+    verdict = simulate(int(seed), **({"kinds": tuple(kinds)} if kinds else {}))
     print(verdict.trace.text(last=len(verdict.trace.events)))
     print(*verdict.tasks, sep="\n")
     print(verdict.counts)
