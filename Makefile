@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test tools check format chaos group-chaos bench bench-failover docs clean
+.PHONY: help setup run cluster test tools check format chaos simulate group-chaos bench bench-failover docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ format: $(BIN)/.develop ## rewrite the code in the project's format
 chaos: $(BIN)/.develop tools ## crashes and a troubled cluster: 100 kills for each flush interval, 120 s of each trouble: about 45 minutes
 	KAFSCALE_TEST_KILLS=$${KAFSCALE_TEST_KILLS:-100} $(BIN)/pytest -s tests/integration/test_crash.py
 	KAFSCALE_TEST_CLUSTER_SECONDS=$${KAFSCALE_TEST_CLUSTER_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_cluster_chaos.py
+
+simulate: $(BIN)/.develop ## 50,000 histories of a simulated cluster, by seed: about 40 minutes
+	KAFSCALE_TEST_SIMULATIONS=$${KAFSCALE_TEST_SIMULATIONS:-50000} $(BIN)/pytest -s tests/sim/test_broker_cluster.py
 
 group-chaos: $(BIN)/.develop tools ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
 	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py

@@ -7,6 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
@@ -367,6 +368,22 @@ class BrokerProcess:
                 await asyncio.gather(self._partitions.handed_over(), self._groups.handed_over())
         except TimeoutError:
             logger.warning("stopping without having handed over everything")
+            return
+        if view.brokers_to_read_from():
+            await self._linger(deadline_sec)
+
+    async def _linger(self, deadline_sec: float) -> None:
+        """Tell the clients at their next request that others serve them from now on.
+
+        A consumer sends a heartbeat every three seconds. One that finds its connection closed and nobody
+        listening may give up its partitions for that, as franz-go's does.
+        """
+        with suppress(TimeoutError):
+            async with (
+                asyncio.timeout_at(deadline_sec),
+                asyncio.timeout(self._settings.shutdown_linger_ms / 1000),
+            ):
+                await self._listener.no_connections()
 
     async def _end_registration(self) -> None:
         """End the lease; if the store is away, it ends by itself."""

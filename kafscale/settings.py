@@ -259,6 +259,13 @@ class Settings(StoreSettings):
         "10000",
         "How long a stopping broker flushes and answers before it exits all the same.",
     )
+    shutdown_linger_ms: int = setting(
+        "KAFSCALE_SHUTDOWN_LINGER_MS",
+        integer(0, 3_600_000),
+        "3000",
+        "How long a broker that has handed everything over goes on to tell its clients so: some take the end of "
+        "their connection for an error. It ends with the last connection.",
+    )
     log_level: LogLevel = setting(
         "KAFSCALE_LOG_LEVEL",
         choice(LogLevel),

@@ -103,6 +103,7 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_OFFSET_METADATA_MAX_BYTES": ("0", 0),
     "KAFSCALE_CONSUMER_LAG_MAX_SERIES": ("0", 0),
     "KAFSCALE_SHUTDOWN_TIMEOUT_MS": ("0", 0),
+    "KAFSCALE_SHUTDOWN_LINGER_MS": ("500", 500),
     "KAFSCALE_LOG_LEVEL": ("debug", LogLevel.DEBUG),
     "KAFSCALE_LOG_FORMAT": ("json", LogFormat.JSON),
 }

@@ -148,6 +148,10 @@ class Listener:
         if self._requests:
             await asyncio.wait(self._requests, timeout=timeout_sec)
 
+    async def no_connections(self) -> None:
+        """Wait until the last client has gone."""
+        await self._no_connections.wait()
+
     async def close(self) -> None:
         """Close every connection, once what was written to it has left, and end what requests still do."""
         for connection in list(self._connections):

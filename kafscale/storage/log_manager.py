@@ -203,7 +203,11 @@ class LogManager:
             partition.follow(record, revision)
         elif record.leader_epoch != partition.record.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # Else it is a publication of this very broker, of which it is about to hear.
+        else:
+            # It is a publication of this very broker, of which it is about to hear.
+            await partition.publication_known()
+            if offset > partition.record.log_end_offset:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE
 
     async def is_leader_still(self, partition: Partition) -> bool:

@@ -276,3 +276,25 @@ async def test_nobody_is_sent_to_a_broker_that_is_gone() -> None:
         part = await both.fetch(both.producer, 0, rack=RACKS[2])
         assert part.preferred_read_replica == -1
         assert wire.records_in(part.records) == [(0, b"x")]
+
+
+@on_uvloop
+async def test_a_broker_that_stops_tells_its_clients_that_others_serve_them_before_it_closes() -> None:
+    """A client that only finds its connection closed may take that for an error, and give up its partitions."""
+    metadata, objects = MemoryStore(), ControlledStore()
+    async with (
+        in_process_broker(metadata=metadata, objects=objects, broker_id=1) as stays,
+        in_process_broker(
+            metadata=metadata, objects=objects, broker_id=2, shutdown_linger_ms=10_000
+        ) as stops,
+    ):
+        async with stops.connect() as client:
+            await create(stays, stops)
+            (index,) = [index for index in (0, 1) if stops.process._logs.partition(TOPIC, index)]
+            stops.stop_signal.set()
+            await until(lambda: stays.process._logs.partition(TOPIC, index), "it is handed over")
+            answer = await client.produce(TOPIC, index, wire.batch([b"too late"]))
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert not stops.running.done()
+        async with asyncio.timeout(5):  # the last connection has gone
+            assert await stops.running == 0

@@ -18,6 +18,7 @@ from tests.support.topics import CREATE_TOPICS_VERSION, create_topics_request, d
 from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 40.0
+LINGER_MS = 800  # enough for clients whose heartbeats are frequent, as they are in tests
 LEADERS_TIMEOUT_S = 40.0
 CALL_TIMEOUT_S = 5.0  # of one connection that looks at the cluster
 AWAY = (OSError, wire.ConnectionEndedError)  # what such a connection meets at a broker that comes or goes
@@ -67,7 +68,7 @@ class Cluster:
         self.brokers: dict[int, KafscaleBroker] = {}
         self._paused: set[int] = set()
         for broker_id in range(1, brokers + 1):
-            merged = {**shared, **settings, **(of_broker or {}).get(broker_id, {})}
+            merged = {**shared, "shutdown_linger_ms": LINGER_MS, **settings, **(of_broker or {}).get(broker_id, {})}
             self.brokers[broker_id] = KafscaleBroker(
                 folder / f"broker-{broker_id}", f"broker-{broker_id}", broker_id=broker_id, **merged
             )

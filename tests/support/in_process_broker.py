@@ -242,6 +242,7 @@ async def in_process_broker(
         "flush_interval_ms": 0,
         "compression_codec": CompressionCodec.PRODUCER,
         "read_ahead_segments": 0,
+        "shutdown_linger_ms": 0,
         **settings,
     }
     metadata = metadata or MemoryMetadataStore()
