@@ -63,6 +63,10 @@ class SimulatedListener:
         if self._requests:
             await asyncio.wait(list(self._requests), timeout=timeout_sec)
 
+    async def no_connections(self) -> None:
+        """See `Listener`. The simulated clients keep theirs."""
+        await asyncio.Event().wait()
+
     async def close(self) -> None:
         """See `Listener`."""
         for end in self._ends:
