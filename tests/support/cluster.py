@@ -68,7 +68,12 @@ class Cluster:
         self.brokers: dict[int, KafscaleBroker] = {}
         self._paused: set[int] = set()
         for broker_id in range(1, brokers + 1):
-            merged = {**shared, "shutdown_linger_ms": LINGER_MS, **settings, **(of_broker or {}).get(broker_id, {})}
+            merged = {
+                **shared,
+                "shutdown_linger_ms": LINGER_MS,
+                **settings,
+                **(of_broker or {}).get(broker_id, {}),
+            }
             self.brokers[broker_id] = KafscaleBroker(
                 folder / f"broker-{broker_id}", f"broker-{broker_id}", broker_id=broker_id, **merged
             )
