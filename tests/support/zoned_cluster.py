@@ -26,6 +26,7 @@ from tests.support.waiting import wait_until
 RACKS: Mapping[int, str] = {1: "a", 2: "b", 3: "c"}
 LEASE_TTL_S = 2
 SETTINGS: Mapping[str, Any] = {
+    "shutdown_linger_ms": 2000,  # nearly the default: real clients' heartbeats and retries fall into it
     "lease_ttl_sec": LEASE_TTL_S,
     "flush_interval_ms": 5,
     "group_initial_rebalance_delay_ms": 50,
