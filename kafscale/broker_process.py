@@ -10,7 +10,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.errors import (
+    StartupError,
+    StoreIndeterminateError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
 from kafscale.handlers.leader_changes import LeaderChanges
@@ -406,10 +411,15 @@ class BrokerProcess:
 
 
 async def _until_answered(call: Callable[[], Awaitable[Result]]) -> Result:
-    """What a call of the stores gives, however long they are away: nothing is taken for empty meanwhile."""
+    """What a call of the stores gives, however long they are away: nothing is taken for empty meanwhile.
+
+    Raises `StartupError` when one of them refuses it: that will not change by itself.
+    """
     while True:
         try:
             return await call()
+        except StoreRefusedError as refused:
+            raise StartupError(f"a store refuses what the broker needs: {refused}") from refused
         except (StoreUnavailableError, StoreIndeterminateError) as problem:
             logger.warning("waiting for the stores", extra={"problem": str(problem)})
         await asyncio.sleep(_RETRY_DELAY_SEC)

@@ -59,12 +59,7 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
         and not broker.object_store_health.refuses_produce
         and broker.logs.open_now(partition) is None
     ]
-    claimed = [
-        (name, index)
-        for name, partitions in produce.topics
-        for index, _ in partitions
-        if broker.logs.is_claiming(name, index)
-    ]
+    claimed = _claimed(broker, produce) if broker.logs.is_claiming_any else []
     many = sum(len(partitions) for _, partitions in produce.topics) > LARGE_PARTITION_COUNT
     if unopened or claimed or many or request.api_version < _FIRST_VERSION_WITH_BATCHES:
         return _copy_and_handle(broker, request, bytes(body), reply, unopened, claimed)
@@ -78,6 +73,15 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
 async def _open(broker: Broker, partition: Partition) -> None:
     async with store_deadline():
         await broker.logs.open(partition)
+
+
+def _claimed(broker: Broker, produce: ProduceRequest) -> list[TopicPartition]:
+    return [
+        (name, index)
+        for name, partitions in produce.topics
+        for index, _ in partitions
+        if broker.logs.is_claiming(name, index)
+    ]
 
 
 async def _wait_for_claims(broker: Broker, claimed: list[TopicPartition]) -> list[Partition]:

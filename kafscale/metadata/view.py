@@ -157,10 +157,6 @@ class ClusterView:
         """The broker that coordinates the groups of the shard, None while nobody does."""
         return self._coordinators.get(shard)
 
-    def all_shards_have_coordinators(self) -> bool:
-        """Whether every group has a coordinator."""
-        return len(self._coordinators) == keys.GROUP_SHARD_COUNT
-
     # Waiting
 
     async def ready(self) -> None:

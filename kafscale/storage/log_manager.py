@@ -238,6 +238,11 @@ class LogManager:
         if waited_for is not None:
             waited_for.set()
 
+    @property
+    def is_claiming_any(self) -> bool:
+        """Whether this broker is claiming partitions at all: seldom, so the produce path asks this first."""
+        return bool(self._claiming)
+
     def is_claiming(self, topic: str, index: int) -> bool:
         """Whether this broker is about to know whether it leads the partition."""
         return (topic, index) in self._claiming

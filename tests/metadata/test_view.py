@@ -223,15 +223,6 @@ def test_listeners_hear_of_coordinators(view: ClusterView) -> None:
     assert heard == [(7, 1), (63, 2), (7, 3), (63, None)]
 
 
-def test_every_shard_has_a_coordinator_or_not(view: ClusterView) -> None:
-    view.apply(keys.COORDINATORS, snapshot(*(coordinates(shard, 1) for shard in range(63))))
-    assert not view.all_shards_have_coordinators()
-    view.apply(keys.COORDINATORS, changes(coordinates(63, 2)))
-    assert view.all_shards_have_coordinators()
-    view.apply(keys.COORDINATORS, changes(Delete(keys.coordinator(0))))
-    assert not view.all_shards_have_coordinators()
-
-
 def test_partitions_that_nobody_leads_are_counted(view: ClusterView) -> None:
     view.apply(keys.BROKERS, snapshot(stored(live(1, state=BrokerState.STARTING)), stored(live(2))))
     view.apply(

@@ -6,11 +6,12 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from kafscale.broker_process import EXIT_FAILED, EXIT_STOPPED
-from kafscale.errors import StartupError
+from kafscale.errors import StartupError, StoreRefusedError
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
+from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
@@ -38,8 +39,10 @@ async def test_a_broker_whose_lease_ends_answers_what_waits_and_goes_on_under_an
             await until(lambda: broker.process._logs.partition_count == 2, "it leads again")
             assert broker.partition(topic, 1).record.leader_epoch == 1
             assert wire.records_in((await consumer.fetch(topic, {1: 0}))[1].records) == [(0, b"accepted")]
+            coordinator = broker.process._view.coordinator
             await until(
-                lambda: broker.process._view.all_shards_have_coordinators(), "groups are coordinated again"
+                lambda: all(coordinator(shard) is not None for shard in range(keys.GROUP_SHARD_COUNT)),
+                "groups are coordinated again",
             )
             request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
             reply = await client.call(request, MetadataResponse, 5)
@@ -88,3 +91,13 @@ async def test_a_record_that_cannot_be_read_ends_a_running_broker_in_good_order(
         await broker.metadata.transact([], [Put(keys.topic("broken"), b"not a topic record")])
         assert await asyncio.wait_for(asyncio.shield(broker.running), 15) == EXIT_FAILED
         assert not (await broker.metadata.range(keys.BROKERS)).items
+
+
+@on_uvloop
+async def test_a_store_that_refuses_the_broker_ends_its_start() -> None:
+    """It does not wait for what will not change: one that is away comes back, missing rights do not."""
+    objects = ControlledStore()
+    objects.fail("get", "*", StoreRefusedError("AccessDenied: may not read _kafscale/default/cluster"))
+    with pytest.raises(StartupError, match=r"refuses what the broker needs.*AccessDenied"):
+        async with in_process_broker(objects=objects):
+            pytest.fail("it started")
