@@ -51,6 +51,7 @@ from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.record_deletion import RecordDeletion
+from kafscale.storage.removals import Removals
 from kafscale.storage.segment_loader import SegmentLoader
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
@@ -239,7 +240,8 @@ class BrokerProcess:
         self._partitions = PartitionService(
             self._metadata, view, lambda: registration.lease, self._logs, settings.broker_id
         )
-        self._record_deletion = RecordDeletion(self._logs, self._objects, settings.s3_namespace)
+        self._removals = Removals(self._logs, self._objects, settings.s3_namespace)
+        self._record_deletion = RecordDeletion(self._logs, self._removals)
         self._garbage = GarbageCollector(
             self._objects,
             self._logs,
@@ -351,7 +353,7 @@ class BrokerProcess:
         self._purgatory.close()
         await self._leader_changes.close()
         await self._topic_deletion.close()
-        await self._record_deletion.close()
+        await self._removals.close()
         await self._partitions.close()
         await self._logs.close()
         await self._end_registration()

@@ -14,7 +14,7 @@ E = TypeVar("E", bound=StrEnum)
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _SIZE = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.IGNORECASE)
 _FRACTION = re.compile(r"(0|1|[01]?\.[0-9]{1,6})")
-_INTEGER = re.compile(r"[0-9]{1,19}")
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
 _HOST_NAME = re.compile(r"(?!.*\.\.)[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,252}[a-zA-Z0-9_.])?")
 _METADATA_PREFIX = re.compile(r"/[a-zA-Z0-9._/-]{0,248}[a-zA-Z0-9._-]")
 _BUCKET = re.compile(r"((s3|gs|az)://)?[a-z0-9][a-z0-9._-]{1,221}[a-z0-9]/?")
@@ -54,7 +54,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def integer(low: int, high: int) -> Kind[int]:
-    """A whole number in decimal digits from `low` to `high`, neither below 0."""
+    """A whole number in decimal digits from `low` to `high`."""
 
     def parse(text: str) -> int:
         if not _INTEGER.fullmatch(text):

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from kafscale.errors import SettingError
+from kafscale.segment_settings import SegmentSettings
 from kafscale.setting_kinds import (
     Address,
     address,
@@ -29,7 +30,6 @@ from kafscale.setting_rows import (
     setting,
 )
 from kafscale.setting_rows import SettingRow as SettingRow
-from kafscale.store_settings import StoreSettings
 
 PREFIX = "KAFSCALE_"
 
@@ -61,7 +61,7 @@ class LogFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(StoreSettings):
+class Settings(SegmentSettings):
     """What the broker runs with. `load_settings` is the only way in from the environment."""
 
     broker_id: int = setting(
@@ -164,18 +164,6 @@ class Settings(StoreSettings):
         size(MIB, INT64_MAX),
         "256MiB",
         "The memory for records that wait to be flushed; while it is full, producers are not read from.",
-    )
-    cache_size_bytes: int = setting(
-        "KAFSCALE_CACHE_SIZE",
-        size(0, INT64_MAX),
-        "1GB",
-        "The memory for segments that were read or written lately; 0 keeps none.",
-    )
-    read_ahead_segments: int = setting(
-        "KAFSCALE_READAHEAD_SEGMENTS",
-        integer(0, 64),
-        "2",
-        "How many segments are read ahead of a consumer that reads from the object store; 0 reads none.",
     )
     max_connections: int = setting(
         "KAFSCALE_MAX_CONNECTIONS",
@@ -282,7 +270,7 @@ class Settings(StoreSettings):
 
 def _rows() -> tuple[SettingRow, ...]:
     """The broker's own rows, then those of its stores."""
-    of_stores = {field.name for field in dataclasses.fields(StoreSettings)}
+    of_stores = {field.name for field in dataclasses.fields(SegmentSettings)}
     fields = sorted(dataclasses.fields(Settings), key=lambda field: field.name in of_stores)
     return tuple(row_of(field) for field in fields)
 
@@ -351,6 +339,9 @@ def _check_cluster(settings: Settings) -> None:
         ("s3_access_key", "s3_secret_key", "one is of no use without the other"),
         ("s3_secret_key", "s3_access_key", "one is of no use without the other"),
         ("s3_session_token", "s3_access_key", "the token belongs to temporary credentials"),
+        ("s3_read_bucket", "s3_bucket", "it is a replica of that bucket"),
+        ("s3_read_region", "s3_read_bucket", "it is the replica's"),
+        ("s3_read_endpoint", "s3_read_bucket", "it is the replica's"),
     )
     for field, needed, reason in needs:
         if getattr(settings, field) is not None and getattr(settings, needed) is None:

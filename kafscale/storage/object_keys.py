@@ -6,6 +6,8 @@ Layout: docs/format/object-keys.md. Folders sort like offsets, because offsets a
 import re
 from dataclasses import dataclass
 
+from kafscale.metadata.partition_record import SegmentReference
+
 MAX_TOPIC_NAME_LENGTH = 249
 MAX_NAMESPACE_LENGTH = 249
 MAX_KEY_BYTES = 1024
@@ -133,6 +135,11 @@ def merged_segment_key(namespace: str, topic: str, partition: int, base_offset: 
 def merged_index_key(namespace: str, topic: str, partition: int, base_offset: int, last_offset: int) -> str:
     """The index of a merged segment."""
     return f"{namespace}/{topic}/{partition}/segment-{base_offset:020d}-{last_offset:020d}.index"
+
+
+def key_of_reference(namespace: str, topic: str, partition: int, reference: SegmentReference) -> str:
+    """The object that holds a published segment."""
+    return reference.object_key or segment_key(namespace, topic, partition, reference.base_offset)
 
 
 def index_key_of(key: str) -> str:

@@ -1,36 +1,22 @@
 """DeleteRecords: the log start offset moves up in the record, what lies below it goes later."""
 
-import asyncio
-import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
-from kafscale.errors import CorruptDataError, StoreError
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.storage import object_keys
 from kafscale.storage.log_manager import LogManager
-from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError
-
-logger = logging.getLogger(__name__)
+from kafscale.storage.removals import Removals
 
 HIGH_WATERMARK = -1
-# Longer than any fetch that may still be reading what is dropped.
-GRACE_SEC = 60.0
 
 
 class RecordDeletion:
-    """Moves log start offsets and removes the segments below them after a grace period.
+    """Moves log start offsets; what lies below them is removed after a grace period."""
 
-    What is still to be removed when the broker stops, or leads no longer, is the garbage collector's.
-    """
-
-    def __init__(self, logs: LogManager, objects: ObjectStore, namespace: str) -> None:
+    def __init__(self, logs: LogManager, removals: Removals) -> None:
         self._logs = logs
-        self._objects = objects
-        self._namespace = namespace
-        self._removals: set[asyncio.Task[None]] = set()
+        self._removals = removals
 
     async def delete_before(self, partition: Partition, offset: int) -> int:
         """Make `offset` (-1: the high watermark) the log start offset unless it is higher; returns the result.
@@ -63,40 +49,9 @@ class RecordDeletion:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(fenced)) from fenced
             partition.publish(after, revision)
             log.adopt(after)
-        self._remove_later(partition, wanted)
-        return wanted
-
-    def _remove_later(self, partition: Partition, offset: int) -> None:
         assert partition.references is not None
-        keys = []
-        for reference in partition.references.drop_below(offset):
-            key = reference.object_key or object_keys.segment_key(
-                self._namespace, partition.id.topic, partition.id.index, reference.base_offset
-            )
-            keys += [key, object_keys.index_key_of(key)]
-        if keys:
-            task = asyncio.create_task(
-                self._remove(partition, keys), name=f"remove old segments of {partition.id}"
-            )
-            self._removals.add(task)
-            task.add_done_callback(self._removals.discard)
-
-    async def _remove(self, partition: Partition, keys: Sequence[str]) -> None:
-        await asyncio.sleep(GRACE_SEC)
-        try:
-            # A topic that was deleted and made again meanwhile has other objects under the same keys.
-            if await self._logs.is_leader_still(partition):
-                await self._objects.delete(keys)
-        except (StoreError, CorruptDataError) as problem:
-            logger.warning(
-                "could not remove old segments", extra={"problem": str(problem), "objects": len(keys)}
-            )
-
-    async def close(self) -> None:
-        """Give up what has not been removed yet."""
-        for task in self._removals:
-            task.cancel()
-        await asyncio.gather(*self._removals, return_exceptions=True)
+        self._removals.remove_later(partition, partition.references.drop_below(wanted))
+        return wanted
 
 
 def _not_led(partition: Partition) -> KafkaError:

@@ -53,9 +53,7 @@ class SegmentLoader:
 
     async def _get(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
         topic, number = partition.id.topic, partition.id.index
-        key = reference.object_key or object_keys.segment_key(
-            self._namespace, topic, number, reference.base_offset
-        )
+        key = object_keys.key_of_reference(self._namespace, topic, number, reference)
         index_key = object_keys.index_key_of(key)
         slabs = self._pool.acquire_together(reference.size_bytes)
         read = self._objects.read_into(

@@ -1,0 +1,69 @@
+"""Removes the objects of segments that a partition's record names no longer, once no reader wants them."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.metadata.partition_record import SegmentReference
+from kafscale.storage import object_keys
+from kafscale.storage.log_manager import LogManager
+from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+# Longer than any fetch that may still be reading what the record named until now.
+GRACE_SEC = 60.0
+
+
+class Removals:
+    """Objects that are to go, each after a grace period.
+
+    What is still to be removed when the broker stops, or leads no longer, is the garbage collector's.
+    """
+
+    def __init__(self, logs: LogManager, objects: ObjectStore, namespace: str) -> None:
+        self._logs = logs
+        self._objects = objects
+        self._namespace = namespace
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: set[str] = set()
+
+    def remove_later(self, partition: Partition, references: Iterable[SegmentReference]) -> None:
+        """Remove the segments, and their indexes, after the grace period. No record names them any more."""
+        topic, index = partition.id.topic, partition.id.index
+        keys = []
+        for reference in references:
+            key = object_keys.key_of_reference(self._namespace, topic, index, reference)
+            keys += [key, object_keys.index_key_of(key)]
+        if keys:
+            task = asyncio.create_task(
+                self._remove(partition, keys), name=f"remove old segments of {partition.id}"
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def is_waiting(self, key: str) -> bool:
+        """Whether the object is one of those whose grace period is not over."""
+        return key in self._waiting
+
+    async def _remove(self, partition: Partition, keys: Sequence[str]) -> None:
+        self._waiting.update(keys)
+        try:
+            await asyncio.sleep(GRACE_SEC)
+            # A topic that was deleted and made again meanwhile has other objects under the same keys.
+            if await self._logs.is_leader_still(partition):
+                await self._objects.delete(keys)
+        except (StoreError, CorruptDataError) as problem:
+            logger.warning(
+                "could not remove old segments", extra={"problem": str(problem), "objects": len(keys)}
+            )
+        finally:
+            self._waiting.difference_update(keys)
+
+    async def close(self) -> None:
+        """Give up what has not been removed yet."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
