@@ -90,6 +90,17 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_BUFFER_BYTES": ("1GiB", 2**30),
     "KAFSCALE_READAHEAD_SEGMENTS": ("0", 0),
     "KAFSCALE_CACHE_SIZE": ("0", 0),
+    "KAFSCALE_INDEX_CACHE_SIZE": ("64MB", 64 * 10**6),
+    "KAFSCALE_MERGE_TARGET_BYTES": ("1GiB", 2**30),
+    "KAFSCALE_MERGE_MIN_SEGMENTS": ("2", 2),
+    "KAFSCALE_MERGE_CHECK_INTERVAL_MS": ("100", 100),
+    "KAFSCALE_MERGE_BYTES_PER_SEC": ("0", 0),
+    "KAFSCALE_RETENTION_MS": ("-1", -1),
+    "KAFSCALE_RETENTION_BYTES": ("1073741824", 2**30),
+    "KAFSCALE_RETENTION_CHECK_INTERVAL_MS": ("1", 1),
+    "KAFSCALE_S3_READ_BUCKET": ("replica-eu", "s3://replica-eu"),
+    "KAFSCALE_S3_READ_REGION": ("eu-central-1", "eu-central-1"),
+    "KAFSCALE_S3_READ_ENDPOINT": ("http://127.0.0.1:9001", "http://127.0.0.1:9001"),
     "KAFSCALE_MAX_CONNECTIONS": ("5", 5),
     "KAFSCALE_CONNECTIONS_MAX_IDLE_MS": ("1000", 1000),
     "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": ("0", 0),
@@ -120,6 +131,9 @@ NEEDED: dict[str, list[str]] = {
     "KAFSCALE_S3_ACCESS_KEY": ["KAFSCALE_S3_SECRET_KEY"],
     "KAFSCALE_S3_SECRET_KEY": ["KAFSCALE_S3_ACCESS_KEY"],
     "KAFSCALE_S3_SESSION_TOKEN": ["KAFSCALE_S3_ACCESS_KEY", "KAFSCALE_S3_SECRET_KEY"],
+    "KAFSCALE_S3_READ_BUCKET": ["KAFSCALE_S3_BUCKET"],
+    "KAFSCALE_S3_READ_REGION": ["KAFSCALE_S3_READ_BUCKET", "KAFSCALE_S3_BUCKET"],
+    "KAFSCALE_S3_READ_ENDPOINT": ["KAFSCALE_S3_READ_BUCKET", "KAFSCALE_S3_BUCKET"],
 }
 
 
@@ -136,6 +150,10 @@ def test_each_setting_reaches_its_field(row: SettingRow) -> None:
 
 ILLEGAL = [
     ("KAFSCALE_BROKER_ID", ["", "-1", "2147483648", "1.5", "one", "0x10", "٣", "9" * 5000]),
+    ("KAFSCALE_RETENTION_MS", ["-2", "", "7d", "--1"]),
+    ("KAFSCALE_MERGE_MIN_SEGMENTS", ["1", "1001"]),
+    ("KAFSCALE_MERGE_TARGET_BYTES", ["1048575", "-1", "9223372036854775808"]),
+    ("KAFSCALE_S3_READ_BUCKET", ["", "a"]),
     ("KAFSCALE_BROKER_ADDR", ["", "9092", "localhost", "localhost:", "localhost:65536", "::1:9092", "[::1]"]),
     ("KAFSCALE_BROKER_ADDR", ["[nonsense]:1", "a b:1", "http://a:1", "host:-1", "a..b:1"]),
     ("KAFSCALE_BROKER_HOST", ["", "0.0.0.0", "::", "[::]", "a:1", "a/b", "x" * 300]),
@@ -282,7 +300,7 @@ def test_a_misspelt_setting_is_told_with_the_nearest_names() -> None:
     )
     assert len(lines) == 2
     assert lines[0].startswith("KAFSCALE_SEGMENTS_BYTES is not a setting")
-    assert "KAFSCALE_SEGMENT_BYTES?" in lines[0]
+    assert "did you mean KAFSCALE_SEGMENT_BYTES" in lines[0]
     assert lines[1].startswith("KAFSCALE_XYZZY is not a setting")
     assert "did you mean" not in lines[1]
 
