@@ -98,7 +98,7 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_RETENTION_MS": ("-1", -1),
     "KAFSCALE_RETENTION_BYTES": ("1073741824", 2**30),
     "KAFSCALE_RETENTION_CHECK_INTERVAL_MS": ("1", 1),
-    "KAFSCALE_S3_READ_BUCKET": ("replica-eu", "s3://replica-eu"),
+    "KAFSCALE_S3_READ_BUCKET": ("s3://replica-eu/", "s3://replica-eu"),
     "KAFSCALE_S3_READ_REGION": ("eu-central-1", "eu-central-1"),
     "KAFSCALE_S3_READ_ENDPOINT": ("http://127.0.0.1:9001", "http://127.0.0.1:9001"),
     "KAFSCALE_MAX_CONNECTIONS": ("5", 5),
