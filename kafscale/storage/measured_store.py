@@ -1,14 +1,14 @@
 """An object store whose calls are counted, and told to its health, whatever the backend."""
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from kafscale.errors import ObjectExistsError, ObjectNotFoundError
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.types import Buffer
 from kafscale.storage.object_store import ObjectInfo, ObjectStore
-from kafscale.storage.object_store_health import ObjectStoreHealth
+from kafscale.storage.object_store_health import ObjectStoreHealth, StreamedWrite
 
 
 class MeasuredObjectStore:
@@ -22,6 +22,7 @@ class MeasuredObjectStore:
         self._store = store
         self._health = health
         self._put_if_absent = metrics.object_store("put_if_absent")
+        self._put_if_absent_streamed = metrics.object_store("put_if_absent_streamed")
         self._put = metrics.object_store("put")
         self._get = metrics.object_store("get")
         self._get_range = metrics.object_store("get_range")
@@ -36,6 +37,26 @@ class MeasuredObjectStore:
         with self._put_if_absent.measure(ObjectExistsError), self._writing(size_bytes):
             await self._store.put_if_absent(key, parts)
         self._put_if_absent.bytes += size_bytes
+
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        """`ObjectStore.put_if_absent_streamed`. The time that the chunks take to come is not counted."""
+        failure: BaseException | None = None
+        with nullcontext() if self._health is None else self._health.streaming() as write:
+            measured = _MeasuredChunks(chunks, write)
+            try:
+                await self._store.put_if_absent_streamed(key, measured, size_bytes)
+            except BaseException as error:
+                # What the chunks end with is not the store's failure, and an object that is there is none.
+                failure = None if measured.has_failed or isinstance(error, ObjectExistsError) else error
+                raise
+            finally:
+                self._put_if_absent_streamed.observe(measured.store_sec(), failure)
+        self._put_if_absent_streamed.bytes += size_bytes
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        """`ObjectStore.max_streamed_bytes`."""
+        return self._store.max_streamed_bytes
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """`ObjectStore.put`."""
@@ -111,6 +132,45 @@ class MeasuredObjectStore:
 
     def _listing(self) -> AbstractContextManager[None]:
         return nullcontext() if self._health is None else self._health.listing()
+
+
+class _MeasuredChunks:
+    """Chunks on their way to the store, which tell whether it is the store that is waited for."""
+
+    def __init__(self, chunks: AsyncIterator[Buffer], write: StreamedWrite | None) -> None:
+        self._chunks = chunks
+        self._write = write
+        self._started_sec = time.perf_counter()
+        self._waited_sec = 0.0
+        self.has_failed = False
+
+    def __aiter__(self) -> "_MeasuredChunks":
+        return self
+
+    async def __anext__(self) -> Buffer:
+        if self._write is not None:
+            self._write.waits()
+        started_sec = time.perf_counter()
+        try:
+            chunk = await anext(self._chunks)
+        except StopAsyncIteration:
+            self._goes_on()
+            raise
+        except BaseException:
+            self.has_failed = True
+            raise
+        finally:
+            self._waited_sec += time.perf_counter() - started_sec
+        self._goes_on()
+        return chunk
+
+    def _goes_on(self) -> None:
+        if self._write is not None:
+            self._write.goes_on()
+
+    def store_sec(self) -> float:
+        """The time since the start that was the store's."""
+        return time.perf_counter() - self._started_sec - self._waited_sec
 
 
 def _length_bytes(parts: Sequence[Buffer]) -> int:

@@ -1,9 +1,11 @@
 """The object store in memory, for tests and simulations: as strict as the others, gone with the process."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from kafscale.errors import ObjectExistsError, ObjectNotFoundError
 from kafscale.protocol.types import Buffer
+from kafscale.storage.chunks import ExactChunks, check_streamed_size, collect
 from kafscale.storage.object_keys import object_key_problem
 from kafscale.storage.object_store import ObjectInfo
 
@@ -21,6 +23,18 @@ class MemoryStore:
         if key in self._objects:
             raise ObjectExistsError(key)
         self._objects[key] = (b"".join(parts), self._now_ms())
+
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        """See `ObjectStore`."""
+        _check(key)
+        check_streamed_size(key, size_bytes, self.max_streamed_bytes)
+        content = await collect(ExactChunks(key, chunks, size_bytes), size_bytes)
+        await self.put_if_absent(key, [content])
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        """See `ObjectStore`. It is the memory that limits them."""
+        return sys.maxsize
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""

@@ -30,6 +30,20 @@ class ObjectStore(Protocol):
         concurrent creators exactly one succeeds.
         """
 
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        """The same for an object of exactly `size_bytes`, which is never held whole: it is made of the chunks.
+
+        A chunk need be valid only until the next one is asked for; the iterator is the caller's to close, and
+        is not asked at all where the key is seen to be taken. Nothing is created when it raises, which the
+        caller gets to see as it is, when it gives more or fewer bytes or `size_bytes` is above
+        `max_streamed_bytes`, which are `ValueError`s, nor when the caller is cancelled before the last chunk
+        was taken. Raises `ObjectExistsError` as well.
+        """
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        """The size of the largest object that can be streamed."""
+
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """Create or replace the object, durable on return. Never used for a `.kfs`."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from kafscale.errors import ObjectNotFoundError, StoreError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics, ProbeOutcome
-from kafscale.ops.store_health import HealthFigures, HealthPolicy, HealthWindow, StoreState
+from kafscale.ops.store_health import Call, HealthFigures, HealthPolicy, HealthWindow, StoreState
 from kafscale.settings import Settings
 from kafscale.storage import object_keys
 from kafscale.storage.object_store import ObjectStore
@@ -27,6 +27,8 @@ MAX_PROBES = 24
 # A call may take longer by what its bytes take at this pace: one flush is no fifth of a common uplink.
 BYTES_PER_MS = 4 * 1024
 
+# So much of a streamed object may be under way when the store is waited for.
+_STREAMED_AT_ONCE_BYTES = 64 * 1024 * 1024
 # A probe waits until its call counts as failed, and not a rounded millisecond less.
 _OVERDUE_MS = 10
 _FAILURES = (StoreUnavailableError, StoreIndeterminateError, TimeoutError)
@@ -61,6 +63,24 @@ class ObjectStoreHealth:
     def writing(self, size_bytes: int = 0) -> AbstractContextManager[None]:
         """The block is one call that writes."""
         return self._watched(self.writes, size_bytes // BYTES_PER_MS)
+
+    @contextmanager
+    def streaming(self) -> "Iterator[StreamedWrite]":
+        """The block is one call that writes, and waits for its caller in between."""
+        write = StreamedWrite(self.writes, self._now_ms)
+        write.goes_on()
+        try:
+            yield write
+        except _FAILURES:
+            write.ended(failed=True)
+            raise
+        except StoreError:
+            write.ended(failed=False)
+            raise
+        except BaseException:
+            write.waits()
+            raise
+        write.ended(failed=False)
 
     @contextmanager
     def listing(self) -> Iterator[None]:
@@ -145,6 +165,34 @@ class ObjectStoreHealth:
         """Export the figures of the last look."""
         for what, window in (("read", self.reads), ("write", self.writes)):
             _register(metrics, what, window)
+
+
+class StreamedWrite:
+    """One streamed write. The time for which it waits for its caller says nothing of the store.
+
+    Neither does what it ends with meanwhile: that is the caller's.
+    """
+
+    def __init__(self, window: HealthWindow, now_ms: Callable[[], int]) -> None:
+        self._window = window
+        self._now_ms = now_ms
+        self._call: Call | None = None
+
+    def waits(self) -> None:
+        """The store waits for the caller from now on."""
+        if self._call is not None:
+            self._window.given_up(self._call, self._now_ms())
+            self._call = None
+
+    def goes_on(self) -> None:
+        """It is the store again that is waited for."""
+        self._call = self._window.began(self._now_ms(), _STREAMED_AT_ONCE_BYTES // BYTES_PER_MS)
+
+    def ended(self, *, failed: bool) -> None:
+        """The store has answered, or the call has failed."""
+        if self._call is not None:
+            self._window.ended(self._call, self._now_ms(), failed=failed)
+            self._call = None
 
 
 def _register(metrics: Metrics, what: str, window: HealthWindow) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from kafscale.protocol.types import Buffer
+from kafscale.storage.chunks import ExactChunks, collect
 from kafscale.storage.memory_store import MemoryStore, fill
 from kafscale.storage.object_store import ObjectInfo
 from tests.sim.links import Link
@@ -68,7 +69,18 @@ class LinkedObjects:
 
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""
-        data = b"".join(parts)
+        await self._create(key, b"".join(parts))
+
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        """See `ObjectStore`. It is the last request, which makes the object visible, that has troubles."""
+        await self._create(key, bytes(await collect(ExactChunks(key, chunks, size_bytes), size_bytes)))
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        """See `ObjectStore`."""
+        return self._bucket.max_streamed_bytes
+
+    async def _create(self, key: str, data: bytes) -> None:
         await self._link.call(
             f"create {key}",
             lambda: self._bucket.put_if_absent_as(self._origin, key, data),

@@ -15,6 +15,7 @@ from kafscale.metadata.store import (
     TransactionResult,
 )
 from kafscale.protocol.types import Buffer
+from kafscale.storage.chunks import ExactChunks, collect
 from kafscale.storage.object_store import ObjectInfo, ObjectStore
 
 Result = TypeVar("Result")
@@ -79,6 +80,14 @@ class UnreliableObjects:
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         content = [bytes(part) for part in parts]
         await self._network.call(lambda: self._inner.put_if_absent(key, content))
+
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        content = await collect(ExactChunks(key, chunks, size_bytes), size_bytes)
+        await self._network.call(lambda: self._inner.put_if_absent(key, [content]))
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        return self._inner.max_streamed_bytes
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         content = [bytes(part) for part in parts]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from kafscale.protocol.types import Buffer
+from kafscale.storage.chunks import ExactChunks, collect
 from kafscale.storage.memory_store import MemoryStore, fill
 from kafscale.storage.object_store import ObjectInfo
 
@@ -91,6 +92,21 @@ class ControlledStore:
             await self.inner.put_if_absent(key, parts)
         finally:
             self.concurrent_puts -= 1
+
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        """What a test says happens once all chunks have come, before the object is there."""
+        self.concurrent_puts += 1
+        self.most_concurrent_puts = max(self.most_concurrent_puts, self.concurrent_puts)
+        try:
+            content = await collect(ExactChunks(key, chunks, size_bytes), size_bytes)
+            await self._called("put_if_absent_streamed", key)
+            await self.inner.put_if_absent(key, [content])
+        finally:
+            self.concurrent_puts -= 1
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        return self.inner.max_streamed_bytes
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         await self._called("put", key)

@@ -146,6 +146,13 @@ class FusedObjectStore:
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         await self._inner.put_if_absent(key, parts)
 
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        await self._inner.put_if_absent_streamed(key, chunks, size_bytes)
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        return self._inner.max_streamed_bytes
+
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         await self._inner.put(key, parts)
 

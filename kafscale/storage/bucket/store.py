@@ -30,11 +30,14 @@ from kafscale.storage.bucket.requests import (
     Patience,
     Requester,
 )
+from kafscale.storage.chunks import ExactChunks, check_streamed_size, collect
 from kafscale.storage.object_keys import object_key_problem
 from kafscale.storage.object_store import ObjectInfo
 
 # S3's limit for one request. A larger object would need several, and could not be created conditionally.
 MAX_CREATE_BYTES = 5 * 2**30
+# So much of a streamed object is collected for one request.
+MAX_COLLECTED_BYTES = 256 * 2**20
 # One request reads so much at most: it bounds the memory, and for how long a copy keeps the event loop busy.
 _READ_BYTES = 8 * 2**20
 # What a range may be longer than the object by does not lengthen the wait.
@@ -89,6 +92,17 @@ class BucketStore:
             if problem.outcome is Outcome.EXISTS:
                 raise ObjectExistsError(key) from problem
             raise _refused(problem) from problem
+
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        """See `ObjectStore`."""
+        _check(key)
+        check_streamed_size(key, size_bytes, self.max_streamed_bytes)
+        await self.put_if_absent(key, [await collect(ExactChunks(key, chunks, size_bytes), size_bytes)])
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        """See `ObjectStore`."""
+        return MAX_COLLECTED_BYTES
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""

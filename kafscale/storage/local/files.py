@@ -55,10 +55,13 @@ class FileWriter:
     def write(self, path: str, parts: Sequence[Buffer]) -> None:
         """Create the file from the joined parts, on the disk on return if `fsync`. Raises `OSError`."""
         direct = sum(memoryview(part).nbytes for part in parts) >= DIRECT_THRESHOLD_BYTES
-        descriptor = self._create(path, direct)
+        descriptor = self.create(path, direct=direct)
         try:
             if direct:
-                self._write_staged(descriptor, parts)
+                staged = _StagedWriter(descriptor, self._staging())
+                for part in parts:
+                    staged.add(part)
+                staged.finish()
             else:
                 _write_all(descriptor, memoryview(b"".join(parts)))
             if self._fsync:
@@ -66,7 +69,12 @@ class FileWriter:
         finally:
             os.close(descriptor)
 
-    def _create(self, path: str, direct: bool) -> int:
+    def begin(self, path: str) -> "NewFile":
+        """A file that comes piece by piece. Does not touch the disk yet."""
+        return NewFile(self, path, fsync=self._fsync)
+
+    def create(self, path: str, *, direct: bool) -> int:
+        """The descriptor of a new file, with direct I/O where that is asked for and possible."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         if direct and self._direct_flag:
             try:
@@ -79,33 +87,77 @@ class FileWriter:
                 flags &= ~os.O_EXCL
         return os.open(path, flags, 0o644)
 
-    def _write_staged(self, descriptor: int, parts: Sequence[Buffer]) -> None:
-        """Copy the parts into page-aligned memory, which direct I/O needs, and write it piece by piece."""
-        staging = self._staging()
-        filled = 0
-        for part in parts:
-            view = memoryview(part).cast("B")
-            position = 0
-            while position < len(view):
-                length = min(STAGING_BYTES - filled, len(view) - position)
-                staging[filled : filled + length] = view[position : position + length]
-                filled += length
-                position += length
-                if filled == STAGING_BYTES:
-                    _write_all(descriptor, staging)
-                    filled = 0
-        aligned = filled - filled % ALIGNMENT_BYTES
-        _write_all(descriptor, staging[:aligned])
-        if aligned < filled:
-            # Direct I/O takes whole blocks only; the rest goes through the page cache, to the same fdatasync.
-            _leave_direct_io(descriptor)
-            _write_all(descriptor, staging[aligned:filled])
-
     def _staging(self) -> memoryview:
         staging: memoryview | None = getattr(self._local, "staging", None)
         if staging is None:
-            staging = self._local.staging = memoryview(mmap(-1, STAGING_BYTES))
+            staging = self._local.staging = _new_staging()
         return staging
+
+
+class NewFile:
+    """A file written piece by piece, by one thread at a time. Methods raise `OSError`; `close` comes last."""
+
+    def __init__(self, writer: FileWriter, path: str, *, fsync: bool) -> None:
+        self._writer = writer
+        self._path = path
+        self._fsync = fsync
+        self._descriptor: int | None = None
+        self._staged: _StagedWriter | None = None
+
+    def append(self, part: Buffer) -> None:
+        """Add the part, which is not needed any more on return."""
+        self._opened().add(part)
+
+    def finish(self) -> None:
+        """There is no more; on the disk on return if `fsync`."""
+        self._opened().finish()
+        if self._fsync and self._descriptor is not None:
+            sync_data(self._descriptor)
+
+    def close(self) -> None:
+        """Let go of the file, finished or not."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = self._staged = None
+
+    def _opened(self) -> "_StagedWriter":
+        if self._staged is None:
+            self._descriptor = self._writer.create(self._path, direct=True)
+            self._staged = _StagedWriter(self._descriptor, _new_staging())
+        return self._staged
+
+
+class _StagedWriter:
+    """Copies parts into page-aligned memory, which direct I/O needs, and writes it whenever it is full."""
+
+    def __init__(self, descriptor: int, staging: memoryview) -> None:
+        self._descriptor = descriptor
+        self._staging = staging
+        self._filled = 0
+
+    def add(self, part: Buffer) -> None:
+        view = memoryview(part).cast("B")
+        while view:
+            length = min(STAGING_BYTES - self._filled, len(view))
+            self._staging[self._filled : self._filled + length] = view[:length]
+            self._filled += length
+            view = view[length:]
+            if self._filled == STAGING_BYTES:
+                _write_all(self._descriptor, self._staging)
+                self._filled = 0
+
+    def finish(self) -> None:
+        """Write what is left."""
+        aligned = self._filled - self._filled % ALIGNMENT_BYTES
+        _write_all(self._descriptor, self._staging[:aligned])
+        if aligned < self._filled:
+            # Direct I/O takes whole blocks only; the rest goes through the page cache, to the same fdatasync.
+            _leave_direct_io(self._descriptor)
+            _write_all(self._descriptor, self._staging[aligned : self._filled])
+
+
+def _new_staging() -> memoryview:
+    return memoryview(mmap(-1, STAGING_BYTES))
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:

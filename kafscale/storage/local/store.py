@@ -20,13 +20,17 @@ from kafscale.errors import (
     StoreUnavailableError,
 )
 from kafscale.protocol.types import Buffer
-from kafscale.storage.local.files import FileWriter, read_exactly, read_into
+from kafscale.storage.chunks import ExactChunks, check_streamed_size
+from kafscale.storage.local.files import FileWriter, NewFile, read_exactly, read_into
 from kafscale.storage.local.folders import Folders
 from kafscale.storage.local.temporary import TEMPORARY_FOLDER, open_root
 from kafscale.storage.object_keys import object_key_problem
 from kafscale.storage.object_store import ObjectInfo
 
 _Result = TypeVar("_Result")
+
+# The largest offset that a file has: Linux ends a write behind it with EFBIG or earlier with ENOSPC.
+_MAX_FILE_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,25 @@ class LocalStore:
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""
         await self._run_to_its_end(self._write, key, self._path(key), parts, os.link)
+
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        """See `ObjectStore`."""
+        path = self._path(key)
+        check_streamed_size(key, size_bytes, self.max_streamed_bytes)
+        temporary = self._new_temporary()
+        file = self._files.begin(temporary)
+        try:
+            async for chunk in ExactChunks(key, chunks, size_bytes):
+                await self._run_to_its_end(_append, key, file, chunk)
+            await self._run_to_its_end(self._place, key, path, temporary, os.link, file.finish)
+        finally:
+            # Does happen, even where the caller is cancelled once more.
+            await asyncio.shield(self._run(_abandon, file, temporary))
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        """See `ObjectStore`."""
+        return _MAX_FILE_BYTES
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""
@@ -131,10 +154,24 @@ class LocalStore:
             raise
 
     def _write(self, key: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], None]) -> None:
-        temporary = os.path.join(self._temporary.path, str(next(self._numbers)))
+        temporary = self._new_temporary()
+        self._place(key, path, temporary, place, lambda: self._files.write(temporary, parts))
+
+    def _new_temporary(self) -> str:
+        return os.path.join(self._temporary.path, str(next(self._numbers)))
+
+    def _place(
+        self,
+        key: str,
+        path: str,
+        temporary: str,
+        place: Callable[[str, str], None],
+        finish: Callable[[], None],
+    ) -> None:
+        """Give the temporary file its name once `finish` has completed it. The temporary name is gone then."""
         exists = False
         try:
-            self._files.write(temporary, parts)
+            finish()
             self._folders.place(place, temporary, path)
         except FileExistsError as problem:
             if os.path.isdir(path):
@@ -216,6 +253,21 @@ class LocalStore:
                     f"deleted only some of {len(paths)} objects: {problem}"
                 ) from problem
             raise StoreUnavailableError(f"cannot delete: {problem}") from problem
+
+
+def _append(key: str, file: NewFile, chunk: memoryview) -> None:
+    try:
+        file.append(chunk)
+    except OSError as problem:
+        raise StoreUnavailableError(f"cannot write {key!r}: {problem}") from problem
+
+
+def _abandon(file: NewFile, temporary: str) -> None:
+    """After the object was created, or will not be: nothing of how it came is left."""
+    with suppress(OSError):
+        file.close()
+    with suppress(OSError):
+        os.unlink(temporary)
 
 
 def _key_problem(key: str) -> str | None:
