@@ -293,15 +293,15 @@ def walk(buffer: Buffer, start: int, end: int, name: str) -> Iterator[tuple[int,
                 name, f"{end - position} bytes at position {position} are shorter than a header"
             )
         header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
-        problem = _absurdity(header, end - position)
+        problem = absurdity(header, end - position)
         if problem:
             raise CorruptDataError(name, f"batch at position {position}: {problem}")
         yield position, header
         position += header.batch_length + LOG_OVERHEAD
 
 
-def _absurdity(header: BatchHeader, room_bytes: int) -> str:
-    """What in the header cannot be true of a stored batch; empty when nothing."""
+def absurdity(header: BatchHeader, room_bytes: int) -> str:
+    """What in the header cannot be true of a stored batch; empty when nothing. `room_bytes`: up to the body's end."""
     if header.magic != MAGIC:
         return f"magic {header.magic} is not {MAGIC}"
     if header.batch_length < MIN_BATCH_LENGTH:

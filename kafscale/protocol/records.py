@@ -29,8 +29,12 @@ def decode_records(batch: memoryview, limit_bytes: int) -> list[Record]:
     `limit_bytes` bounds the decompressed records. With LogAppendTime every record has the batch's max
     timestamp. Raises CorruptDataError for records that break their format or do not fit the header.
     """
+    return list(iterate_records(batch, limit_bytes))
+
+
+def iterate_records(batch: memoryview, limit_bytes: int) -> Iterator[Record]:
+    """The same one by one, for batches that may hold very many; raises only when it comes to the fault."""
     header, data = _open(batch, limit_bytes)
-    records = []
     for start, end, offset, timestamp_ms, position in _walk_records(header, data):
         try:
             key, position = _read_bytes(data, position, end)
@@ -40,8 +44,7 @@ def decode_records(batch: memoryview, limit_bytes: int) -> list[Record]:
             raise _corrupt(f"the record at byte {start}: {error}") from error
         if position != end:
             raise _corrupt(f"the record at byte {start} has {end - position} bytes too many")
-        records.append(Record(offset, timestamp_ms, key, value, headers))
-    return records
+        yield Record(offset, timestamp_ms, key, value, headers)
 
 
 def first_record_at_or_after(
