@@ -13,6 +13,7 @@ RETIRED = "retired/"
 PARTITIONS = "partitions/"
 LEADERS = "leaders/"
 COORDINATORS = "coordinators/"
+FEATURES = "features/"
 GROUP_SHARDS = "group-shards/"
 GROUPS = "groups/"
 GROUP_OFFSETS = "group-offsets/"
@@ -55,6 +56,16 @@ def topic_and_partition(key: str) -> tuple[str, int]:
     """The inverse of `partition` and `leader`."""
     _, name, index = key.split("/")
     return name, int(index)
+
+
+def feature(name: str) -> str:
+    """The finalized level of a feature."""
+    return f"{FEATURES}{name}"
+
+
+def feature_name(key: str) -> str:
+    """The inverse of `feature`."""
+    return key.removeprefix(FEATURES)
 
 
 def shard_of(group_id: str) -> int:

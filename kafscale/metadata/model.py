@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 NO_BROKER = -1
 
@@ -16,15 +17,29 @@ class BrokerState(StrEnum):
     STOPPING = "stopping"
 
 
+class FeatureRange(NamedTuple):
+    """The levels of a feature that a broker supports, both ends included."""
+
+    min_level: int
+    max_level: int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.min_level <= level <= self.max_level
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRecord:
-    """A live broker as it registered. `host` and `port` are the advertised ones."""
+    """A live broker as it registered. `host` and `port` are the advertised ones.
+
+    `features`: the levels that it supports, by feature; none for a broker older than features.
+    """
 
     broker_id: int
     host: str
     port: int
     rack: str | None = None
     state: BrokerState = BrokerState.RUNNING
+    features: Mapping[str, FeatureRange] = field(default_factory=dict)
 
 
 class TopicState(StrEnum):

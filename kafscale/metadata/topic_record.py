@@ -14,6 +14,7 @@ from kafscale.metadata.model import (
     BrokerRecord,
     BrokerState,
     CoordinatorRecord,
+    FeatureRange,
     GroupShardRecord,
     LeaderRecord,
     TopicRecord,
@@ -64,15 +65,16 @@ def decode_topic_record(name: str, data: bytes) -> TopicRecord:
 
 def encode_broker_record(record: BrokerRecord) -> bytes:
     """The broker registration's stored bytes."""
-    return encode_fields(
-        {
-            "broker_id": record.broker_id,
-            "host": record.host,
-            "port": record.port,
-            "rack": record.rack,
-            "state": record.state.value,
-        }
-    )
+    fields: dict[str, Any] = {
+        "broker_id": record.broker_id,
+        "host": record.host,
+        "port": record.port,
+        "rack": record.rack,
+        "state": record.state.value,
+    }
+    if record.features:
+        fields["features"] = {name: list(levels) for name, levels in sorted(record.features.items())}
+    return encode_fields(fields)
 
 
 def decode_broker_record(name: str, data: bytes) -> BrokerRecord:
@@ -88,7 +90,22 @@ def decode_broker_record(name: str, data: bytes) -> BrokerRecord:
         port=_field(name, fields, "port", int),
         rack=None if fields.get("rack") is None else _field(name, fields, "rack", str),
         state=state,
+        features=_features(name, fields),
     )
+
+
+def _features(name: str, fields: Mapping[str, Any]) -> Mapping[str, FeatureRange]:
+    """Empty in the record of a broker that is older than features."""
+    if "features" not in fields:
+        return {}
+    features = {}
+    for feature, levels in _field(name, fields, "features", dict).items():
+        match levels:
+            case [int() as low, int() as high] if 0 <= low <= high:
+                features[feature] = FeatureRange(low, high)
+            case _:
+                raise CorruptDataError(name, f"'features' holds {levels!r} for {feature!r}, not two levels")
+    return features
 
 
 def encode_leader_record(record: LeaderRecord) -> bytes:

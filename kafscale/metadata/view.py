@@ -1,4 +1,4 @@
-"""The picture of the cluster in memory, as the metadata store last told it: brokers, topics, who leads what.
+"""The picture of the cluster in memory, as the metadata store last told it: brokers, topics, leaders, features.
 
 Reads are synchronous. `ClusterViewFeeder` (view_feeder.py) applies what the store's watches report; whoever
 wrote something waits with `wait_for` until the picture shows it.
@@ -7,9 +7,10 @@ wrote something waits with `wait_for` until the picture shows it.
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafscale.metadata import keys
+from kafscale.metadata.features import LEGACY_LEVEL, decode_level
 from kafscale.metadata.model import (
     NO_BROKER,
     BrokerRecord,
@@ -26,7 +27,7 @@ from kafscale.metadata.topic_record import (
     decode_topic_record,
 )
 
-PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS, keys.COORDINATORS)
+PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS, keys.COORDINATORS, keys.FEATURES)
 
 TopicListener = Callable[[TopicRecord | None, TopicRecord | None], None]
 """Called with a topic's record before and after a change; None: the topic was not, or is not, there.
@@ -43,11 +44,19 @@ BrokerListener = Callable[[], None]
 CoordinatorListener = Callable[[int], None]
 """Called with a group shard whose coordinator changed."""
 
+
+class FinalizedFeature(NamedTuple):
+    """A feature's finalized level, and the revision at which it was finalized."""
+
+    level: int
+    revision: int
+
+
 _NO_LEADERS: Final[Mapping[int, LeaderRecord]] = {}
 
 
 class ClusterView:
-    """Brokers, topics, leaders and coordinators. Every method belongs to the event loop's thread.
+    """Brokers, topics, leaders, coordinators, feature levels. Every method belongs to the event loop's thread.
 
     Listeners are called synchronously, after the picture holds the change; a snapshot that replaces the
     picture calls them for the differences only.
@@ -62,6 +71,7 @@ class ClusterView:
         self._names_by_id: dict[uuid.UUID, str] = {}
         self._leaders: dict[str, dict[int, LeaderRecord]] = {}
         self._coordinators: dict[int, int] = {}
+        self._features: dict[str, FinalizedFeature] = {}
         self._sorted_topics: tuple[TopicRecord, ...] | None = None
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._topic_listeners: list[TopicListener] = []
@@ -157,10 +167,19 @@ class ClusterView:
         """The broker that coordinates the groups of the shard, None while nobody does."""
         return self._coordinators.get(shard)
 
+    def feature_level(self, feature: str) -> int:
+        """The finalized level of the feature, 1 until there is one."""
+        finalized = self._features.get(feature)
+        return LEGACY_LEVEL if finalized is None else finalized.level
+
+    def finalized_features(self) -> Mapping[str, FinalizedFeature]:
+        """The features of which a level is finalized, by name."""
+        return self._features
+
     # Waiting
 
     async def ready(self) -> None:
-        """Wait until brokers, topics, leaders and coordinators have been read once."""
+        """Wait until brokers, topics, leaders, coordinators and features have been read once."""
         await self.wait_until(lambda: len(self._revisions) == len(PREFIXES))
 
     async def wait_for(self, revision: int, prefix: str = keys.TOPICS) -> None:
@@ -225,6 +244,8 @@ class ClusterView:
                 self._apply_leaders(changes)
             case keys.COORDINATORS:
                 self._apply_coordinators(changes)
+            case keys.FEATURES:
+                self._apply_features(changes)
             case _:
                 raise ValueError(f"the view does not watch {prefix!r}; it watches {', '.join(PREFIXES)}")
         self._revisions[prefix] = max(event.revision, self._revisions.get(prefix, -1))
@@ -240,6 +261,8 @@ class ClusterView:
             return [keys.topic(name) for name in self._topics]
         if prefix == keys.COORDINATORS:
             return [keys.coordinator(shard) for shard in self._coordinators]
+        if prefix == keys.FEATURES:
+            return [keys.feature(name) for name in self._features]
         return [keys.leader(topic, index) for topic, leaders in self._leaders.items() for index in leaders]
 
     def _apply_brokers(self, changes: Iterable[KeyValue | Delete]) -> None:
@@ -302,3 +325,12 @@ class ClusterView:
             if self._coordinators.get(shard) != before:
                 for listener in tuple(self._coordinator_listeners):
                     listener(shard)
+
+    def _apply_features(self, changes: Iterable[KeyValue | Delete]) -> None:
+        for change in changes:
+            name = keys.feature_name(change.key)
+            if isinstance(change, Delete):
+                self._features.pop(name, None)
+            else:
+                level = decode_level(change.key, change.value)
+                self._features[name] = FinalizedFeature(level, change.mod_revision)

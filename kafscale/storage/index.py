@@ -1,4 +1,4 @@
-"""The sparse index `.index`: where in a segment the batch with an offset is found. Writes version 1.
+"""The sparse index `.index`: where in a segment the batch with an offset is found.
 
 Stored format: docs/format/index.md. All integers are big-endian.
 """
@@ -11,6 +11,7 @@ from operator import lt
 from struct import Struct
 
 from kafscale.errors import CorruptDataError, KafscaleError, UnknownFormatVersionError
+from kafscale.metadata.features import FINALIZE_COMMAND, LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.types import Buffer
 from kafscale.storage.segment import HEADER_SIZE as SEGMENT_HEADER_SIZE
@@ -23,6 +24,8 @@ HEADER_SIZE = 16
 ENTRY_SIZE = 12
 DEFAULT_INTERVAL = 100
 MAX_LEGACY_POSITION = 2**31 - 1
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""How far after its segment's first offset a batch of a version 2 index may start, as in Kafka: a signed int32."""
 
 _MAX_OFFSET = 2**63 - 1
 
@@ -35,10 +38,26 @@ class IndexPositionError(KafscaleError):
     def __init__(self, position: int) -> None:
         super().__init__(
             f"position {position} does not fit a version {LEGACY_VERSION} index, whose last is "
-            f"{MAX_LEGACY_POSITION}: larger segments need the feature level kafscale.segment.format to be "
-            f"finalized at {LARGE_VERSION}"
+            f"{MAX_LEGACY_POSITION}: larger segments need the feature level {SEGMENT_FORMAT} to be "
+            f"finalized at {LARGE_SEGMENTS_LEVEL}: `{FINALIZE_COMMAND}`"
         )
         self.position = position
+
+
+class IndexOffsetError(KafscaleError):
+    """A batch lies too many offsets after the segment's first for the index version that is being written."""
+
+    def __init__(self, base_offset: int, offset: int) -> None:
+        super().__init__(
+            f"offset {offset} does not fit a version {LARGE_VERSION} index of a segment that starts with offset "
+            f"{base_offset}: its entries hold at most {MAX_RELATIVE_OFFSET} offsets after the first"
+        )
+        self.offset = offset
+
+
+def index_version_at(segment_format: int) -> int:
+    """The version to write at the finalized level of the feature `SEGMENT_FORMAT`. Both are read for ever."""
+    return LARGE_VERSION if segment_format >= LARGE_SEGMENTS_LEVEL else LEGACY_VERSION
 
 
 class SparseIndex:
@@ -85,11 +104,17 @@ class SparseIndex:
             )
 
 
-def build_index(batches: Iterable[tuple[int, int, int]], interval: int = DEFAULT_INTERVAL) -> bytes:
+def build_index(
+    batches: Iterable[tuple[int, int, int]],
+    interval: int = DEFAULT_INTERVAL,
+    *,
+    version: int = LEGACY_VERSION,
+) -> bytes:
     """The stored index of a segment, from its batches' (base offset, position in the file, record count).
 
     The batches are in the file's order; there is at least one. The first one gets an entry, and each one
-    before which `interval` records have passed since the last entry. Raises `IndexPositionError`.
+    before which `interval` records have passed since the last entry. `version`: see `index_version_at`.
+    Raises `IndexPositionError` (version 1), `IndexOffsetError` (version 2).
     """
     entries: list[int] = []
     passed = interval
@@ -101,20 +126,41 @@ def build_index(batches: Iterable[tuple[int, int, int]], interval: int = DEFAULT
         passed += count
     if not entries:
         raise ValueError("an index needs a batch")
+    layout = _legacy_entries(entries) if version == LEGACY_VERSION else _large_entries(entries)
+    header = _HEADER.pack(MAGIC, version, len(entries) // 2, interval, 0)
+    return header + layout.pack(*entries)
+
+
+def _legacy_entries(entries: list[int]) -> Struct:
+    """Check that the entries, offsets and positions in turns, fit version 1."""
     if entries[-1] > MAX_LEGACY_POSITION:
         raise IndexPositionError(next(entry for entry in entries[1::2] if entry > MAX_LEGACY_POSITION))
-    header = _HEADER.pack(MAGIC, LEGACY_VERSION, len(entries) // 2, interval, 0)
-    return header + _entries_struct("qi", len(entries) // 2).pack(*entries)
+    return _entries_struct("qi", len(entries) // 2)
 
 
-def rebuild_index(segment: Segment, interval: int = DEFAULT_INTERVAL) -> bytes:
-    """The index anew from the batches' headers. Raises `CorruptDataError` for a broken segment."""
+def _large_entries(entries: list[int]) -> Struct:
+    """Make the offsets relative, as version 2 has them."""
+    base_offset, limit = entries[0], entries[0] + MAX_RELATIVE_OFFSET
+    if entries[-2] > limit:
+        raise IndexOffsetError(base_offset, next(entry for entry in entries[0::2] if entry > limit))
+    entries[0::2] = [offset - base_offset for offset in entries[0::2]]
+    return _entries_struct("iq", len(entries) // 2)
+
+
+def rebuild_index(
+    segment: Segment, interval: int = DEFAULT_INTERVAL, *, version: int = LEGACY_VERSION
+) -> bytes:
+    """The index anew from the batches' headers, in `version`, see `build_index`.
+
+    Raises `CorruptDataError` for a broken segment, and what `build_index` raises.
+    """
     return build_index(
         (
             (batch.base_offset, position, batch.record_count)
             for position, batch in walk(segment.data, SEGMENT_HEADER_SIZE, segment.body_end, segment.name)
         ),
         interval,
+        version=version,
     )
 
 
