@@ -1,7 +1,9 @@
 """Many calls at once, but only so many: for work that goes over a whole bucket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from itertools import islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -47,6 +49,27 @@ async def map_stream_bounded(
 
     await _together([asyncio.create_task(work()) for _ in range(limit)])
     return [results[number] for number in range(len(results))]
+
+
+async def in_order_ahead(
+    function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], ahead: int
+) -> AsyncGenerator[Result, None]:
+    """The results in the order of the items, with at most `ahead` calls under way or waiting to be taken."""
+    calls: deque[asyncio.Future[Result]] = deque()
+    remaining = iter(items)
+    try:
+        while True:
+            for item in islice(remaining, ahead - len(calls)):
+                calls.append(asyncio.ensure_future(function(item)))
+            if not calls:
+                return
+            result = await calls[0]
+            calls.popleft()
+            yield result
+    finally:
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def _together(tasks: list[asyncio.Task[None]]) -> None:

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 
 from kafscale.errors import StoreError
+from kafscale.metadata.partition_record import SegmentReference
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint, encode_checkpoint
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
-from kafscale.storage.partition_log import CheckpointPointer
+from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +51,21 @@ class Checkpointer:
         self._tasks[partition] = task
         task.add_done_callback(lambda _: self._tasks.pop(partition))
 
-    async def _write(self, partition: Partition) -> None:
-        log, references = partition.log, partition.references
-        assert log is not None and references is not None
+    @asynccontextmanager
+    async def alone(self, partition: Partition) -> AsyncIterator[None]:
+        """Nobody else writes a checkpoint of the partition meanwhile: one that knows less must not come later."""
+        if partition.checkpoint_lock is None:
+            partition.checkpoint_lock = asyncio.Lock()
+        async with partition.checkpoint_lock:
+            yield
+
+    async def write(
+        self, partition: Partition, log: PartitionLog, references: Iterable[SegmentReference]
+    ) -> CheckpointPointer:
+        """Write a checkpoint of the log as it is now, with these references. The caller is `alone`.
+
+        It counts once a record names it. Raises `StoreError`.
+        """
         record = log.record
         log.producers.expire(self._now_ms() - PRODUCER_EXPIRATION_MS)
         checkpoint = Checkpoint(
@@ -67,14 +81,22 @@ class Checkpointer:
             record.leader_epoch,
             self._new_token(),
         )
+        if len(checkpoint.segments) + len(checkpoint.producers) > _COSTLY_ENTRIES:
+            encoded = await asyncio.to_thread(encode_checkpoint, checkpoint)
+        else:
+            encoded = encode_checkpoint(checkpoint)
+        await self._objects.put_if_absent(key, [encoded])
+        return CheckpointPointer(key=key, end_offset=checkpoint.end_offset)
+
+    async def _write(self, partition: Partition) -> None:
         try:
-            if len(checkpoint.segments) + len(checkpoint.producers) > _COSTLY_ENTRIES:
-                encoded = await asyncio.to_thread(encode_checkpoint, checkpoint)
-            else:
-                encoded = encode_checkpoint(checkpoint)
-            await self._objects.put_if_absent(key, [encoded])
-            log.waiting_checkpoint = CheckpointPointer(key=key, end_offset=checkpoint.end_offset)
-            await self._remove_superseded(partition, record.checkpoint_end_offset)
+            async with self.alone(partition):
+                log, references = partition.log, partition.references
+                if log is None or references is None or not log.checkpoint_due:
+                    return
+                named_end_offset = log.record.checkpoint_end_offset
+                log.waiting_checkpoint = await self.write(partition, log, references)
+            await self.remove_superseded(partition, named_end_offset)
         except StoreError as problem:
             # The record only grows a little longer: the next flush tries again under a new key.
             logger.warning(
@@ -82,8 +104,8 @@ class Checkpointer:
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
 
-    async def _remove_superseded(self, partition: Partition, end_offset: int) -> None:
-        """Remove checkpoints that end below the one that the record names, if they are old.
+    async def remove_superseded(self, partition: Partition, end_offset: int) -> None:
+        """Remove checkpoints that end below `end_offset`, that of one that the record names, if they are old.
 
         Only those: a leader that was replaced and does not know it names an older one than its successors,
         never a newer one, so it removes nothing that they need.

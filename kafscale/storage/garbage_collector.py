@@ -25,7 +25,10 @@ _LISTED_AT_ONCE = 1000
 
 
 class GarbageCollector:
-    """Looks through the partitions that this broker leads, again and again."""
+    """Looks through the partitions that this broker leads, again and again.
+
+    `is_waiting` tells of an object that somebody else removes, when its time has come.
+    """
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class GarbageCollector:
         namespace: str,
         now_ms: Callable[[], int],
         metrics: Metrics,
+        is_waiting: Callable[[str], bool] = lambda key: False,
         *,
         grace_sec: int,
         interval_sec: float,
@@ -43,6 +47,7 @@ class GarbageCollector:
         self._namespace = namespace
         self._now_ms = now_ms
         self._metrics = metrics
+        self._is_waiting = is_waiting
         self._grace_ms = grace_sec * 1000
         self._interval_sec = interval_sec
 
@@ -89,7 +94,7 @@ class GarbageCollector:
         await self._logs.load(partition)
         if not await self._logs.is_leader_still(partition) or partition.references is None:
             return 0
-        keys = garbage(found, partition.references)
+        keys = [key for key in garbage(found, partition.references) if not self._is_waiting(key)]
         if keys:
             await self._objects.delete(keys)
             self._metrics.garbage_removed += len(keys)

@@ -49,6 +49,7 @@ class Partition:
 
     __slots__ = (
         "_listeners",
+        "checkpoint_lock",
         "config",
         "flush_scheduled",
         "flush_task",
@@ -85,6 +86,7 @@ class Partition:
         self.log: PartitionLog | None = None
         self.references: SegmentReferences | None = None
         self.record_lock = asyncio.Lock()
+        self.checkpoint_lock: asyncio.Lock | None = None
         self.flush_task: asyncio.Task[None] | None = None
         self.flush_scheduled = False
         self._listeners: dict[PublishListener, None] | None = None

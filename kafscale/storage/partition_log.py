@@ -230,24 +230,18 @@ class PartitionLog:
             segments=(*self.record.segments, sealed.reference),
             producers=tuple(producers.values()),
         )
-        return self._with_checkpoint(record)
+        return (
+            record if self.waiting_checkpoint is None else _with_checkpoint(record, self.waiting_checkpoint)
+        )
+
+    def record_with(self, checkpoint: CheckpointPointer) -> PartitionRecord:
+        """What the record must become so that it names the checkpoint. Changes nothing here."""
+        return _with_checkpoint(self.record, checkpoint)
 
     def _published_producers(self, sealed: SealedSegment) -> list[ProducerRecord]:
         base_offset = sealed.reference.base_offset
         return self.producers.preview(
             [(producer_id, base_offset + relative) for producer_id, relative in sealed.buffer.producer_ids]
-        )
-
-    def _with_checkpoint(self, record: PartitionRecord) -> PartitionRecord:
-        pointer = self.waiting_checkpoint
-        if pointer is None:
-            return record
-        return replace(
-            record,
-            checkpoint_key=pointer.key,
-            checkpoint_end_offset=pointer.end_offset,
-            segments=tuple(s for s in record.segments if s.base_offset >= pointer.end_offset),
-            producers=tuple(p for p in record.producers if p.batches[-1].base_offset >= pointer.end_offset),
         )
 
     def published(self, sealed: SealedSegment, record: PartitionRecord) -> SegmentBuffer:
@@ -287,6 +281,16 @@ class PartitionLog:
             len(self.record.segments) >= CHECKPOINT_SEGMENTS
             or len(self.record.producers) >= CHECKPOINT_PRODUCERS
         )
+
+
+def _with_checkpoint(record: PartitionRecord, pointer: CheckpointPointer) -> PartitionRecord:
+    return replace(
+        record,
+        checkpoint_key=pointer.key,
+        checkpoint_end_offset=pointer.end_offset,
+        segments=tuple(s for s in record.segments if s.base_offset >= pointer.end_offset),
+        producers=tuple(p for p in record.producers if p.batches[-1].base_offset >= pointer.end_offset),
+    )
 
 
 def _append_batch(

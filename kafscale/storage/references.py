@@ -1,7 +1,7 @@
 """The published segments of one partition, in order of their offsets, and how to find an offset among them."""
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from kafscale.metadata.partition_record import SegmentReference
@@ -53,3 +53,29 @@ class SegmentReferences:
         del self._base_offsets[:count]
         self.size_bytes -= sum(reference.size_bytes for reference in dropped)
         return dropped
+
+    def sources_of(self, merged: SegmentReference) -> list[SegmentReference]:
+        """The segments in whose place `merged` can be put; none once the first of them has left.
+
+        Raises `ValueError` when a segment lies across one of its ends.
+        """
+        start, end = self._within(merged)
+        sources = self._references[start:end]
+        before = self._references[start - 1].last_offset if start else -1
+        if before >= merged.base_offset or (sources and sources[-1].last_offset > merged.last_offset):
+            raise ValueError(f"segment {merged.base_offset} to {merged.last_offset} divides another")
+        return sources if sources and sources[0].base_offset == merged.base_offset else []
+
+    def replace(self, merged: SegmentReference) -> list[SegmentReference]:
+        """Put `merged` in the place of its `sources_of`, which come back."""
+        sources = self.sources_of(merged)
+        if sources:
+            start, end = self._within(merged)
+            self._references[start:end] = [merged]
+            self._base_offsets[start:end] = array("q", [merged.base_offset])
+            self.size_bytes += merged.size_bytes - sum(source.size_bytes for source in sources)
+        return sources
+
+    def _within(self, merged: SegmentReference) -> tuple[int, int]:
+        offsets = self._base_offsets
+        return bisect_left(offsets, merged.base_offset), bisect_right(offsets, merged.last_offset)

@@ -1,5 +1,6 @@
 """What the leader removes because nothing refers to it, and what it never does."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from kafscale.storage import object_keys
 from kafscale.storage.garbage import candidates, garbage
 from kafscale.storage.garbage_collector import GarbageCollector
 from kafscale.storage.object_store import ObjectInfo
+from kafscale.storage.references import SegmentReferences
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker
 
@@ -127,34 +129,87 @@ async def test_a_store_that_is_away_is_asked_again_later() -> None:
         assert await collector(broker).collect(broker.partition("topic")) == 2
 
 
-@given(
-    referred=st.sets(st.integers(0, 30)),
-    left=st.sets(st.integers(0, 30)),
-    log_end_offset=st.integers(0, 30),
-    is_young=st.sets(st.integers(0, 30)),
-)
-def test_nothing_that_is_referred_to_or_may_be_is_garbage(
-    referred: set[int], left: set[int], log_end_offset: int, is_young: set[int]
-) -> None:
+def flushed(base_offset: int, last_offset: int) -> SegmentReference:
+    return SegmentReference(
+        base_offset=base_offset,
+        last_offset=last_offset,
+        record_count=1,
+        leader_epoch=0,
+        size_bytes=1,
+        max_timestamp_ms=0,
+    )
+
+
+def merged(sources: Sequence[SegmentReference]) -> SegmentReference:
+    whole = flushed(sources[0].base_offset, sources[-1].last_offset)
+    key = object_keys.merged_segment_key("default", "topic", 0, whole.base_offset, whole.last_offset)
+    return replace(whole, object_key=key)
+
+
+def object_of(reference: SegmentReference) -> str:
+    return object_keys.key_of_reference("default", "topic", 0, reference)
+
+
+def every_key(log_end_offset: int) -> list[ObjectInfo]:
+    """Everything that leaders could have left below that offset, all of it old."""
+    found = []
+    for base_offset in range(log_end_offset):
+        key = object_keys.segment_key("default", "topic", 0, base_offset)
+        found += [key, object_keys.index_key_of(key)]
+        for last_offset in range(base_offset, log_end_offset):
+            key = object_keys.merged_segment_key("default", "topic", 0, base_offset, last_offset)
+            found += [key, object_keys.index_key_of(key)]
+    return [ObjectInfo(key=key, size_bytes=1, modified_ms=0) for key in found]
+
+
+@given(data=st.data())
+def test_what_is_garbage_is_never_referred_to_again_whatever_leaders_do(data: st.DataObject) -> None:
+    references = SegmentReferences()
+    log_end_offset = 0
+    garbage_so_far: set[str] = set()
+    for _ in range(data.draw(st.integers(1, 25))):
+        held = list(references)
+        step = data.draw(st.sampled_from(["flush", "flush", "merge", "expire"]))
+        if step == "flush":
+            base_offset = log_end_offset + data.draw(st.integers(0, 2))  # it may skip leftovers
+            log_end_offset = base_offset + data.draw(st.integers(1, 3))
+            references.append(flushed(base_offset, log_end_offset - 1))
+        elif step == "expire" and held:
+            references.drop_below(data.draw(st.sampled_from(held)).base_offset)
+        elif step == "merge" and len(held) > 1:
+            start = data.draw(st.integers(0, len(held) - 2))
+            end = data.draw(st.integers(start + 2, len(held)))
+            references.replace(merged(held[start:end]))
+            gone = {object_of(source) for source in held[start:end]}
+            now = set(garbage(candidates(every_key(log_end_offset), log_end_offset, 1), references))
+            assert {key for key in gone if "-" not in key.split("segment-")[1]} <= now
+        named = {object_of(reference) for reference in references}
+        assert not garbage_so_far & named
+        found = garbage(candidates(every_key(log_end_offset), log_end_offset, 1), references)
+        assert not named & set(found)
+        garbage_so_far.update(found)
+
+
+def test_a_merged_segment_is_garbage_once_it_begins_or_ends_within_another() -> None:
     infos = [
-        ObjectInfo(key=key, size_bytes=1, modified_ms=1000 if offset in is_young else 0)
-        for offset in referred | left
+        ObjectInfo(key=key, size_bytes=1, modified_ms=0)
+        for first, last in ((0, 9), (0, 19), (10, 19), (20, 29))
         for key in (
-            *segment_keys(offset),
-            object_keys.merged_segment_key("default", "topic", 0, offset, offset + 5),
+            object_keys.merged_segment_key("default", "topic", 0, first, last),
+            object_keys.merged_index_key("default", "topic", 0, first, last),
         )
     ]
-    references = [
-        SegmentReference(
-            base_offset=offset,
-            last_offset=offset,
-            record_count=1,
-            leader_epoch=0,
-            size_bytes=1,
-            max_timestamp_ms=0,
-        )
-        for offset in sorted(referred)
-    ]
-    removed = set(garbage(candidates(infos, log_end_offset, before_ms=1000), references))
-    expected = {offset for offset in left - referred - is_young if offset < log_end_offset}
-    assert removed == {key for offset in expected for key in segment_keys(offset)}
+    names = merged([flushed(0, 9), flushed(10, 19)])
+    unwanted = garbage(candidates(infos, 40, 1), [names, flushed(20, 24), flushed(25, 29), flushed(30, 39)])
+    # 20 to 29 is not referred to, but a merge of the two that lie there would put it in their place.
+    assert unwanted == [info.key for info in (*infos[0:2], *infos[4:6])]
+
+
+def test_what_is_young_or_not_wholly_below_the_log_end_is_no_candidate() -> None:
+    plain = object_keys.segment_key("default", "topic", 0, 5)
+    whole = object_keys.merged_segment_key("default", "topic", 0, 0, 9)
+    infos = [ObjectInfo(key=key, size_bytes=1, modified_ms=7) for key in (plain, whole)]
+    assert [one.object_key for one in candidates(infos, 10, 8)] == [plain, whole]
+    assert [one.object_key for one in candidates(infos, 9, 8)] == [plain]
+    assert candidates(infos, 5, 8) == []
+    assert candidates(infos, 10, 7) == []

@@ -5,7 +5,7 @@ Pure. The object is fed in pieces, so that a large segment never lies in memory 
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
@@ -106,14 +106,25 @@ class SegmentInspection:
     """Checks one object while it is fed, piece after piece; `finish` says what it is.
 
     Every method raises `CorruptDataError`, `UnknownFormatVersionError` among them, that names the object.
+    `on_batch` is told every batch, in order, once it was checked; `lists_batches`: whether the result does.
     """
 
-    def __init__(self, key: str, parsed: SegmentKey, size_bytes: int) -> None:
+    def __init__(
+        self,
+        key: str,
+        parsed: SegmentKey,
+        size_bytes: int,
+        on_batch: Callable[[BatchHeader], None] = lambda header: None,
+        *,
+        lists_batches: bool = True,
+    ) -> None:
         if size_bytes < HEADER_SIZE + FOOTER_SIZE:
             raise CorruptDataError(key, f"{size_bytes} bytes are too few for a segment's header and footer")
         self._key = key
         self._parsed = parsed
         self._size_bytes = size_bytes
+        self._on_batch = on_batch
+        self._lists_batches = lists_batches
         self._body_end = size_bytes - FOOTER_SIZE
         self._header: SegmentHeader | None = None
         self._pending = b""
@@ -175,11 +186,13 @@ class SegmentInspection:
             self._spans[-1] = self._spans[-1]._replace(last_offset=header.last_offset)
         else:
             self._spans.append(Span(header.base_offset, header.last_offset, epoch))
-        self._batches += _BATCH.pack(header.base_offset, header.crc)
+        if self._lists_batches:
+            self._batches += _BATCH.pack(header.base_offset, header.crc)
         self._record_count += header.record_count
         self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp)
         if header.producer_id >= 0 and header.base_sequence >= 0:
             self._remember(header)
+        self._on_batch(header)
 
     def _remember(self, header: BatchHeader) -> None:
         batch = SequencedBatch(

@@ -1,0 +1,49 @@
+"""Publishes a merged segment in the place of its sources: a checkpoint with the new list, then the record.
+
+Both are needed, because the record itself names only the newest segments. Until the record names the checkpoint
+nothing has changed for anybody; from then on nothing names the sources (docs/decisions/0016-merging.md).
+"""
+
+from kafscale.metadata.partition_record import SegmentReference
+from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.log_manager import LogManager
+from kafscale.storage.partition import Partition
+from kafscale.storage.publisher import FencedError
+from kafscale.storage.references import SegmentReferences
+
+
+class SegmentSwap:
+    """Swaps references in the records of partitions that this broker leads."""
+
+    def __init__(self, logs: LogManager, checkpointer: Checkpointer) -> None:
+        self._logs = logs
+        self._checkpointer = checkpointer
+
+    async def publish(self, partition: Partition, merged: SegmentReference) -> list[SegmentReference]:
+        """Let the record name `merged` instead of its sources, which come back: nothing names them any more.
+
+        None come back, and nothing changes, when the first has expired meanwhile. Raises `FencedError`, `StoreError`.
+        """
+        async with self._checkpointer.alone(partition):
+            log, references = partition.log, partition.references
+            if log is None or references is None or not partition.is_led:
+                raise FencedError(f"this broker does not lead {partition.id} any more")
+            swapped = SegmentReferences(references)
+            if not swapped.replace(merged):
+                return []
+            named_end_offset = log.record.checkpoint_end_offset
+            pointer = await self._checkpointer.write(partition, log, swapped)
+            async with partition.record_lock:
+                if partition.log is not log:
+                    raise FencedError(f"this broker does not lead {partition.id} any more")
+                if not references.sources_of(merged):
+                    # Were it published all the same, it would begin where no segment does any more, and what
+                    # garbage.py takes for useless for ever would not be.
+                    return []
+                record = log.record_with(pointer)
+                revision = await self._logs.publisher.write_record(partition, record)
+                partition.publish(record, revision)
+                log.adopt(record)
+                sources = references.replace(merged)
+        await self._checkpointer.remove_superseded(partition, named_end_offset)
+        return sources
