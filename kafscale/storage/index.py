@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import lt
 from struct import Struct
+from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError, KafscaleError, UnknownFormatVersionError
 from kafscale.metadata.features import FINALIZE_COMMAND, LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT
@@ -58,6 +59,14 @@ class IndexOffsetError(KafscaleError):
 def index_version_at(segment_format: int) -> int:
     """The version to write at the finalized level of the feature `SEGMENT_FORMAT`. Both are read for ever."""
     return LARGE_VERSION if segment_format >= LARGE_SEGMENTS_LEVEL else LEGACY_VERSION
+
+
+class IndexHeader(NamedTuple):
+    """The first 16 bytes. `interval`: messages between entries."""
+
+    version: int
+    entry_count: int
+    interval: int
 
 
 class SparseIndex:
@@ -164,11 +173,10 @@ def rebuild_index(
     )
 
 
-def parse_index(name: str, data: Buffer, base_offset: int) -> SparseIndex:
-    """The index of either version of a segment that starts with `base_offset`.
+def parse_index_header(name: str, data: Buffer) -> IndexHeader:
+    """The header of either version, the count not compared with the file's length.
 
-    Checks all that can be checked without the segment; `SparseIndex.check` checks the rest. Raises
-    `CorruptDataError`, `UnknownFormatVersionError`; `name` says in them which object this is.
+    Raises `CorruptDataError`, `UnknownFormatVersionError`.
     """
     if len(data) < HEADER_SIZE:
         raise CorruptDataError(name, f"{len(data)} bytes are shorter than an index header's {HEADER_SIZE}")
@@ -177,6 +185,26 @@ def parse_index(name: str, data: Buffer, base_offset: int) -> SparseIndex:
         raise CorruptDataError(name, f"an index starts with {MAGIC!r}, this with {magic!r}")
     if version not in (LEGACY_VERSION, LARGE_VERSION):
         raise UnknownFormatVersionError(name, version, f"{LEGACY_VERSION}, {LARGE_VERSION}")
+    return IndexHeader(version, count, interval)
+
+
+def read_entries(data: Buffer, version: int, base_offset: int) -> list[tuple[int, int]]:
+    """The entries in `data`, a part of an index of that version, as (offset, position), unchecked.
+
+    `base_offset`: of the segment; with 0 the offsets of version 2 are relative.
+    """
+    count = len(data) // ENTRY_SIZE
+    offsets, positions = _entries(data, version, count, base_offset, 0)
+    return list(zip(offsets, positions, strict=True))
+
+
+def parse_index(name: str, data: Buffer, base_offset: int) -> SparseIndex:
+    """The index of either version of a segment that starts with `base_offset`.
+
+    Checks all that can be checked without the segment; `SparseIndex.check` checks the rest. Raises
+    `CorruptDataError`, `UnknownFormatVersionError`; `name` says in them which object this is.
+    """
+    version, count, interval = parse_index_header(name, data)
     if count * ENTRY_SIZE != len(data) - HEADER_SIZE:
         raise CorruptDataError(
             name, f"{count} entries do not fill the {len(data) - HEADER_SIZE} bytes after the header"
@@ -205,12 +233,14 @@ def parse_index(name: str, data: Buffer, base_offset: int) -> SparseIndex:
     )
 
 
-def _entries(data: Buffer, version: int, count: int, base_offset: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Absolute offsets and positions."""
+def _entries(
+    data: Buffer, version: int, count: int, base_offset: int, start: int = HEADER_SIZE
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Absolute offsets and positions of the entries that begin at byte `start`."""
     if version == LEGACY_VERSION:
-        fields = _entries_struct("qi", count).unpack_from(data, HEADER_SIZE)
+        fields = _entries_struct("qi", count).unpack_from(data, start)
         return fields[0::2], fields[1::2]
-    fields = _entries_struct("iq", count).unpack_from(data, HEADER_SIZE)
+    fields = _entries_struct("iq", count).unpack_from(data, start)
     return [base_offset + relative_offset for relative_offset in fields[0::2]], fields[1::2]
 
 
