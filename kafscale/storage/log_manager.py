@@ -10,7 +10,7 @@ from kafscale.cache.single_flight import SingleFlight
 from kafscale.errors import ObjectNotFoundError, StoreError
 from kafscale.metadata.leadership import Claimed, TopicPartition
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.partition_record import PartitionRecord
+from kafscale.metadata.partition_record import PartitionRecord, SegmentReference
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.topic_configs import CompressionType, MessageTimestampType, TopicConfig, effective
 from kafscale.metadata.view import ClusterView
@@ -55,7 +55,8 @@ def append_rules(config: TopicConfig) -> AppendRules:
 class LogManager:
     """Partitions by topic and number, and the parts that serve them.
 
-    `on_lost` is told of partitions that this broker leads no longer, without having been asked to let go.
+    `on_lost` is told of partitions that this broker leads no longer, without having been asked to let go;
+    `on_missing` of a segment that a reader found no object of although the partition's record names it.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class LogManager:
         self.pool = pool
         self.budget = budget
         self.on_lost: Callable[[str, int], None] = lambda topic, index: None
+        self.on_missing: Callable[[Partition, SegmentReference], None] = lambda partition, reference: None
         self._view = view
         self._checkpointer = checkpointer
         self._settings = settings

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -55,6 +55,15 @@ class Read:
         self.segments.clear()
 
 
+SegmentKey = tuple[int, int, int]
+"""A partition's number, and a segment's base and last offset: a merged one begins where its first source did."""
+
+
+def segment_key(partition: Partition, reference: SegmentReference) -> SegmentKey:
+    """What a segment is cached under."""
+    return partition.number, reference.base_offset, reference.last_offset
+
+
 class LogReader:
     """The published segments of all partitions, with the L1 cache in front of the object store."""
 
@@ -70,9 +79,9 @@ class LogReader:
         self._read_ahead_segments = read_ahead_segments
         self._pool = pool
         self._cache_metrics = metrics.cache("segment")
-        self.cache: ByteLimitedLru[tuple[int, int], CachedSegment] = ByteLimitedLru(cache_bytes, self._let_go)
+        self.cache: ByteLimitedLru[SegmentKey, CachedSegment] = ByteLimitedLru(cache_bytes, self._let_go)
         self._lingering: weakref.WeakSet[CachedSegment] = weakref.WeakSet()
-        self._loads: SingleFlight[tuple[int, int], CachedSegment] = SingleFlight(
+        self._loads: SingleFlight[SegmentKey, CachedSegment] = SingleFlight(
             hand_out=CachedSegment.hold, let_go=CachedSegment.release
         )
         self._ahead: set[asyncio.Task[None]] = set()
@@ -121,12 +130,16 @@ class LogReader:
             )
             for slab in slabs:
                 self._pool.release(slab)
-        self.cache.put((partition.number, sealed.reference.base_offset), segment, segment.size_bytes)
+        self.cache.put(segment_key(partition, sealed.reference), segment, segment.size_bytes)
 
     def forget(self, partition: Partition) -> None:
         """Drop the segments of a partition that is gone."""
-        for reference in partition.references or ():
-            self.cache.remove((partition.number, reference.base_offset))
+        self.forget_segments(partition, partition.references or ())
+
+    def forget_segments(self, partition: Partition, references: Iterable[SegmentReference]) -> None:
+        """Drop what the partition's record names no longer, because a merge has replaced it or it expired."""
+        for reference in references:
+            self.cache.remove(segment_key(partition, reference))
 
     def missing(self, partition: Partition, offset: int, max_bytes: int) -> list[SegmentReference]:
         """The segments that `read` would want and that are not in memory, at most `max_bytes` of them or one."""
@@ -134,7 +147,7 @@ class LogReader:
         missing = []
         planned_bytes = 0
         for reference in partition.references.from_offset(offset):
-            if self.cache.get((partition.number, reference.base_offset)) is None:
+            if self.cache.get(segment_key(partition, reference)) is None:
                 missing.append(reference)
             planned_bytes += reference.size_bytes
             if planned_bytes >= max_bytes:
@@ -155,12 +168,17 @@ class LogReader:
         caller holds although the cache may have dropped them.
         """
         assert partition.references is not None
-        at_hand = {segment.reference.base_offset: segment for segment in loaded}
+        number = partition.number
+        at_hand = {
+            (number, segment.reference.base_offset, segment.reference.last_offset): segment
+            for segment in loaded
+        }
         result = Read()
         for reference in partition.references.from_offset(offset):
-            segment = at_hand.get(reference.base_offset)
+            key = (number, reference.base_offset, reference.last_offset)
+            segment = at_hand.get(key)
             if segment is None:
-                segment = self.cache.get((partition.number, reference.base_offset))
+                segment = self.cache.get(key)
                 if segment is None:
                     result.is_missing = not result.segments
                     break
@@ -187,7 +205,7 @@ class LogReader:
         Raises `CorruptDataError` when the object is not what the record says, `ObjectNotFoundError`, and
         `StoreError` as the store does.
         """
-        key = (partition.number, reference.base_offset)
+        key = segment_key(partition, reference)
         cached = self.cache.get(key)
         if cached is not None:
             return cached.hold()
@@ -198,7 +216,7 @@ class LogReader:
         segment = await self._loader.load(partition, reference)
         # The cache may drop it at once: this hold lasts until every caller has its own.
         segment.hold()
-        self.cache.put((partition.number, reference.base_offset), segment, segment.size_bytes)
+        self.cache.put(segment_key(partition, reference), segment, segment.size_bytes)
         return segment
 
     # --- ahead of the readers
@@ -208,7 +226,7 @@ class LogReader:
         assert partition.references is not None
         following = islice(partition.references.from_offset(after.last_offset + 1), self._read_ahead_segments)
         for reference in following:
-            key = (partition.number, reference.base_offset)
+            key = segment_key(partition, reference)
             if key in self.cache or key in self._loads:
                 continue
             if len(self._ahead) >= MAX_LOADS_AHEAD or reference.size_bytes > self.cache.limit_bytes // 8:

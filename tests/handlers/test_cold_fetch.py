@@ -109,7 +109,7 @@ async def test_a_reply_joins_segments_in_memory_and_in_the_store() -> None:
         await one_segment_each(client, topic, [b"%d" % number * 300 for number in range(6)])
         number = broker.partition(topic).number
         for offset in (1, 3, 4):
-            broker.process._reader.cache.remove((number, offset))
+            broker.process._reader.cache.remove((number, offset, offset))
         part = (await client.fetch(topic, {0: 0}))[0]
         assert wire.records_in(part.records) == [(n, b"%d" % n * 300) for n in range(6)]
         assert broker.objects.count("read_into") == 3
@@ -179,8 +179,8 @@ async def test_what_follows_a_read_of_the_store_is_read_ahead_and_delays_nothing
             await client.send_fetch(topic, {0: 1}, partition_max_bytes=1)
         assert wire.records_in((await client.receive_fetch())[0].records) == [(1, b"1")]
         cache, number = broker.process._reader.cache, broker.partition(topic).number
-        await until(lambda: (number, 3) in cache, "the segments after it are in memory")
-        assert (number, 4) not in cache
+        await until(lambda: (number, 3, 3) in cache, "the segments after it are in memory")
+        assert (number, 4, 4) not in cache
         assert broker.objects.count("read_into", key(topic, 1)) == 1
 
 
@@ -202,7 +202,7 @@ async def test_nothing_is_read_ahead_of_who_reads_from_memory() -> None:
     async with in_process_broker(read_ahead_segments=2) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await one_segment_each(client, topic, [b"%d" % number for number in range(4)])
-        broker.process._reader.cache.remove((broker.partition(topic).number, 2))
+        broker.process._reader.cache.remove((broker.partition(topic).number, 2, 2))
         await client.fetch(topic, {0: 0}, partition_max_bytes=1)
         await client.fetch(topic, {0: 1}, partition_max_bytes=1)
         assert broker.objects.count("read_into") == 0
