@@ -42,6 +42,7 @@ from kafscale.storage.flusher import Flusher, FlushPolicy
 from kafscale.storage.garbage_collector import GarbageCollector
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.log_reader import LogReader
+from kafscale.storage.log_start import LogStart
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.object_store import ObjectStore
@@ -52,6 +53,7 @@ from kafscale.storage.partition_service import PartitionService
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.record_deletion import RecordDeletion
 from kafscale.storage.removals import Removals
+from kafscale.storage.retention_enforcer import RetentionEnforcer
 from kafscale.storage.segment_loader import SegmentLoader
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
@@ -217,6 +219,7 @@ class BrokerProcess:
         await self._partitions.start()
         await self._groups.start()
         self._keep_running(self._garbage.run(), "garbage collector")
+        self._keep_running(self._retention.run(), "retention")
         await self._registration.announce(BrokerState.RUNNING)
         await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
         await self._listener.start(Dispatcher(self._services()))
@@ -241,7 +244,18 @@ class BrokerProcess:
             self._metadata, view, lambda: registration.lease, self._logs, settings.broker_id
         )
         self._removals = Removals(self._logs, self._objects, settings.s3_namespace)
-        self._record_deletion = RecordDeletion(self._logs, self._removals)
+        log_start = LogStart(self._logs, self._checkpointer, self._removals)
+        self._record_deletion = RecordDeletion(log_start)
+        self._retention = RetentionEnforcer(
+            self._logs,
+            self._objects,
+            self._checkpointer,
+            log_start,
+            settings.s3_namespace,
+            now_ms,
+            metrics,
+            interval_ms=settings.retention_check_interval_ms,
+        )
         self._garbage = GarbageCollector(
             self._objects,
             self._logs,

@@ -68,6 +68,12 @@ FROM_SETTINGS: Final = (
         "The shortest session timeout that a member may ask for.",
     ),
     BrokerConfigRow("listeners", "broker_addr", ConfigType.LIST, "Where the broker listens."),
+    BrokerConfigRow(
+        "log.retention.check.interval.ms",
+        "retention_check_interval_ms",
+        _LONG,
+        "How often the broker looks for segments that have expired.",
+    ),
     BrokerConfigRow("max.connections", "max_connections", _INT, "How many clients may be connected."),
     BrokerConfigRow("node.id", "broker_id", _INT, "The broker's id."),
     BrokerConfigRow(

@@ -96,8 +96,9 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         kind=list_of(CleanupPolicy),
         default="delete",
         broker_name="log.cleanup.policy",
-        documentation="What becomes of old records. `compact` is accepted and keeps every record, because "
-        "compaction does not exist yet.",
+        has_effect=True,
+        documentation="What becomes of old records: `delete` lets them go by `retention.ms` and "
+        "`retention.bytes`. `compact` is accepted and keeps every record, because compaction does not exist yet.",
     ),
     TopicConfigRow(
         name="compression.gzip.level",
@@ -292,14 +293,20 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         kind=whole_number(_LONG, LONG_MIN),
         default="-1",
         broker_name="log.retention.bytes",
-        documentation="How many bytes a partition keeps, -1 for all; nothing is removed by size yet.",
+        setting="retention_bytes",
+        has_effect=True,
+        documentation="How many bytes a partition keeps, -1 for all: its oldest segments go as long as what is "
+        "left has that many. Needs `delete` in `cleanup.policy`.",
     ),
     TopicConfigRow(
         name="retention.ms",
         kind=whole_number(_LONG, -1),
         default="604800000",
         broker_name="log.retention.ms",
-        documentation="How long records are kept, -1 for ever; nothing is removed by age yet.",
+        setting="retention_ms",
+        has_effect=True,
+        documentation="How long records are kept, -1 for ever: a segment goes when its newest timestamp is "
+        "older. Needs `delete` in `cleanup.policy`.",
     ),
     TopicConfigRow(
         name="segment.bytes",

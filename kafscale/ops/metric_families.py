@@ -204,9 +204,32 @@ LEADERSHIP_CHANGES = _counter(
     "or gave up after a failure (`lost`).",
     "change",
 )
+MERGES = _counter(
+    "kafscale_merges_total", "Merges of neighbouring segments, by what became of them.", "outcome"
+)
+MERGED_SEGMENTS = _counter(
+    "kafscale_merged_segments_total", "Segments in whose place a merged one was published."
+)
+MERGED_BYTES = _counter("kafscale_merged_bytes_total", "Bytes of the merged segments that were published.")
 GARBAGE_REMOVED = _counter(
     "kafscale_garbage_removed_total",
     "Objects removed that nothing referred to: leftovers of replaced leaders, segments below the log start.",
+)
+SEGMENTS_EXPIRED = _counter(
+    "kafscale_segments_expired_total",
+    "Segments that retention let go of, by the limit that they were beyond.",
+    "limit",
+)
+BYTES_EXPIRED = _counter(
+    "kafscale_bytes_expired_total",
+    "Bytes of segments that retention let go of, by the limit that they were beyond.",
+    "limit",
+)
+SEGMENTS_LOST = _counter(
+    "kafscale_segments_lost_total",
+    "Segments whose objects something else has removed: at the start of a log, which now begins after them "
+    "(`dropped`), or with older data still there, at each look (`kept`).",
+    "outcome",
 )
 LEASES_ENDED = _counter(
     "kafscale_leases_ended_total", "How often the broker's lease ended although the broker was running."
@@ -262,6 +285,12 @@ FAMILIES: tuple[Family, ...] = (
     GROUP_SHARDS,
     BROKERS,
     LEADERSHIP_CHANGES,
+    MERGES,
+    MERGED_SEGMENTS,
+    MERGED_BYTES,
     GARBAGE_REMOVED,
+    SEGMENTS_EXPIRED,
+    BYTES_EXPIRED,
+    SEGMENTS_LOST,
     LEASES_ENDED,
 )

@@ -49,6 +49,20 @@ class LeadershipChange(StrEnum):
     LOST = "lost"
 
 
+class ExpiryReason(StrEnum):
+    """By which limit retention let a segment go."""
+
+    SIZE = "size"
+    TIME = "time"
+
+
+class LossOutcome(StrEnum):
+    """What became of a segment whose object was found missing."""
+
+    DROPPED = "dropped"
+    KEPT = "kept"
+
+
 class FrameRefusal(StrEnum):
     """Why a request ended its connection."""
 
@@ -175,6 +189,35 @@ class CacheMetrics:
         self.misses = 0
 
 
+class MergeOutcome(StrEnum):
+    """What became of a merge. `GIVEN_UP`: the partition is led elsewhere, or the segments expired."""
+
+    PUBLISHED = "published"
+    GIVEN_UP = "given_up"
+    FAILED = "failed"
+
+
+class MergeMetrics:
+    """Segments that were rewritten as larger ones."""
+
+    __slots__ = ("bytes", "outcomes", "sources")
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter(dict.fromkeys(MergeOutcome, 0))
+        self.sources = 0
+        self.bytes = 0
+
+    def count(self, outcome: MergeOutcome) -> None:
+        """Count a merge that did not come to its end."""
+        self.outcomes[outcome] += 1
+
+    def published(self, sources: int, size_bytes: int) -> None:
+        """Count a merge of so many segments, none when they expired meanwhile."""
+        self.outcomes[MergeOutcome.PUBLISHED if sources else MergeOutcome.GIVEN_UP] += 1
+        self.sources += sources
+        self.bytes += size_bytes
+
+
 class ConnectionMetrics:
     """Kafka clients: add to the attributes, and take from `current` when one leaves."""
 
@@ -199,12 +242,16 @@ class Metrics:
         self.caches: dict[str, CacheMetrics] = {}
         self.flushes = FlushMetrics()
         self.groups = GroupMetrics()
+        self.merges = MergeMetrics()
         self.connections = ConnectionMetrics()
         self.frames_refused: Counter[str] = Counter(dict.fromkeys(FrameRefusal, 0))
         self.object_store_probes: Counter[str] = Counter(dict.fromkeys(ProbeOutcome, 0))
         self.leadership_changes: Counter[str] = Counter(dict.fromkeys(LeadershipChange, 0))
         self.leases_ended = 0
         self.garbage_removed = 0
+        self.segments_expired: Counter[str] = Counter(dict.fromkeys(ExpiryReason, 0))
+        self.bytes_expired: Counter[str] = Counter(dict.fromkeys(ExpiryReason, 0))
+        self.segments_lost: Counter[str] = Counter(dict.fromkeys(LossOutcome, 0))
         self.index_rebuilds = 0
         self.readings: dict[str, dict[tuple[str, ...], Callable[[], float]]] = {}
         self.series_readings: dict[str, ReadSeries] = {}

@@ -16,7 +16,7 @@ from kafscale.metadata.partition_record import (
 )
 from kafscale.metadata.store import Compare, Put
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage import object_keys, partition_log, record_deletion
+from kafscale.storage import object_keys, partition_log, record_deletion, removals
 from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
@@ -140,7 +140,7 @@ async def test_old_segments_are_not_removed_from_the_next_topic_of_the_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Records were deleted, and their topic, which came back before their objects were to be removed."""
-    monkeypatch.setattr(record_deletion, "GRACE_SEC", 0.3)
+    monkeypatch.setattr(removals, "GRACE_SEC", 0.3)
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic(TOPIC)
         await client.produce(TOPIC, 0, wire.batch([b"deleted"]))
@@ -150,6 +150,7 @@ async def test_old_segments_are_not_removed_from_the_next_topic_of_the_name(
         await topics.delete(TOPIC, timeout_ms=10_000)
         await broker.create_topic(TOPIC)
         assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0
-        assert deletion._removals, "the old segment was to be removed later than this"
-        await asyncio.gather(*deletion._removals)
+        removing = broker.process._removals._tasks
+        assert removing, "the old segment was to be removed later than this"
+        await asyncio.gather(*removing)
         assert await broker.objects.size_bytes(object_keys.segment_key("default", TOPIC, 0, 0))
