@@ -20,6 +20,8 @@ from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.produce_purgatory import ProducePurgatory
+from kafscale.metadata.feature_updates import FeatureUpdates
+from kafscale.metadata.features import SEGMENT_FORMAT, SUPPORTED, check_segment_settings
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.producer_ids import ProducerIds
@@ -40,6 +42,7 @@ from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.cluster_identity import establish_cluster
 from kafscale.storage.flusher import Flusher, FlushPolicy
 from kafscale.storage.garbage_collector import GarbageCollector
+from kafscale.storage.index import index_version_at
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.log_reader import LogReader
 from kafscale.storage.log_start import LogStart
@@ -125,7 +128,13 @@ class BrokerProcess:
         )
         self._checkpointer = Checkpointer(objects, settings.s3_namespace, now_ms, _new_token)
         self._publisher = Publisher(
-            objects, metadata, settings.s3_namespace, now_ms, self._on_published, random.Random()
+            objects,
+            metadata,
+            settings.s3_namespace,
+            now_ms,
+            self._on_published,
+            random.Random(),
+            self._index_version,
         )
         self._flusher = Flusher(
             self._publisher,
@@ -143,6 +152,10 @@ class BrokerProcess:
             max_connections=allow_connections(settings.max_connections),
             max_idle_ms=settings.connections_max_idle_ms,
         )
+
+    def _index_version(self) -> int:
+        """The version in which indexes are written, once the picture of the cluster is there."""
+        return index_version_at(self._view.feature_level(SEGMENT_FORMAT))
 
     def _on_published(self, partition: Partition, sealed: SealedSegment) -> None:
         self._reader.add_published(partition, sealed)
@@ -208,6 +221,7 @@ class BrokerProcess:
                 port=advertised.port,
                 rack=settings.rack,
                 state=BrokerState.STARTING,
+                features=SUPPORTED,
             )
         )
         self._build()
@@ -215,6 +229,7 @@ class BrokerProcess:
         self._staying_registered = self._keep_running(self._stay_registered(), "registration")
         await view.ready()
         await view.wait_until(lambda: view.broker_state(settings.broker_id) is not None)
+        check_segment_settings(settings, view.feature_level(SEGMENT_FORMAT))
         self._topic_deletion.start()
         await self._partitions.start()
         await self._groups.start()
@@ -290,6 +305,7 @@ class BrokerProcess:
             settings=self._settings,
             view=self._view,
             topics=Topics(self._metadata, self._view, self._settings),
+            features=FeatureUpdates(self._metadata, self._view),
             logs=self._logs,
             producer_ids=ProducerIds(self._metadata),
             metrics=self._metrics,

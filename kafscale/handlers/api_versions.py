@@ -1,8 +1,9 @@
 """ApiVersions (18), versions 0 to 4: which APIs are served over which versions.
 
-v1: throttle time. v3: flexible body under a v0 header, client software (KIP-511), features (KIP-584). v4:
-features whose range starts at 0 are told, too (KIP-1022). A version that is not served is answered in v0 with
-UNSUPPORTED_VERSION and this API's own range, so that the client can ask again (KIP-511).
+v1: throttle time. v3: flexible body under a v0 header, client software (KIP-511), features (KIP-584). v4: a
+feature's range may start at 0, of which earlier clients must not hear (KAFKA-17011); none here does. A version that is
+not served is answered in v0 with UNSUPPORTED_VERSION and this API's own range, so that the client can ask again
+(KIP-511).
 """
 
 import re
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafka.protocol.metadata import ApiVersionsResponse
 
+from kafscale.metadata.features import SUPPORTED
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,7 +38,25 @@ def handle(ranges: Iterable[VersionRange], broker: "Broker", request: "RequestCo
         for text in (message.client_software_name, message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_api_keys(ranges))
+    finalized = broker.view.finalized_features()
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=_api_keys(ranges),
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(
+                name=name, min_version=levels.min_level, max_version=levels.max_level
+            )
+            for name, levels in SUPPORTED.items()
+        ],
+        # The same at every broker, and it only grows, as Kafka's does, which is an offset of its metadata log.
+        finalized_features_epoch=max((one.revision for one in finalized.values()), default=0),
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(
+                name=name, max_version_level=one.level, min_version_level=one.level
+            )
+            for name, one in finalized.items()
+        ],
+    )
 
 
 def unsupported_version_response(own_range: VersionRange) -> Any:

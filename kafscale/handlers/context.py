@@ -7,6 +7,7 @@ from typing import Protocol
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.produce_purgatory import ProducePurgatory
+from kafscale.metadata.feature_updates import FeatureUpdates
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
@@ -25,6 +26,7 @@ class Broker:
     settings: Settings
     view: ClusterView
     topics: Topics
+    features: FeatureUpdates
     logs: LogManager
     producer_ids: ProducerIds
     metrics: Metrics

@@ -109,7 +109,7 @@ ROUTES: Final = (
     _cold(ApiKey.DELETE_GROUPS, 0, 2, delete_groups.handle),
     _cold(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, incremental_alter_configs.handle),
     _cold(ApiKey.OFFSET_DELETE, 0, 0, offset_delete.handle),
-    _cold(ApiKey.UPDATE_FEATURES, 0, 1, update_features.handle),
+    _cold(ApiKey.UPDATE_FEATURES, 0, 2, update_features.handle),
     _cold(ApiKey.DESCRIBE_CLUSTER, 0, 1, describe_cluster.handle),
 )
 

@@ -1,30 +1,52 @@
-"""UpdateFeatures (57), versions 0 and 1: finalizes feature levels (KIP-584).
+"""UpdateFeatures (57), versions 0 to 2: finalizes feature levels (KIP-584).
 
-v1: validate-only and upgrade types (KIP-778). No feature is defined yet, so every update is refused the way
-Kafka refuses one that no broker supports: for the whole request, with INVALID_UPDATE_VERSION.
+v1: validate-only and upgrade types in the place of allow-downgrade (KIP-778). v2: no results of single features,
+which are all or none anyway (KIP-1022). Any broker serves it, the one that clients take for the controller, too.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import UpdateFeaturesResponse
 
-from kafscale.protocol.error_codes import ErrorCode
+from kafscale.metadata.feature_updates import FeatureUpdate, UpgradeType
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
 
+_FIRST_VERSION_WITH_UPGRADE_TYPE: Final = 1
+_LAST_VERSION_WITH_RESULTS: Final = 1
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Refuse the first update, and with it all; a request without updates succeeds."""
-    if not message.feature_updates:
-        return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=[])
-    update = message.feature_updates[0]
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Finalize all the levels, or with validate-only say whether they could be; one refusal refuses all."""
+    has_type = request.api_version >= _FIRST_VERSION_WITH_UPGRADE_TYPE
+    try:
+        await broker.features.update(
+            [_update(update, has_type) for update in message.feature_updates],
+            timeout_ms=message.timeout_ms,
+            validate_only=has_type and message.validate_only,
+        )
+    except KafkaError as refusal:
+        return UpdateFeaturesResponse(
+            error_code=refusal.code, error_message=refusal.message or None, results=[]
+        )
+    updated = message.feature_updates if request.api_version <= _LAST_VERSION_WITH_RESULTS else ()
     return UpdateFeaturesResponse(
-        error_code=ErrorCode.INVALID_UPDATE_VERSION,
-        error_message=(
-            "The update failed for all features since the following feature had an error: Invalid update "
-            f"version {update.max_version_level} for feature {update.feature}. Broker "
-            f"{broker.settings.broker_id} does not support this feature."
-        ),
-        results=[],
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        results=[
+            UpdateFeaturesResponse.UpdatableFeatureResult(
+                feature=update.feature, error_code=ErrorCode.NONE, error_message=None
+            )
+            for update in updated
+        ],
     )
+
+
+def _update(update: Any, has_type: bool) -> FeatureUpdate:
+    if has_type:
+        upgrade_type = update.upgrade_type
+    else:
+        upgrade_type = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
+    return FeatureUpdate(feature=update.feature, level=update.max_version_level, upgrade_type=upgrade_type)

@@ -53,6 +53,7 @@ class SealedSegment:
     reference: SegmentReference
     parts: Sequence[Buffer]
     index: bytes
+    index_version: int
     created_ms: int
 
 
@@ -180,21 +181,29 @@ class PartitionLog:
         self._closed_buffer = self._buffers[0]
         return self._closed_buffer
 
-    def seal(self, now_ms: int) -> SealedSegment:
-        """Seal the closed buffer at the log end offset. May run beside appends to the next buffer."""
+    def seal(self, now_ms: int, index_version: int) -> SealedSegment:
+        """Seal the closed buffer at the log end offset. May run beside appends to the next buffer.
+
+        `index_version`: see `index_version_at`.
+        """
         assert self._closed_buffer is not None
-        self.sealed = self._sealed(self._closed_buffer, self.record.log_end_offset, now_ms)
+        self.sealed = self._sealed(self._closed_buffer, self.record.log_end_offset, now_ms, index_version)
         return self.sealed
 
     def reseal(self) -> SealedSegment:
         """Move the sealed segment one offset up: its key holds an older leader's leftover."""
         assert self.sealed is not None
         self.sealed = self._sealed(
-            self.sealed.buffer, self.sealed.reference.base_offset + 1, self.sealed.created_ms
+            self.sealed.buffer,
+            self.sealed.reference.base_offset + 1,
+            self.sealed.created_ms,
+            self.sealed.index_version,
         )
         return self.sealed
 
-    def _sealed(self, buffer: SegmentBuffer, base_offset: int, created_ms: int) -> SealedSegment:
+    def _sealed(
+        self, buffer: SegmentBuffer, base_offset: int, created_ms: int, index_version: int
+    ) -> SealedSegment:
         buffer.stamp(base_offset, self.record.leader_epoch)
         body = buffer.body()
         last_offset = base_offset + buffer.record_count - 1
@@ -215,7 +224,8 @@ class PartitionLog:
                 max_timestamp_ms=buffer.max_timestamp_ms,
             ),
             parts=(header, *body, encode_footer(body_crc=body_crc(body), last_offset=last_offset)),
-            index=build_index(buffer.index_entries(base_offset)),
+            index=build_index(buffer.index_entries(base_offset), version=index_version),
+            index_version=index_version,
             created_ms=created_ms,
         )
 

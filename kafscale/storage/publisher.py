@@ -39,7 +39,10 @@ class FencedError(Exception):
 
 
 class Publisher:
-    """Turns the oldest buffer of a partition into a published segment."""
+    """Turns the oldest buffer of a partition into a published segment.
+
+    `index_version` gives the version of the indexes that are written, as of now: see `index_version_at`.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Publisher:
         now_ms: Callable[[], int],
         on_published: Callable[[Partition, SealedSegment], None],
         jitter: random.Random,
+        index_version: Callable[[], int],
     ) -> None:
         self._objects = objects
         self._metadata = metadata
@@ -56,6 +60,7 @@ class Publisher:
         self._now_ms = now_ms
         self._on_published = on_published
         self._jitter = jitter
+        self._index_version = index_version
         self._silent_until_sec = 0.0
         self._unlogged = 0
 
@@ -82,9 +87,10 @@ class Publisher:
         return buffer
 
     async def _seal(self, log: PartitionLog) -> SealedSegment:
+        index_version = self._index_version()
         if log.start_seal().is_costly_to_seal:
-            return await asyncio.to_thread(log.seal, self._now_ms())
-        return log.seal(self._now_ms())
+            return await asyncio.to_thread(log.seal, self._now_ms(), index_version)
+        return log.seal(self._now_ms(), index_version)
 
     async def _upload(self, partition: Partition, sealed: SealedSegment) -> bool:
         """Whether the segment lies under its key now; False when something else does."""

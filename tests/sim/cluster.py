@@ -24,6 +24,7 @@ from kafscale.settings import Settings
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
 from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.index import LEGACY_VERSION
 from kafscale.storage.memory_store import MemoryStore as MemoryObjects
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition, PartitionId
@@ -122,6 +123,7 @@ class SimulatedBroker:
             lambda: NOW_MS + rng.randrange(1000),
             lambda partition, sealed: self._checkpointer.consider(partition),
             rng,
+            lambda: LEGACY_VERSION,
         )
         self._task: asyncio.Task[None] | None = None
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafscale.metadata import keys
+from kafscale.metadata.features import SEGMENT_FORMAT
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord
 from kafscale.metadata.new_topic import NewTopic
@@ -25,6 +26,7 @@ from kafscale.settings import Settings
 from kafscale.storage import object_keys
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.flusher import Flusher, FlushPolicy
+from kafscale.storage.index import index_version_at
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.log_reader import LogReader
 from kafscale.storage.memory_budget import MemoryBudget
@@ -68,7 +70,13 @@ class BrokerParts:
             objects, NAMESPACE, self.now_ms, lambda: f"{broker_id:04x}{next(tokens):04x}"
         )
         publisher = Publisher(
-            objects, metadata, NAMESPACE, self.now_ms, self._on_published, random.Random(broker_id)
+            objects,
+            metadata,
+            NAMESPACE,
+            self.now_ms,
+            self._on_published,
+            random.Random(broker_id),
+            lambda: index_version_at(self.view.feature_level(SEGMENT_FORMAT)),
         )
         policy = FlushPolicy(interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency)
         self.logs = LogManager(

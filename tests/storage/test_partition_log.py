@@ -11,7 +11,7 @@ from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record, decode_records
 from kafscale.storage import partition_log
-from kafscale.storage.index import parse_index
+from kafscale.storage.index import LARGE_VERSION, LEGACY_VERSION, parse_index
 from kafscale.storage.partition_log import AppendRules, CheckpointPointer, PartitionLog, SealedSegment
 from kafscale.storage.producer_state import ProducerStates
 from kafscale.storage.segment import Segment, parse_segment, verify_segment
@@ -58,7 +58,7 @@ def new_log(record: PartitionRecord = RECORD) -> PartitionLog:
 
 def seal(log: PartitionLog) -> SealedSegment:
     log.start_seal()
-    return log.seal(NOW_MS)
+    return log.seal(NOW_MS, LEGACY_VERSION)
 
 
 def publish(log: PartitionLog) -> PartitionRecord:

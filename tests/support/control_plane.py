@@ -9,6 +9,8 @@ from typing import Any, cast
 
 from kafscale.handlers.context import Broker, RequestContext
 from kafscale.metadata import keys
+from kafscale.metadata.feature_updates import FeatureUpdates
+from kafscale.metadata.features import SUPPORTED
 from kafscale.metadata.leadership import Leadership
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
 from kafscale.metadata.model import BrokerRecord, TopicRecord
@@ -84,6 +86,7 @@ class ControlPlane:
     objects: ObjectStore
     view: ClusterView
     topics: Topics
+    features: FeatureUpdates
     deletion: TopicDeletion
     logs: LogsStandIn
     settings: Settings = field(default_factory=Settings)
@@ -98,6 +101,7 @@ class ControlPlane:
                 settings=self.settings,
                 view=self.view,
                 topics=self.topics,
+                features=self.features,
                 logs=self.logs,
                 groups=self.groups,
                 now_ms=lambda: self.now_ms,
@@ -131,7 +135,9 @@ async def control_plane(
         store, objects = memory_stores()
     view = ClusterView(CLUSTER_ID)
     feeder = asyncio.create_task(ClusterViewFeeder(store, view).run())
-    broker_record = BrokerRecord(broker_id=settings.broker_id, host="broker.test", port=9092)
+    broker_record = BrokerRecord(
+        broker_id=settings.broker_id, host="broker.test", port=9092, features=SUPPORTED
+    )
     registration = Registration(store, lease_ttl_sec=60)
     await registration.register(broker_record)
     leadership = Leadership(store, settings.broker_id, lambda: registration.lease)
@@ -156,6 +162,7 @@ async def control_plane(
         objects=objects,
         view=view,
         topics=topics,
+        features=FeatureUpdates(faulty_store(store), view, retry_delay_sec=0.001),
         deletion=deletion,
         logs=logs,
         settings=settings,
