@@ -33,6 +33,7 @@ from kafscale.ops import metric_families
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.open_files import allow_connections
+from kafscale.ops.store_health import StoreState
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.listener import Listener
 from kafscale.setting_kinds import Address
@@ -46,8 +47,10 @@ from kafscale.storage.index import index_version_at
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.log_reader import LogReader
 from kafscale.storage.log_start import LogStart
+from kafscale.storage.lost_objects import LostObjects
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_budget import MemoryBudget
+from kafscale.storage.merger import Merger
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.object_store_health import ObjectStoreHealth, ObjectStoreProbe, health_policy
 from kafscale.storage.partition import Partition
@@ -235,6 +238,7 @@ class BrokerProcess:
         await self._groups.start()
         self._keep_running(self._garbage.run(), "garbage collector")
         self._keep_running(self._retention.run(), "retention")
+        self._keep_running(self._merger.run(), "merger")
         await self._registration.announce(BrokerState.RUNNING)
         await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
         await self._listener.start(Dispatcher(self._services()))
@@ -261,6 +265,16 @@ class BrokerProcess:
         self._removals = Removals(self._logs, self._objects, settings.s3_namespace)
         log_start = LogStart(self._logs, self._checkpointer, self._removals)
         self._record_deletion = RecordDeletion(log_start)
+        self._lost_objects = LostObjects(
+            self._logs,
+            self._objects,
+            log_start,
+            settings.s3_namespace,
+            view.cluster_id,
+            lambda: self._object_store_health.reads.state is StoreState.UNAVAILABLE,
+            metrics,
+        )
+        self._logs.on_missing = self._lost_objects.report
         self._retention = RetentionEnforcer(
             self._logs,
             self._objects,
@@ -277,8 +291,19 @@ class BrokerProcess:
             settings.s3_namespace,
             now_ms,
             metrics,
+            self._removals.is_waiting,
             grace_sec=settings.garbage_grace_sec,
             interval_sec=settings.garbage_check_interval_sec,
+        )
+        self._merger = Merger(
+            self._objects,
+            self._logs,
+            self._checkpointer,
+            self._removals,
+            settings,
+            metrics,
+            lambda: index_version_at(view.feature_level(SEGMENT_FORMAT)),
+            time.monotonic,
         )
         self._topic_deletion = TopicDeletion(
             self._metadata,
@@ -384,6 +409,7 @@ class BrokerProcess:
         await self._leader_changes.close()
         await self._topic_deletion.close()
         await self._removals.close()
+        await self._lost_objects.close()
         await self._partitions.close()
         await self._logs.close()
         await self._end_registration()

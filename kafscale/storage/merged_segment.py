@@ -92,7 +92,7 @@ class MergedSegment:
 
     def index(self, version: int) -> bytes:
         """The index, once every source was fed. Raises `IndexPositionError`."""
-        return build_index(self._entries, DEFAULT_INTERVAL, version)
+        return build_index(self._entries, DEFAULT_INTERVAL, version=version)
 
     def reference(self, object_key: str) -> SegmentReference:
         """What the partition's record says of it once it is published."""

@@ -1,0 +1,154 @@
+"""Merges the segments of the partitions that this broker leads, in the background, one merge at a time."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.metadata.partition_record import SegmentReference
+from kafscale.ops.metrics import MergeOutcome, Metrics
+from kafscale.settings import Settings
+from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.index import LEGACY_VERSION, MAX_LEGACY_POSITION
+from kafscale.storage.log_manager import LogManager
+from kafscale.storage.merge_planner import MergeLimits, plan_merge
+from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.pace import Pace
+from kafscale.storage.partition import Partition
+from kafscale.storage.publisher import FencedError
+from kafscale.storage.removals import Removals
+from kafscale.storage.segment_merge import DamagedSourceError, KeyTakenError, SegmentMerge
+from kafscale.storage.segment_swap import SegmentSwap
+
+logger = logging.getLogger(__name__)
+
+# What of a partition's retention a merged segment may span: it expires as a whole, with its newest record.
+_SHARE_OF_RETENTION = 10
+
+
+class Merger:
+    """Looks through the partitions that this broker leads, again and again.
+
+    `index_version` tells in which version indexes are written. A crash at any step leaves at worst a merged
+    segment that nothing refers to, which the next attempt finds and uses, or the garbage collector removes.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        logs: LogManager,
+        checkpointer: Checkpointer,
+        removals: Removals,
+        settings: Settings,
+        metrics: Metrics,
+        index_version: Callable[[], int],
+        clock_sec: Callable[[], float],
+    ) -> None:
+        self._logs = logs
+        self._checkpointer = checkpointer
+        self._removals = removals
+        self._settings = settings
+        self._metrics = metrics
+        self._index_version = index_version
+        self._max_bytes = objects.max_streamed_bytes
+        self._swap = SegmentSwap(logs, checkpointer)
+        pace = Pace(max(1, settings.merge_bytes_per_sec), clock_sec)
+        self._merge = SegmentMerge(objects, settings.s3_namespace, pace)
+        self._settled: WeakKeyDictionary[Partition, tuple[int, MergeLimits]] = WeakKeyDictionary()
+        self._damaged: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
+        self._taken: WeakKeyDictionary[Partition, set[tuple[int, int]]] = WeakKeyDictionary()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        interval_sec = self._settings.merge_check_interval_ms / 1000
+        while True:
+            await asyncio.sleep(interval_sec)
+            if self._settings.merge_bytes_per_sec:
+                while await self._look():
+                    pass
+
+    async def _look(self) -> bool:
+        """Merge once in each partition where it is worth while; whether there was one."""
+        merged = False
+        for partition in tuple(self._logs.partitions()):
+            if partition.is_led and await self.consider(partition):
+                merged = True
+        return merged
+
+    async def consider(self, partition: Partition) -> bool:
+        """Merge some of the partition's segments, if it is worth while and possible; whether it was."""
+        limits = self._limits(partition)
+        state = (partition.revision, limits)
+        if self._settled.get(partition) == state:
+            return False
+        try:
+            sources = await self._plan(partition, limits)
+            if not sources:
+                self._settled[partition] = state
+                return False
+            return await self._carry_out(partition, sources)
+        except (StoreError, CorruptDataError) as problem:
+            logger.info(
+                "could not merge segments, trying again later",
+                extra={"partition": str(partition.id), "problem": str(problem)},
+            )
+            self._metrics.merges.count(MergeOutcome.FAILED)
+            return False
+
+    def _limits(self, partition: Partition) -> MergeLimits:
+        config, settings = partition.config, self._settings
+        target_bytes = min(max(settings.merge_target_bytes, config.segment_bytes), self._max_bytes)
+        if config.retention_bytes >= 0:
+            share_bytes = config.retention_bytes // _SHARE_OF_RETENTION
+            target_bytes = min(target_bytes, max(share_bytes, config.segment_bytes))
+        if self._index_version() == LEGACY_VERSION:
+            target_bytes = min(target_bytes, MAX_LEGACY_POSITION)
+        return MergeLimits(
+            target_bytes=target_bytes,
+            min_segments=settings.merge_min_segments,
+            max_span_ms=None if config.retention_ms < 0 else config.retention_ms // _SHARE_OF_RETENTION,
+        )
+
+    async def _plan(self, partition: Partition, limits: MergeLimits) -> tuple[SegmentReference, ...]:
+        references: Sequence[SegmentReference]
+        if partition.references is not None:
+            references = tuple(partition.references)
+        elif partition.record.checkpoint_key:
+            # Not kept: a partition that nobody uses costs no memory.
+            checkpoint = await self._checkpointer.load(partition)
+            references = (*checkpoint.segments, *partition.record.segments)
+        else:
+            references = partition.record.segments
+        log_start_offset = partition.record.log_start_offset
+        return plan_merge(
+            [reference for reference in references if reference.last_offset >= log_start_offset],
+            limits,
+            passed_over=self._damaged.get(partition, ()),
+            taken=self._taken.get(partition, ()),
+        )
+
+    async def _carry_out(self, partition: Partition, sources: Sequence[SegmentReference]) -> bool:
+        try:
+            await self._logs.load(partition)
+            merged = await self._merge.create(partition.id, sources, self._index_version())
+            replaced = await self._swap.publish(partition, merged)
+        except DamagedSourceError as problem:
+            logger.error("a segment cannot be read and is not merged", extra={"problem": str(problem)})
+            self._damaged.setdefault(partition, set()).add(problem.source.base_offset)
+        except KeyTakenError as problem:
+            logger.warning("merging other segments instead", extra={"problem": str(problem)})
+            ends = (sources[0].base_offset, sources[-1].last_offset)
+            self._taken.setdefault(partition, set()).add(ends)
+        except FencedError as problem:
+            # The log finds out for itself.
+            logger.info("gave a merge up", extra={"partition": str(partition.id), "problem": str(problem)})
+            self._metrics.merges.count(MergeOutcome.GIVEN_UP)
+            return False
+        else:
+            self._metrics.merges.published(len(replaced), merged.size_bytes if replaced else 0)
+            self._logs.reader.forget_segments(partition, replaced)
+            self._removals.remove_later(partition, replaced)
+            return bool(replaced)
+        self._metrics.merges.count(MergeOutcome.FAILED)
+        return True
