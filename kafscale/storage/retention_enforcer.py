@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kafscale.errors import CorruptDataError, StoreError
+from kafscale.errors import CorruptDataError, ObjectNotFoundError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops.metrics import ExpiryReason, Metrics
 from kafscale.storage import object_keys
@@ -156,7 +156,12 @@ class RetentionEnforcer:
 
     async def _created_ms(self, partition: Partition, reference: SegmentReference) -> int:
         key = object_keys.key_of_reference(self._namespace, partition.id.topic, partition.id.index, reference)
-        return parse_header(key, await self._objects.get_range(key, reference.start, HEADER_SIZE)).created_ms
+        try:
+            header = await self._objects.get_range(key, reference.start, HEADER_SIZE)
+        except ObjectNotFoundError:
+            self._logs.on_missing(partition, reference)
+            raise
+        return parse_header(key, header).created_ms
 
     async def _drop(self, partition: Partition, expired: Sequence[SegmentReference], over_size: int) -> int:
         moved = await self._log_start.drop(partition, expired[-1])
