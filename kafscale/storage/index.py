@@ -28,7 +28,7 @@ MAX_LEGACY_POSITION = 2**31 - 1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """How far after its segment's first offset a batch of a version 2 index may start, as in Kafka: a signed int32."""
 
-_MAX_OFFSET = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 
 _HEADER = Struct(">4sHIIH")
 
@@ -220,10 +220,8 @@ def parse_index(name: str, data: Buffer, base_offset: int) -> SparseIndex:
         )
     if not _is_increasing(offsets) or not _is_increasing(positions):
         raise CorruptDataError(name, "its entries are not strictly increasing")
-    if offsets[-1] > _MAX_OFFSET:
-        raise CorruptDataError(
-            name, f"its last offset {offsets[-1]} is beyond Kafka's largest, {_MAX_OFFSET}"
-        )
+    if offsets[-1] > MAX_OFFSET:
+        raise CorruptDataError(name, f"its last offset {offsets[-1]} is beyond Kafka's largest, {MAX_OFFSET}")
     return SparseIndex(
         name=name,
         version=version,
