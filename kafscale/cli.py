@@ -4,17 +4,20 @@ import logging
 import os
 import sys
 import textwrap
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from kafscale.errors import KafscaleError, SettingError, StartupError
 from kafscale.ops.logs import configure_logging
-from kafscale.settings import SETTINGS, SettingRow, load_settings, unknown_settings
+from kafscale.settings import SETTINGS, SettingRow, Settings, load_settings, unknown_settings
 
 EXIT_STARTUP = 1
 EXIT_SETTINGS = 2
+
+_DAYS = click.IntRange(1, 2**31 - 1)
 
 _logger = logging.getLogger(__name__)
 
@@ -110,6 +113,79 @@ def recover(
     except KafscaleError as error:
         _fail(error, EXIT_STARTUP)
     sys.exit(status)
+
+
+@main.command()
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "json", "terraform"]),
+    default="table",
+    show_default=True,
+    help="How the rules are printed.",
+)
+@click.option(
+    "--apply", is_flag=True, help="Give the bucket these rules; rules that are not Kafscale's stay."
+)
+@click.option("--check", is_flag=True, help="Say what --apply would change; exit status 4 if anything.")
+@click.option(
+    "--default-days", type=_DAYS, metavar="N", help="Everything of the namespace expires after N days."
+)
+@click.option(
+    "--noncurrent-days", type=_DAYS, metavar="N", help="A versioned bucket keeps deleted objects N days."
+)
+@click.option(
+    "--abort-multipart-days",
+    type=_DAYS,
+    metavar="N",
+    default=7,
+    show_default=True,
+    help="Incomplete uploads go after N days.",
+)
+@click.option(
+    "--safety-days",
+    type=click.IntRange(0, 3650),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="How much longer than the brokers the bucket waits.",
+)
+def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None:
+    """Print the bucket's expiry rules that the topics' retention implies, or apply them.
+
+    The stores and the defaults are those that the broker's settings name: give the command the brokers'
+    environment. docs/lifecycle.md explains the rules. Exit status: 0 done, 1 a store failed, 2 a setting or
+    an option is not legal, 3 refused, 4 --check found a difference.
+    """
+    # Imported here so that `--help` and a bad setting answer without loading the stores.
+    from kafscale.lifecycle_command import Format, LifecycleCommand, run
+    from kafscale.storage.lifecycle import LifecycleOptions
+
+    if (apply and check) or ((apply or check) and output_format != "table"):
+        _fail(SettingError("only one of --apply, --check and --format can be used at a time"), EXIT_SETTINGS)
+    command = LifecycleCommand(
+        options=LifecycleOptions(**days), output_format=Format(output_format), apply=apply, check=check
+    )
+    _with_settings(lambda settings: run(settings, command, click.echo, _echo_error))
+
+
+def _with_settings(run: Callable[[Settings], int]) -> NoReturn:
+    """Run a command with the environment's settings; exits with its status."""
+    try:
+        settings = load_settings(os.environ)
+        configure_logging(settings.log_level, settings.log_format)
+        for line in unknown_settings(os.environ):
+            _logger.warning(line)
+        status = run(settings)
+    except SettingError as error:
+        _fail(error, EXIT_SETTINGS)
+    except KafscaleError as error:
+        _fail(error, EXIT_STARTUP)
+    sys.exit(status)
+
+
+def _echo_error(line: str) -> None:
+    click.echo(f"kafscale: {line}", err=True)
 
 
 def _pair(config: str) -> tuple[str, str]:
