@@ -52,6 +52,15 @@ async def s3(folder: Path) -> AsyncIterator[ObjectStore]:
         await store.close()
 
 
+@asynccontextmanager
+async def s3_in_parts(folder: Path) -> AsyncIterator[ObjectStore]:
+    """Every streamed object comes in parts, of the least size that S3 takes."""
+    with s3_server(folder) as server:
+        store = open_bucket(load_settings(server.settings), multipart_above_bytes=0, part_bytes=5 * 2**20)
+        yield store
+        await store.close()
+
+
 BACKENDS: dict[str, Backend] = {
     "memory": memory,
     "measured": measured,
@@ -59,3 +68,4 @@ BACKENDS: dict[str, Backend] = {
     "local-without-fsync": local_without_fsync,
     "s3": s3,
 }
+STREAMING_BACKENDS = BACKENDS | {"s3-in-parts": s3_in_parts}

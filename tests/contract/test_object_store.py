@@ -12,7 +12,7 @@ import pytest
 from kafscale.errors import ObjectExistsError, ObjectNotFoundError
 from kafscale.protocol.types import Buffer
 from kafscale.storage.object_store import ObjectStore
-from tests.contract.object_store_backends import BACKENDS
+from tests.contract.object_store_backends import BACKENDS, STREAMING_BACKENDS
 
 MIB = 1024 * 1024
 
@@ -20,6 +20,13 @@ MIB = 1024 * 1024
 @pytest.fixture(params=sorted(BACKENDS))
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
     async with BACKENDS[request.param](tmp_path) as backend:
+        yield backend
+
+
+@pytest.fixture(params=sorted(STREAMING_BACKENDS))
+async def streaming(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
+    """For tests of streamed objects: a bucket creates them in two ways."""
+    async with STREAMING_BACKENDS[request.param](tmp_path) as backend:
         yield backend
 
 
@@ -91,62 +98,68 @@ def cut(body: bytes, *sizes: int) -> list[bytes]:
     return [body[start:end] for start, end in zip([0, *ends], [*ends, len(body)], strict=True)]
 
 
-async def test_a_streamed_object_is_its_chunks_joined(store: ObjectStore) -> None:
+async def test_a_streamed_object_is_its_chunks_joined(streaming: ObjectStore) -> None:
     for size_bytes in (0, 1, 100, 4096, 128 * 1024 + 1, MIB, 3 * MIB + 17, 9 * MIB + 123):
         body = random.Random(size_bytes).randbytes(size_bytes)
-        await store.put_if_absent_streamed(
+        await streaming.put_if_absent_streamed(
             f"n/{size_bytes}", chunks_of(*cut(body, 0, 1, 30, 70_000, 2 * MIB)), size_bytes
         )
-        assert await store.get(f"n/{size_bytes}") == body, size_bytes
+        assert await streaming.get(f"n/{size_bytes}") == body, size_bytes
 
 
-async def test_a_streamed_object_takes_many_small_chunks_and_views_of_wider_items(store: ObjectStore) -> None:
+async def test_a_streamed_object_takes_many_small_chunks_and_views_of_wider_items(
+    streaming: ObjectStore,
+) -> None:
     body = bytes(range(256)) * 8
-    await store.put_if_absent_streamed("n/many", chunks_of(*cut(body, *[1] * 2000)), len(body))
-    assert await store.get("n/many") == body
+    await streaming.put_if_absent_streamed("n/many", chunks_of(*cut(body, *[1] * 2000)), len(body))
+    assert await streaming.get("n/many") == body
 
     async def words() -> AsyncIterator[Buffer]:
         yield memoryview(body).cast("Q")
 
-    await store.put_if_absent_streamed("n/words", words(), len(body))
-    assert await store.get("n/words") == body
+    await streaming.put_if_absent_streamed("n/words", words(), len(body))
+    assert await streaming.get("n/words") == body
 
 
-async def test_a_streamed_object_is_not_created_where_one_lies(store: ObjectStore) -> None:
-    await store.put_if_absent("n/taken", [b"first"])
+async def test_a_streamed_object_is_not_created_where_one_lies(streaming: ObjectStore) -> None:
+    await streaming.put_if_absent("n/taken", [b"first"])
     with pytest.raises(ObjectExistsError) as caught:
-        await store.put_if_absent_streamed("n/taken", chunks_of(b"sec", b"ond"), 6)
+        await streaming.put_if_absent_streamed("n/taken", chunks_of(b"sec", b"ond"), 6)
     assert caught.value.key == "n/taken"
-    assert await store.get("n/taken") == b"first"
+    assert await streaming.get("n/taken") == b"first"
 
 
 @pytest.mark.parametrize("announced", [0, 8, 9, 11, 5 * MIB])
 async def test_a_streamed_object_of_another_size_than_announced_is_not_created(
-    store: ObjectStore, announced: int
+    streaming: ObjectStore, announced: int
 ) -> None:
     with pytest.raises(ValueError, match=f"{announced} were announced"):
-        await store.put_if_absent_streamed("n/wrong", chunks_of(b"12345", b"67890"), announced)
-    assert await keys(store, "") == []
+        await streaming.put_if_absent_streamed("n/wrong", chunks_of(b"12345", b"67890"), announced)
+    assert await keys(streaming, "") == []
 
 
-async def test_a_streamed_object_above_the_limit_or_of_a_negative_size_is_refused(store: ObjectStore) -> None:
-    assert store.max_streamed_bytes >= 256 * MIB
-    for size_bytes in (-1, store.max_streamed_bytes + 1):
+async def test_a_streamed_object_above_the_limit_or_of_a_negative_size_is_refused(
+    streaming: ObjectStore,
+) -> None:
+    assert streaming.max_streamed_bytes >= 256 * MIB
+    for size_bytes in (-1, streaming.max_streamed_bytes + 1):
         with pytest.raises(ValueError, match="legal are 0 to"):
-            await store.put_if_absent_streamed("n/none", chunks_of(b"x"), size_bytes)
-    assert await keys(store, "") == []
+            await streaming.put_if_absent_streamed("n/none", chunks_of(b"x"), size_bytes)
+    assert await keys(streaming, "") == []
 
 
-async def test_what_the_chunks_raise_goes_to_the_caller_and_nothing_is_created(store: ObjectStore) -> None:
+async def test_what_the_chunks_raise_goes_to_the_caller_and_nothing_is_created(
+    streaming: ObjectStore,
+) -> None:
     for problem in (ObjectNotFoundError("n/source"), OSError("of the caller's"), KeyError("x")):
         with pytest.raises(type(problem)) as caught:
-            await store.put_if_absent_streamed("n/t", chunks_of(b"12345", then=problem), 5)
+            await streaming.put_if_absent_streamed("n/t", chunks_of(b"12345", then=problem), 5)
         assert caught.value is problem
-    assert await keys(store, "") == []
-    await store.put_if_absent_streamed("n/t", chunks_of(b"12345"), 5)
+    assert await keys(streaming, "") == []
+    await streaming.put_if_absent_streamed("n/t", chunks_of(b"12345"), 5)
 
 
-async def test_a_stream_that_is_cancelled_while_chunks_come_creates_nothing(store: ObjectStore) -> None:
+async def test_a_stream_that_is_cancelled_while_chunks_come_creates_nothing(streaming: ObjectStore) -> None:
     is_waiting = asyncio.Event()
 
     async def endless() -> AsyncIterator[Buffer]:
@@ -154,23 +167,23 @@ async def test_a_stream_that_is_cancelled_while_chunks_come_creates_nothing(stor
         is_waiting.set()
         await asyncio.Event().wait()
 
-    creating = asyncio.create_task(store.put_if_absent_streamed("n/t", endless(), 5 * MIB))
+    creating = asyncio.create_task(streaming.put_if_absent_streamed("n/t", endless(), 5 * MIB))
     await asyncio.wait_for(is_waiting.wait(), 10)
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creating
-    assert await keys(store, "") == []
-    await store.put_if_absent_streamed("n/t", chunks_of(b"12345"), 5)
-    assert await store.get("n/t") == b"12345"
+    assert await keys(streaming, "") == []
+    await streaming.put_if_absent_streamed("n/t", chunks_of(b"12345"), 5)
+    assert await streaming.get("n/t") == b"12345"
 
 
-async def test_of_concurrent_creators_of_both_kinds_exactly_one_wins(store: ObjectStore) -> None:
+async def test_of_concurrent_creators_of_both_kinds_exactly_one_wins(streaming: ObjectStore) -> None:
     bodies = [bytes([number]) * (300_000 + number) for number in range(12)]
     results = await asyncio.gather(
         *(
-            store.put_if_absent("n/contested", [body])
+            streaming.put_if_absent("n/contested", [body])
             if number % 3 == 0
-            else store.put_if_absent_streamed("n/contested", chunks_of(*cut(body, 7, 99_000)), len(body))
+            else streaming.put_if_absent_streamed("n/contested", chunks_of(*cut(body, 7, 99_000)), len(body))
             for number, body in enumerate(bodies)
         ),
         return_exceptions=True,
@@ -178,7 +191,7 @@ async def test_of_concurrent_creators_of_both_kinds_exactly_one_wins(store: Obje
     winners = [number for number, result in enumerate(results) if result is None]
     assert len(winners) == 1
     assert all(isinstance(result, ObjectExistsError) for result in results if result is not None)
-    assert await store.get("n/contested") == bodies[winners[0]]
+    assert await streaming.get("n/contested") == bodies[winners[0]]
 
 
 async def test_put_creates_and_replaces(store: ObjectStore) -> None:

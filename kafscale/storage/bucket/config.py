@@ -9,8 +9,10 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from kafscale.errors import SettingError
 from kafscale.settings import Settings
+from kafscale.storage.bucket.multipart import PART_BYTES
+from kafscale.storage.bucket.multipart_client import MultipartClient
 from kafscale.storage.bucket.requests import DEFAULT_PATIENCE, Patience
-from kafscale.storage.bucket.store import BucketStore
+from kafscale.storage.bucket.store import MULTIPART_ABOVE_BYTES, BucketStore
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential, S3CredentialProvider
@@ -22,17 +24,30 @@ _RETRIES: "RetryConfig" = {"max_retries": 0}
 _OF_S3_ONLY = ("s3_region", "s3_endpoint", "s3_access_key", "s3_secret_key", "s3_session_token", "s3_kms_arn")
 
 
-def open_bucket(settings: Settings, patience: Patience = DEFAULT_PATIENCE) -> BucketStore:
+def open_bucket(
+    settings: Settings,
+    patience: Patience = DEFAULT_PATIENCE,
+    *,
+    multipart_above_bytes: int = MULTIPART_ABOVE_BYTES,
+    part_bytes: int = PART_BYTES,
+) -> BucketStore:
     """The store of `KAFSCALE_S3_BUCKET`. Makes no request: `bucket_probe` finds out whether it works.
 
-    Raises `SettingError`.
+    The sizes are `BucketStore`'s. Raises `SettingError`.
     """
     if settings.s3_bucket is None:
         raise SettingError("KAFSCALE_S3_BUCKET is not set; it names the bucket that holds the records")
     scheme, _, name = settings.s3_bucket.rpartition("://")
     try:
         if scheme in ("", "s3"):
-            return BucketStore(_s3(settings, name), concurrency=settings.s3_concurrency, patience=patience)
+            return BucketStore(
+                _s3(settings, name),
+                concurrency=settings.s3_concurrency,
+                multipart=MultipartClient(settings, name),
+                multipart_above_bytes=multipart_above_bytes,
+                part_bytes=part_bytes,
+                patience=patience,
+            )
         _check_not_of_s3(settings)
         of_others = GCSStore if scheme == "gs" else AzureStore
         bucket = of_others(name, client_options=_client(None), retry_config=_RETRIES)

@@ -63,6 +63,14 @@ class Failure:
     text: str
 
 
+def classify_answer(request: str, status: int, code: str, message: str) -> Failure:
+    """What an answer of S3's means that did not come through the library."""
+    outcome = _outcome_of_answer(status, code)
+    told = f"{request}: {status} {': '.join(part for part in (code, message.rstrip('.')) if part)}".strip()
+    advice = _advice(status, code, "") if outcome is Outcome.REFUSED else ""
+    return Failure(outcome=outcome, text=f"{told}: {advice}" if advice else told)
+
+
 def is_cut_off(error: Exception) -> bool:
     """Whether the connection broke in the middle of the request, or in place of its answer."""
     debug = str(error).rpartition(_DEBUG)[2]

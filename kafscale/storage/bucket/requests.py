@@ -34,6 +34,15 @@ class FailedError(Exception):
         self.outcome = failure.outcome
 
 
+class AttemptError(Exception):
+    """An attempt by other means than the library's failed; what that means is known already."""
+
+    def __init__(self, failure: Failure, code: str = "") -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
     """How long to wait. Both times grow by what the bytes need at `bytes_per_sec`.
@@ -126,6 +135,8 @@ class Requester:
                 text = "no request slot became free (KAFSCALE_S3_CONCURRENCY): the store is too slow"
                 return Failure(outcome=Outcome.BUSY, text=text)
             return Failure(outcome=Outcome.UNKNOWN, text="the store did not answer in time")
+        except AttemptError as problem:
+            return problem.failure
         except LIBRARY_ERRORS as problem:
             return classify(problem)
 

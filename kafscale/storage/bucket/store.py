@@ -5,6 +5,7 @@ Decisions and measurements: docs/decisions/0012-object-store-client.md.
 
 import asyncio
 import random
+import uuid
 from collections.abc import AsyncIterator, Sequence
 
 import obstore
@@ -21,6 +22,8 @@ from kafscale.errors import (
 from kafscale.protocol.types import Buffer
 from kafscale.storage.bucket.errors import LIBRARY_ERRORS, Outcome, is_cut_off
 from kafscale.storage.bucket.listing import Listing
+from kafscale.storage.bucket.multipart import MAX_OBJECT_BYTES, PART_BYTES, MultipartCreation
+from kafscale.storage.bucket.multipart_client import MultipartClient
 from kafscale.storage.bucket.payload import Payload
 from kafscale.storage.bucket.requests import (
     DEFAULT_PATIENCE,
@@ -36,8 +39,10 @@ from kafscale.storage.object_store import ObjectInfo
 
 # S3's limit for one request. A larger object would need several, and could not be created conditionally.
 MAX_CREATE_BYTES = 5 * 2**30
-# So much of a streamed object is collected for one request.
+# So much of a streamed object is collected for one request where there is no conditional multipart upload.
 MAX_COLLECTED_BYTES = 256 * 2**20
+# Up to here that is done in any case: one request instead of several.
+MULTIPART_ABOVE_BYTES = 64 * 2**20
 # One request reads so much at most: it bounds the memory, and for how long a copy keeps the event loop busy.
 _READ_BYTES = 8 * 2**20
 # What a range may be longer than the object by does not lengthen the wait.
@@ -50,6 +55,8 @@ class BucketStore:
     """`ObjectStore` in a bucket. At most `concurrency` requests are under way; every call ends in time.
 
     `deletes_in_bulk`: whether one request deletes many objects, and an object that is not there is no error.
+    `multipart`: streamed objects of more than `multipart_above_bytes` come in parts of `part_bytes`; without
+    it none may have more than 256 MiB.
     """
 
     def __init__(
@@ -58,12 +65,21 @@ class BucketStore:
         *,
         concurrency: int,
         deletes_in_bulk: bool = True,
+        multipart: MultipartClient | None = None,
+        multipart_above_bytes: int = MULTIPART_ABOVE_BYTES,
+        part_bytes: int = PART_BYTES,
         patience: Patience = DEFAULT_PATIENCE,
         jitter: random.Random | None = None,
     ) -> None:
         self._bucket = bucket
         self._deletes_in_bulk = deletes_in_bulk
         self._requests = Requester(concurrency, patience, jitter or random.Random())
+        self._multipart_above_bytes = multipart_above_bytes
+        self._multipart: MultipartCreation | None = None
+        if multipart is not None:
+            self._multipart = MultipartCreation(
+                multipart, self._requests, lambda: uuid.uuid4().hex, part_bytes=part_bytes
+            )
 
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`. Raises `ValueError` above 5 GiB.
@@ -97,12 +113,16 @@ class BucketStore:
         """See `ObjectStore`."""
         _check(key)
         check_streamed_size(key, size_bytes, self.max_streamed_bytes)
-        await self.put_if_absent(key, [await collect(ExactChunks(key, chunks, size_bytes), size_bytes)])
+        exact = ExactChunks(key, chunks, size_bytes)
+        if self._multipart is not None and size_bytes > self._multipart_above_bytes:
+            await self._multipart.create(key, exact, size_bytes)
+        else:
+            await self.put_if_absent(key, [await collect(exact, size_bytes)])
 
     @property
     def max_streamed_bytes(self) -> int:
         """See `ObjectStore`."""
-        return MAX_COLLECTED_BYTES
+        return MAX_COLLECTED_BYTES if self._multipart is None else MAX_OBJECT_BYTES
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""
@@ -203,6 +223,8 @@ class BucketStore:
 
     async def close(self) -> None:
         """See `ObjectStore`. The library's connections end with its store."""
+        if self._multipart is not None:
+            await self._multipart.close()
         # Its threads may still be on their way out of Python, having handed over what they did. Python does not
         # wait for them when it ends, and one that comes back then takes the process down with it.
         await asyncio.sleep(_SETTLE_SEC)
