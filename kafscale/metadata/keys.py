@@ -98,9 +98,14 @@ def group_id(key: str) -> str:
     return unquote(key.split("/")[2])
 
 
+def shard_offsets(shard: int) -> str:
+    """The prefix of the committed offsets of a shard's groups."""
+    return f"{GROUP_OFFSETS}{shard}/"
+
+
 def group_offsets(group_id: str) -> str:
     """The prefix of a group's committed offsets."""
-    return f"{GROUP_OFFSETS}{shard_of(group_id)}/{quote(group_id, safe='')}/"
+    return f"{shard_offsets(shard_of(group_id))}{quote(group_id, safe='')}/"
 
 
 def group_offset(group_id: str, topic_name: str, index: int) -> str:

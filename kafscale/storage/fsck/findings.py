@@ -1,0 +1,188 @@
+"""What a check of a cluster can find, as values: findings, orphans, and the report of a partition and of all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Severity(StrEnum):
+    """What a finding means for whoever asked."""
+
+    PROBLEM = "problem"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class FindingKind(StrEnum):
+    """What is wrong, or worth knowing; the value says it to people."""
+
+    CLUSTER_UNKNOWN = "the metadata store belongs to no cluster"
+    CLUSTER_DIFFERS = "the two stores belong to two clusters"
+    MARKER_MISSING = "the namespace of the object store has no cluster marker"
+    TOPIC_UNREADABLE = "the topic's record cannot be read"
+    RECORD_MISSING = "the topic has such a partition, and the metadata store no record of it"
+    RECORD_UNREADABLE = "the partition's record cannot be read"
+    RECORD_INCONSISTENT = "the partition's record contradicts itself"
+    CHECKPOINT_MISSING = "the checkpoint that the record names is gone"
+    CHECKPOINT_DAMAGED = "the checkpoint that the record names cannot be read"
+    CHECKPOINT_INCONSISTENT = "the checkpoint and the record contradict each other"
+    OVERLAP = "two published segments claim the same offsets"
+    HOLE_UNEXPLAINED = "hole: no segment holds these offsets, and nothing says why"
+    SEGMENT_MISSING = "a published segment's object is gone"
+    SEGMENT_SIZE = "a published segment's object has another size than the record says"
+    SEGMENT_DAMAGED = "a published segment is damaged"
+    SEGMENT_DIFFERS = "a published segment is sound, and not what the record says"
+    INDEX_MISSING = "a published segment has no index"
+    INDEX_DAMAGED = "an index is damaged"
+    INDEX_LIES = "an index points to batches that are not there"
+    INDEX_VERSION = "an index has a version that is not known here"
+    RECORD_WITHOUT_TOPIC = "partition records without a topic: of a creation that did not finish"
+    OFFSET_UNREADABLE = "a group's committed offset cannot be read"
+    OFFSET_BEYOND_END = "a group has committed an offset beyond the log's end"
+    HOLE_PASSED_OVER = "passed over: a new leader found an older one's leftover there"
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return _SEVERITIES.get(self, Severity.PROBLEM)
+
+
+_SEVERITIES: Final = {
+    FindingKind.RECORD_WITHOUT_TOPIC: Severity.WARNING,
+    FindingKind.OFFSET_UNREADABLE: Severity.WARNING,
+    FindingKind.OFFSET_BEYOND_END: Severity.WARNING,
+    FindingKind.HOLE_PASSED_OVER: Severity.NOTE,
+}
+
+INDEX_KINDS: Final = frozenset(
+    (FindingKind.INDEX_MISSING, FindingKind.INDEX_DAMAGED, FindingKind.INDEX_LIES, FindingKind.INDEX_VERSION)
+)
+"""What concerns an index alone: reads go on, more slowly, because every reader makes such an index anew."""
+
+HOLES: Final = frozenset((FindingKind.HOLE_UNEXPLAINED, FindingKind.HOLE_PASSED_OVER))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was found.
+
+    `subject`: the partition, topic or group. `key`: the object, where there is one. The offsets, both ends
+    included, are those that are concerned; None where none are. `detail` is for people.
+    """
+
+    kind: FindingKind
+    subject: str
+    detail: str = ""
+    key: str = ""
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+    @property
+    def identity(self) -> tuple[FindingKind, str, str, int | None, int | None]:
+        """What two looks at the same thing have in common."""
+        return self.kind, self.subject, self.key, self.first_offset, self.last_offset
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return self.kind.severity
+
+
+class OrphanReason(StrEnum):
+    """Why nobody refers to an object; the value says it to people."""
+
+    ABOVE_LOG_END = "above the log's end: an upload under way, or one that was never published"
+    LEFTOVER = "leftover: an older leader's upload, which was never published"
+    LEFT_OUT = "lies in a hole: left out by recover or --drop-missing, or its reference is lost"
+    SUPERSEDED = "superseded: what it holds is in a merged segment"
+    UNPUBLISHED_MERGE = "merged segment that no record names: a merge under way, or one that was given up"
+    EXPIRED = "expired: it lies below the log's start"
+    INDEX_WITHOUT_SEGMENT = "an index without its segment"
+    OLD_CHECKPOINT = "superseded checkpoint"
+    UNNAMED_CHECKPOINT = "checkpoint that no record names: about to be named, or given up"
+    NO_PARTITION = "the topic has no such partition"
+    TOPIC_DELETING = "the topic is being deleted"
+    NO_TOPIC = "there is no such topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """An object that nobody refers to. `because`: the key of the object that makes it one, where one does."""
+
+    key: str
+    size_bytes: int
+    modified_ms: int
+    reason: OrphanReason
+    because: str = ""
+
+
+class Standing(StrEnum):
+    """What the metadata store says of a partition of which there is a record or an object."""
+
+    ACTIVE = "active"
+    UNJUDGED = "unjudged"
+    NO_PARTITION = "no such partition"
+    TOPIC_DELETING = "topic is being deleted"
+    NO_TOPIC = "no such topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """A partition and everything that was found of it.
+
+    The numbers are those of the record, 0 where it could not be read. `unjudged_objects`: of which nothing
+    tells whether somebody refers to them, because a record or a checkpoint cannot be read.
+    """
+
+    topic: str
+    partition: int
+    standing: Standing
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    segment_count: int = 0
+    record_count: int = 0
+    size_bytes: int = 0
+    findings: tuple[Finding, ...] = ()
+    orphans: tuple[Orphan, ...] = ()
+    unjudged_objects: int = 0
+
+    @property
+    def name(self) -> str:
+        """As in findings' `subject`."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def is_remarkable(self) -> bool:
+        """Whether there is anything to say of it."""
+        return bool(self.findings or self.orphans or self.unjudged_objects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsckReport:
+    """Everything that was found. `findings` are those of no partition of the bucket.
+
+    `foreign_objects`: how many objects lie under the namespace that nobody here would have put there, and
+    `foreign_examples` some of them. `was_checked` is False when the stores do not belong together, so that
+    comparing them would say nothing. `broker_ids`: of the brokers that were registered.
+    """
+
+    namespace: str
+    cluster_id: str | None
+    is_verified: bool
+    was_checked: bool = True
+    broker_ids: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    partitions: tuple[PartitionReport, ...] = ()
+    foreign_objects: int = 0
+    foreign_examples: Sequence[str] = ()
+
+    @property
+    def all_findings(self) -> tuple[Finding, ...]:
+        """Of the cluster and of every partition."""
+        return (*self.findings, *(one for partition in self.partitions for one in partition.findings))
+
+    @property
+    def all_orphans(self) -> tuple[Orphan, ...]:
+        """Of every partition."""
+        return tuple(one for partition in self.partitions for one in partition.orphans)
