@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kafscale.setting_kinds import bucket, http_url, integer, size, text
-from kafscale.setting_rows import INT64_MAX, MIB, derived, setting
+from kafscale.setting_rows import INT32_MAX, INT64_MAX, MIB, derived, setting
 from kafscale.store_settings import StoreSettings
 
 
@@ -31,10 +31,10 @@ class SegmentSettings(StoreSettings):
     )
     merge_target_bytes: int = setting(
         "KAFSCALE_MERGE_TARGET_BYTES",
-        size(MIB, INT64_MAX),
+        size(MIB, INT64_MAX, f"; above {INT32_MAX} only with feature level 2 of kafscale.segment.format"),
         "256MiB",
         "Neighbouring segments are merged into segments of up to this size, or of a topic's `segment.bytes` where "
-        "that is larger; above 2147483647 it needs feature level 2 of kafscale.segment.format.",
+        "that is larger.",
     )
     merge_min_segments: int = setting(
         "KAFSCALE_MERGE_MIN_SEGMENTS",

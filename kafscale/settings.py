@@ -104,11 +104,12 @@ class Settings(SegmentSettings):
         "KAFSCALE_SEGMENT_BYTES",
         size(
             MIB,
-            INT32_MAX,
-            " (larger ones need feature level 2 of kafscale.segment.format, which this version lacks)",
+            INT64_MAX,
+            f"; above {INT32_MAX} only with feature level 2 of kafscale.segment.format",
         ),
         "4MiB",
-        "A partition's buffer is flushed as a segment once it holds this much.",
+        "A partition's buffer is flushed as a segment once it holds this much, at the latest at 64 MiB; a topic's "
+        "`segment.bytes` goes before it.",
     )
     flush_interval_ms: int = setting(
         "KAFSCALE_FLUSH_INTERVAL_MS",

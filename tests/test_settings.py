@@ -162,7 +162,7 @@ ILLEGAL = [
     ("KAFSCALE_DATA_DIR", ["", "a\0b"]),
     ("KAFSCALE_LOCAL_FSYNC", ["", "yes", "1", "off"]),
     ("KAFSCALE_S3_NAMESPACE", ["", ".", "..", "a/b", "_kafscale", "ü", "a" * 250, "a\nb"]),
-    ("KAFSCALE_SEGMENT_BYTES", ["1048575", "2147483648", "2GiB", "4MB/s", "MiB", "-1", "1.5MiB", "4 M i B"]),
+    ("KAFSCALE_SEGMENT_BYTES", ["1048575", "9223372036854775808", "4MB/s", "MiB", "-1", "1.5MiB", "4 M i B"]),
     ("KAFSCALE_FLUSH_INTERVAL_MS", ["-1", "500ms", "3600001"]),
     ("KAFSCALE_FLUSH_CONCURRENCY", ["0"]),
     ("KAFSCALE_COMPRESSION_CODEC", ["", "gzip", "uncompressed"]),
@@ -207,9 +207,21 @@ def test_an_illegal_value_is_refused_in_one_line_that_names_setting_value_and_ru
     assert len(message.splitlines()) == 1
 
 
-def test_a_segment_beyond_the_legacy_index_names_the_feature_level() -> None:
-    with pytest.raises(SettingError, match=r"feature level 2 of kafscale\.segment\.format"):
-        load_settings({"KAFSCALE_SEGMENT_BYTES": "3GiB", "KAFSCALE_BUFFER_BYTES": "8GiB"})
+@pytest.mark.parametrize("size", [2**31 - 1, 2**31, 2**63 - 1])
+def test_sizes_of_segments_are_64_bit(size: int) -> None:
+    """Whether the cluster allows them yet is asked once it is known (`check_segment_settings`)."""
+    environment = {
+        name: str(size)
+        for name in ("KAFSCALE_SEGMENT_BYTES", "KAFSCALE_BUFFER_BYTES", "KAFSCALE_MERGE_TARGET_BYTES")
+    }
+    settings = load_settings(environment)
+    assert (settings.segment_bytes, settings.merge_target_bytes) == (size, size)
+
+
+@pytest.mark.parametrize("variable", ["KAFSCALE_SEGMENT_BYTES", "KAFSCALE_MERGE_TARGET_BYTES"])
+def test_what_larger_segments_need_is_said(variable: str) -> None:
+    row = next(row for row in SETTINGS if row.variable == variable)
+    assert "above 2147483647 only with feature level 2 of kafscale.segment.format" in row.kind.legal
 
 
 @pytest.mark.parametrize(

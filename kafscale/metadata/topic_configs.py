@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Final, cast
 
 from kafscale.metadata.config_kinds import (
-    INT_MAX,
     LONG_MAX,
     LONG_MIN,
     ConfigKind,
@@ -20,6 +19,13 @@ from kafscale.metadata.config_kinds import (
     throttled_replicas,
     whole_number,
 )
+from kafscale.metadata.features import (
+    FINALIZE_COMMAND,
+    LARGE_SEGMENTS_LEVEL,
+    LEGACY_LEVEL,
+    MAX_LEGACY_SEGMENT_BYTES,
+    SEGMENT_FORMAT,
+)
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import CompressionCodec, Settings
 
@@ -27,8 +33,7 @@ MIN_SEGMENT_BYTES: Final = 2**20
 
 _WITHOUT_TIERED_STORAGE = " (there is no tiered storage to switch on: every segment is in the object store)"
 _LARGER_SEGMENTS = (
-    f"; values up to {LONG_MAX} need feature level 2 of kafscale.segment.format, finalized with "
-    "`kafka-features.sh upgrade --feature kafscale.segment.format=2`, which this version does not have yet"
+    f"; above {MAX_LEGACY_SEGMENT_BYTES} only with feature level {LARGE_SEGMENTS_LEVEL} of {SEGMENT_FORMAT}"
 )
 
 
@@ -310,12 +315,14 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
     ),
     TopicConfigRow(
         name="segment.bytes",
-        kind=whole_number(_LONG, MIN_SEGMENT_BYTES, INT_MAX, more=_LARGER_SEGMENTS),
+        kind=whole_number(_LONG, MIN_SEGMENT_BYTES, more=_LARGER_SEGMENTS),
         default="1073741824",
         broker_name="log.segment.bytes",
         setting="segment_bytes",
         has_effect=True,
-        documentation="A partition's buffer is flushed as a segment once it holds this much.",
+        documentation="How large a segment may become: a partition's buffer is flushed once it holds this "
+        "much, at the latest at 64 MiB, and segments are merged into segments of up to this size where it is "
+        "larger than the broker's own target.",
     ),
     TopicConfigRow(
         name="segment.index.bytes",
@@ -350,12 +357,20 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
 ROWS_BY_NAME: Final[Mapping[str, TopicConfigRow]] = {row.name: row for row in TOPIC_CONFIGS}
 
 
-def validate(configs: Mapping[str, str]) -> None:
-    """Check a topic's own configs as a whole.
+def validate(configs: Mapping[str, str], segment_format: int = LEGACY_LEVEL) -> None:
+    """Check a topic's own configs as a whole, where `segment_format` is the finalized level of that feature.
 
     Raises `KafkaError` INVALID_CONFIG with a message that names the key, the value and what is legal.
     """
     parsed = {name: _parse(name, text) for name, text in configs.items()}
+    segment_bytes = cast(int, parsed.get("segment.bytes", 0))
+    if segment_bytes > MAX_LEGACY_SEGMENT_BYTES and segment_format < LARGE_SEGMENTS_LEVEL:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Invalid value {segment_bytes} for configuration segment.bytes: above {MAX_LEGACY_SEGMENT_BYTES} it "
+            f"needs feature level {LARGE_SEGMENTS_LEVEL} of {SEGMENT_FORMAT}, and level {segment_format} holds; "
+            f"finalize it first with `{FINALIZE_COMMAND}`",
+        )
     low_name, high_name = "min.compaction.lag.ms", "max.compaction.lag.ms"
     low, high = (parsed.get(name, _parse(name, ROWS_BY_NAME[name].default)) for name in (low_name, high_name))
     if cast(int, low) > cast(int, high):

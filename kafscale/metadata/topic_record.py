@@ -101,7 +101,7 @@ def _features(name: str, fields: Mapping[str, Any]) -> Mapping[str, FeatureRange
     features = {}
     for feature, levels in _field(name, fields, "features", dict).items():
         match levels:
-            case [int() as low, int() as high] if 0 <= low <= high:
+            case [int() as low, int() as high] if 0 <= low <= high and bool not in (type(low), type(high)):
                 features[feature] = FeatureRange(low, high)
             case _:
                 raise CorruptDataError(name, f"'features' holds {levels!r} for {feature!r}, not two levels")

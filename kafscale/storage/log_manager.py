@@ -25,7 +25,7 @@ from kafscale.storage.followed_partitions import FollowedPartitions
 from kafscale.storage.log_reader import LogReader
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import NOT_LED, Partition, PartitionId
-from kafscale.storage.partition_log import AppendRules, PartitionLog
+from kafscale.storage.partition_log import SEGMENT_BUFFER_LIMIT_BYTES, AppendRules, PartitionLog
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.slab import SlabPool
 
@@ -48,7 +48,8 @@ def append_rules(config: TopicConfig) -> AppendRules:
     return AppendRules(
         codec=_CODECS.get(config.compression_type),
         log_append_time=config.message_timestamp_type is MessageTimestampType.LOG_APPEND_TIME,
-        segment_bytes=config.segment_bytes,
+        # A buffer that cannot grow any more has nothing to wait for; merging makes the larger segments.
+        segment_bytes=min(config.segment_bytes, SEGMENT_BUFFER_LIMIT_BYTES),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from kafscale.errors import StoreError
 from kafscale.metadata import keys
 from kafscale.metadata.cluster import new_kafka_uuid
+from kafscale.metadata.features import SEGMENT_FORMAT
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.new_topic import (
     CLUSTER_METADATA_TOPIC,
@@ -82,7 +83,7 @@ class Topics:
         self._check_name(topic.name)
         if self._view.topic(topic.name, include_deleting=True) is not None:
             raise _already_exists(topic.name)
-        validate(topic.configs)
+        self._validate(topic.configs)
         count = partition_count_of(topic, self._settings.auto_create_partitions, self._broker_ids())
         record = TopicRecord(
             name=topic.name,
@@ -172,6 +173,9 @@ class Topics:
             )
         check_collision(name, self._view.topics(include_deleting=True))
 
+    def _validate(self, configs: Mapping[str, str]) -> None:
+        validate(configs, self._view.feature_level(SEGMENT_FORMAT))
+
     async def _wait_for_leaders(self, topic: TopicRecord) -> None:
         def has_leaders() -> bool:
             if self._view.topic_by_id(topic.topic_id) is None or not self._view.brokers_to_read_from():
@@ -215,7 +219,7 @@ class Topics:
     async def _try_alter(self, name: str, change: ConfigChange, validate_only: bool) -> int | None:
         held, current = await self._read_active(name)
         configs = dict(change(current.configs))
-        validate(configs)
+        self._validate(configs)
         if validate_only or configs == current.configs:
             return held.mod_revision
         return await self._put_topic(held.mod_revision, dataclasses.replace(current, configs=configs))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafscale.metadata.config_description import ConfigEntry, describe_topic
 from kafscale.metadata.config_kinds import ConfigSource, ConfigType
+from kafscale.metadata.features import LARGE_SEGMENTS_LEVEL, LEGACY_LEVEL
 from kafscale.metadata.topic_configs import (
     ROWS_BY_NAME,
     TOPIC_CONFIGS,
@@ -130,10 +131,33 @@ def test_values_are_written_as_kafka_writes_them(name: str, value: str, canonica
     assert canonical_text(ROWS_BY_NAME[name], value) == canonical
 
 
-def test_large_segments_wait_for_their_feature_level() -> None:
-    validate({"segment.bytes": str(2**31 - 1)})
-    message = refused("segment.bytes", str(2**31))
-    assert "kafka-features.sh upgrade --feature kafscale.segment.format=2" in message
+@pytest.mark.parametrize("size", [2**31, 2**32 + 5, 2**63 - 1])
+def test_large_segments_wait_for_their_feature_level(size: int) -> None:
+    validate({"segment.bytes": str(2**31 - 1)}, LEGACY_LEVEL)
+    message = refused("segment.bytes", str(size))
+    assert str(size) in message
+    assert "above 2147483647" in message
+    assert (
+        "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature kafscale.segment.format=2"
+        in message
+    )
+    validate({"segment.bytes": str(size)}, LARGE_SEGMENTS_LEVEL)
+    assert effective({"segment.bytes": str(size)}, Settings()).segment_bytes == size
+
+
+def test_segment_sizes_that_no_level_makes_legal() -> None:
+    for text in (str(2**20 - 1), "-1", str(2**63), "2GiB", ""):
+        with pytest.raises(KafkaError, match="9223372036854775807"):
+            validate({"segment.bytes": text}, LARGE_SEGMENTS_LEVEL)
+
+
+@given(st.integers(2**20, 2**31 - 1), st.sampled_from([LEGACY_LEVEL, LARGE_SEGMENTS_LEVEL]))
+def test_sizes_of_32_bit_are_read_as_before(size: int, level: int) -> None:
+    configs = {"segment.bytes": str(size)}
+    validate(configs, level)
+    assert effective(configs, Settings()).segment_bytes == size
+    described = entry(configs, Settings(), "segment.bytes")
+    assert (described.value, described.config_type) == (str(size), ConfigType.LONG)
 
 
 def test_an_unknown_key_is_refused() -> None:

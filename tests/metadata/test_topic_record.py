@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
-from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord, TopicRecord, TopicState
+from kafscale.metadata.model import (
+    BrokerRecord,
+    BrokerState,
+    FeatureRange,
+    LeaderRecord,
+    TopicRecord,
+    TopicState,
+)
 from kafscale.metadata.topic_record import (
     decode_broker_record,
     decode_leader_record,
@@ -47,11 +54,28 @@ def test_topics_come_back(topic: TopicRecord, deleting: bool, broker_id: int) ->
     assert decode_topic_record("topics/t", encode_topic_record(topic)) == topic
 
 
-@given(numbers, st.text(), numbers, st.none() | st.text(), st.sampled_from(BrokerState))
+feature_ranges = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: FeatureRange(*sorted(pair)))
+
+
+@given(
+    numbers,
+    st.text(),
+    numbers,
+    st.none() | st.text(),
+    st.sampled_from(BrokerState),
+    st.dictionaries(st.text(), feature_ranges, max_size=3),
+)
 def test_brokers_come_back(
-    broker_id: int, host: str, port: int, rack: str | None, state: BrokerState
+    broker_id: int,
+    host: str,
+    port: int,
+    rack: str | None,
+    state: BrokerState,
+    features: dict[str, FeatureRange],
 ) -> None:
-    broker = BrokerRecord(broker_id=broker_id, host=host, port=port, rack=rack, state=state)
+    broker = BrokerRecord(
+        broker_id=broker_id, host=host, port=port, rack=rack, state=state, features=features
+    )
     assert decode_broker_record("brokers/1", encode_broker_record(broker)) == broker
 
 
@@ -70,6 +94,13 @@ def test_the_bytes_are_those_of_the_format_page() -> None:
     assert encode_broker_record(BrokerRecord(broker_id=1, host="broker-1.example", port=9092)) == (
         b'{"version":1,"broker_id":1,"host":"broker-1.example","port":9092,"rack":null,"state":"running"}'
     )
+    newer = BrokerRecord(
+        broker_id=1, host="h", port=9, features={"kafscale.segment.format": FeatureRange(1, 2)}
+    )
+    assert encode_broker_record(newer) == (
+        b'{"version":1,"broker_id":1,"host":"h","port":9,"rack":null,"state":"running",'
+        b'"features":{"kafscale.segment.format":[1,2]}}'
+    )
     assert encode_leader_record(LeaderRecord(broker_id=0, leader_epoch=3)) == (
         b'{"version":1,"broker_id":0,"leader_epoch":3}'
     )
@@ -80,7 +111,23 @@ def changed(**fields: object) -> bytes:
     return json.dumps({**json.loads(encode_topic_record(TOPIC)), **fields}).encode()
 
 
-@pytest.mark.parametrize("change", [{"state": "asleep"}, {"state": None}, {"rack": 7}, {"port": "9092"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "asleep"},
+        {"state": None},
+        {"rack": 7},
+        {"port": "9092"},
+        {"features": None},
+        {"features": ["a"]},
+        {"features": {"a": 1}},
+        {"features": {"a": [1]}},
+        {"features": {"a": [2, 1]}},
+        {"features": {"a": [-1, 1]}},
+        {"features": {"a": [1, True]}},
+        {"features": {"a": [1, "2"]}},
+    ],
+)
 def test_what_is_not_a_broker_record(change: dict[str, object]) -> None:
     fields = json.loads(encode_broker_record(BrokerRecord(broker_id=1, host="host", port=9092)))
     with pytest.raises(CorruptDataError, match="brokers/1"):

@@ -7,6 +7,7 @@ import pytest
 
 from kafscale.errors import UnknownFormatVersionError
 from kafscale.metadata import keys
+from kafscale.metadata.features import SEGMENT_FORMAT, encode_level
 from kafscale.metadata.model import (
     NO_BROKER,
     BrokerRecord,
@@ -235,9 +236,36 @@ def test_partitions_that_nobody_leads_are_counted(view: ClusterView) -> None:
     assert (view.offline_partition_count(), view.broker_count) == (2, 2)
 
 
+def finalized(level: int, revision: int = 1) -> KeyValue:
+    return KeyValue(key=keys.feature(SEGMENT_FORMAT), value=encode_level(level), mod_revision=revision)
+
+
+def test_a_feature_is_at_level_1_until_another_one_is_finalized(view: ClusterView) -> None:
+    assert view.feature_level(SEGMENT_FORMAT) == 1
+    view.apply(keys.FEATURES, snapshot(revision=4))
+    assert (view.feature_level(SEGMENT_FORMAT), dict(view.finalized_features())) == (1, {})
+    view.apply(keys.FEATURES, changes(finalized(2, revision=9), revision=9))
+    assert view.feature_level(SEGMENT_FORMAT) == 2
+    # A snapshot is of a later revision than the level in it, which is what every broker is to tell alike.
+    view.apply(keys.FEATURES, snapshot(finalized(2, revision=9), revision=50))
+    assert view.finalized_features() == {SEGMENT_FORMAT: (2, 9)}
+    view.apply(keys.FEATURES, snapshot(revision=60))
+    assert view.feature_level(SEGMENT_FORMAT) == 1
+
+
+@pytest.mark.parametrize(
+    "feature", [finalized(3), KeyValue(key="features/a", value=encode_level(1), mod_revision=1)]
+)
+def test_what_the_cluster_relies_on_and_this_broker_lacks_ends_it(
+    view: ClusterView, feature: KeyValue
+) -> None:
+    with pytest.raises(UnknownFormatVersionError, match=feature.key):
+        view.apply(keys.FEATURES, snapshot(feature))
+
+
 async def test_ready_once_everything_was_read(view: ClusterView) -> None:
     waiting = asyncio.create_task(view.ready())
-    for prefix in (keys.BROKERS, keys.LEADERS, keys.COORDINATORS):
+    for prefix in (keys.BROKERS, keys.LEADERS, keys.COORDINATORS, keys.FEATURES):
         view.apply(prefix, snapshot())
         await asyncio.sleep(0)
         assert not waiting.done()

@@ -50,7 +50,7 @@ SERVED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DELETE_GROUPS: (0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
     ApiKey.OFFSET_DELETE: (0, 0),
-    ApiKey.UPDATE_FEATURES: (0, 1),
+    ApiKey.UPDATE_FEATURES: (0, 2),
     ApiKey.DESCRIBE_CLUSTER: (0, 1),
 }
 """Lowest and highest version of the APIs that are or will be served by these codecs."""
