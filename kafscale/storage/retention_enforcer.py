@@ -27,8 +27,6 @@ from kafscale.storage.segment import HEADER_SIZE, parse_header
 
 logger = logging.getLogger(__name__)
 
-# Kafka's, for the first look of a broker that has just started (LogManager.InitialTaskDelayMs).
-_FIRST_LOOK_SEC = 30.0
 _LOOKS_PER_TURN = 100
 _HEADERS_AT_ONCE = 16
 _MOST_HEADERS_PER_STEP = 256
@@ -70,10 +68,9 @@ class RetentionEnforcer:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        await asyncio.sleep(min(_FIRST_LOOK_SEC, self._interval_sec))
         while True:
-            await self.look()
             await asyncio.sleep(self._interval_sec)
+            await self.look()
 
     async def look(self) -> None:
         """Let go of everything that has expired by now."""

@@ -39,6 +39,8 @@ class KafscaleBroker(ServerProcess):
             "KAFSCALE_BROKER_ADDR": f"{self.host}:{self.port}",
             "KAFSCALE_METRICS_ADDR": f"{self.host}:{self.metrics_port}",
             "KAFSCALE_DATA_DIR": str(self.data_folder),
+            # Tests write records with timestamps of long ago, and are not over before the default's first look.
+            "KAFSCALE_RETENTION_CHECK_INTERVAL_MS": "86400000",
             **{f"KAFSCALE_{name.upper()}": str(value) for name, value in self.settings.items()},
         }
         return clean_environment() | ours
