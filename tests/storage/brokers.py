@@ -182,6 +182,8 @@ class Cluster:
         self.metadata = MemoryStore()
         self.objects = ControlledStore()
         self.brokers: list[BrokerParts] = []
+        self.closing = AsyncExitStack()
+        """What a test adds to it is closed before the brokers are."""
         self._settings = replace(Settings(), **settings)
 
     def broker(self, broker_id: int, metadata: MetadataStore | None = None) -> BrokerParts:
@@ -247,6 +249,7 @@ class Cluster:
         return values
 
     async def close(self) -> None:
+        await self.closing.aclose()
         for broker in self.brokers:
             await broker.kill()
             assert broker.budget.used_bytes == 0 or broker.led(), "memory was not given back"
