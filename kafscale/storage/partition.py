@@ -48,6 +48,7 @@ class Partition:
     """
 
     __slots__ = (
+        "__weakref__",
         "_listeners",
         "checkpoint_lock",
         "config",
