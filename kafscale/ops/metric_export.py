@@ -93,6 +93,7 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
         families.METADATA_STORE_ERRORS.name: _operation_errors(metrics.metadata_store_operations),
     }
     values |= _topic_values(metrics)
+    values |= _segment_store_values(metrics)
     caches = list(metrics.caches.items())
     values[families.CACHE_HITS.name] = [((name,), cache.hits) for name, cache in caches]
     values[families.CACHE_MISSES.name] = [((name,), cache.misses) for name, cache in caches]
@@ -111,6 +112,19 @@ def _topic_values(metrics: Metrics) -> dict[str, Values]:
         families.TOPIC_BATCHES_IN.name: (((name,), topic.batches_in) for name, topic in topics),
         families.TOPIC_BYTES_OUT.name: (((name,), topic.bytes_out) for name, topic in topics),
         families.TOPIC_RECORDS_OUT.name: (((name,), topic.records_out) for name, topic in topics),
+    }
+
+
+def _segment_store_values(metrics: Metrics) -> dict[str, Values]:
+    stores = list(metrics.segment_stores.items())
+    return {
+        families.SEGMENT_READS.name: [((name,), store.reads) for name, store in stores],
+        families.SEGMENT_READ_BYTES.name: [((name,), store.bytes) for name, store in stores],
+        families.SEGMENT_READ_MISSES.name: [((name,), store.misses) for name, store in stores],
+        families.SEGMENT_READS_PASSED_OVER.name: [((name,), store.passed_over) for name, store in stores],
+        families.SEGMENT_READ_ERRORS.name: [
+            ((name, error), count) for name, store in stores for error, count in list(store.errors.items())
+        ],
     }
 
 

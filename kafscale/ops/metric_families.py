@@ -118,6 +118,35 @@ OBJECT_STORE_PROBES = _counter(
     "outcome",
 )
 
+SEGMENT_READS = _counter(
+    "kafscale_segment_store_reads_total",
+    "Reads of segments and indexes asked of each store; counted where there is a replica of the bucket.",
+    "store",
+)
+SEGMENT_READ_BYTES = _counter(
+    "kafscale_segment_store_bytes_total", "Bytes that such reads brought from each store.", "store"
+)
+SEGMENT_READ_MISSES = _counter(
+    "kafscale_segment_store_misses_total",
+    "Such reads of objects that the store does not have; the replica gets them a little later.",
+    "store",
+)
+SEGMENT_READ_ERRORS = _counter(
+    "kafscale_segment_store_errors_total",
+    "Such reads that failed; `TimeoutError` is a replica that kept a read waiting for too long.",
+    "store",
+    "error",
+)
+SEGMENT_READS_PASSED_OVER = _counter(
+    "kafscale_segment_store_passed_over_total",
+    "Such reads that a store was not asked for because it had failed lately; never the primary.",
+    "store",
+)
+REPLICA_PASSED_OVER = _gauge(
+    "kafscale_replica_passed_over",
+    "1 while the replica is not read from because it failed and has not answered since, else 0.",
+)
+
 METADATA_STORE_DURATION = _histogram(
     "kafscale_metadata_store_duration_seconds",
     "Time of calls to the metadata store; its count is the number of calls.",
@@ -256,6 +285,12 @@ FAMILIES: tuple[Family, ...] = (
     OBJECT_STORE_FAILED_RATIO,
     OBJECT_STORE_LATENCY,
     OBJECT_STORE_PROBES,
+    SEGMENT_READS,
+    SEGMENT_READ_BYTES,
+    SEGMENT_READ_MISSES,
+    SEGMENT_READ_ERRORS,
+    SEGMENT_READS_PASSED_OVER,
+    REPLICA_PASSED_OVER,
     METADATA_STORE_DURATION,
     METADATA_STORE_ERRORS,
     BUFFER_USED,

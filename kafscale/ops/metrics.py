@@ -179,6 +179,19 @@ class OperationMetrics:
         self.observe(time.perf_counter() - started)
 
 
+class StoreReadMetrics:
+    """The reads of segments and indexes that one of two stores is asked for: add to the attributes."""
+
+    __slots__ = ("bytes", "errors", "misses", "passed_over", "reads")
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.bytes = 0
+        self.misses = 0
+        self.passed_over = 0
+        self.errors: Counter[str] = Counter()
+
+
 class CacheMetrics:
     """One cache's reads: add to the attributes."""
 
@@ -239,6 +252,7 @@ class Metrics:
         self.apis: dict[str, ApiMetrics] = {}
         self.object_store_operations: dict[str, OperationMetrics] = {}
         self.metadata_store_operations: dict[str, OperationMetrics] = {}
+        self.segment_stores: dict[str, StoreReadMetrics] = {}
         self.caches: dict[str, CacheMetrics] = {}
         self.flushes = FlushMetrics()
         self.groups = GroupMetrics()
@@ -275,6 +289,10 @@ class Metrics:
     def metadata_store(self, operation: str) -> OperationMetrics:
         """The calls of one of `MetadataStore`'s methods."""
         return self.metadata_store_operations.setdefault(operation, OperationMetrics())
+
+    def store_reads(self, store: str) -> StoreReadMetrics:
+        """The reads of segments from one store: `primary` or `replica`."""
+        return self.segment_stores.setdefault(store, StoreReadMetrics())
 
     def cache(self, name: str) -> CacheMetrics:
         """The reads of one cache: `segment` or `index`."""

@@ -16,7 +16,27 @@ class ObjectInfo:
     modified_ms: int
 
 
-class ObjectStore(Protocol):
+class ObjectReader(Protocol):
+    """The reads of single objects; what they raise is what `ObjectStore`'s methods do."""
+
+    async def get(self, key: str) -> bytes:
+        """The whole object. Raises `ObjectNotFoundError`."""
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Bytes `start` to `start + length` of the object, fewer where it ends earlier.
+
+        Raises `ObjectNotFoundError`.
+        """
+
+    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        """The same, to the beginning of the targets, one after the other; returns how many bytes there were.
+
+        The targets are writable and have room for `length` bytes; the rest of them may change, too. A caller
+        that is cancelled goes on only once nothing is written there any more. Raises `ObjectNotFoundError`.
+        """
+
+
+class ObjectStore(ObjectReader, Protocol):
     """What every backend does; `tests/contract/test_object_store.py` is the contract.
 
     Every method raises `StoreUnavailableError` when it is known that nothing was done and
@@ -46,22 +66,6 @@ class ObjectStore(Protocol):
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """Create or replace the object, durable on return. Never used for a `.kfs`."""
-
-    async def get(self, key: str) -> bytes:
-        """The whole object. Raises `ObjectNotFoundError`."""
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Bytes `start` to `start + length` of the object, fewer where it ends earlier.
-
-        Raises `ObjectNotFoundError`.
-        """
-
-    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
-        """The same, to the beginning of the targets, one after the other; returns how many bytes there were.
-
-        The targets are writable and have room for `length` bytes; the rest of them may change, too. A caller
-        that is cancelled goes on only once nothing is written there any more. Raises `ObjectNotFoundError`.
-        """
 
     async def size_bytes(self, key: str) -> int:
         """The object's size. Raises `ObjectNotFoundError`."""
