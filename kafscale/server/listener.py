@@ -157,7 +157,8 @@ class Listener:
         for connection in list(self._connections):
             connection.close()
         try:
-            await asyncio.wait_for(self._no_connections.wait(), timeout=1.0)
+            async with asyncio.timeout(1.0):
+                await self._no_connections.wait()
         except TimeoutError:
             for connection in list(self._connections):
                 connection.abort()

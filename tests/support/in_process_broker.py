@@ -61,7 +61,9 @@ class Client:
         self._correlation_id = 0
 
     async def send_bytes(self, data: bytes) -> None:
-        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self._socket, data), TIMEOUT_SEC)
+        # Not `wait_for`: before Python 3.12 it loses a cancellation that comes with the result.
+        async with asyncio.timeout(TIMEOUT_SEC):
+            await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
     def send_some(self, data: bytes) -> int:
         """Send what the socket takes now; returns how much that was."""
@@ -87,7 +89,8 @@ class Client:
         while len(received) < count:
             read = asyncio.get_running_loop().sock_recv(self._socket, min(count - len(received), 1 << 20))
             try:
-                chunk = await asyncio.wait_for(read, TIMEOUT_SEC)
+                async with asyncio.timeout(TIMEOUT_SEC):
+                    chunk = await read
             except ConnectionError as problem:
                 raise ConnectionEndedError(str(problem)) from problem
             if not chunk:

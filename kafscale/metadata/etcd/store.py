@@ -181,8 +181,10 @@ class EtcdStore:
             if not is_patient:
                 raise
             logger.warning("a watch cannot begin again yet", extra={"problem": str(problem)})
+        # Not `wait_for`: before Python 3.12 it loses a cancellation that comes with the result.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), self._timeouts.longest_pause_sec)
+            async with asyncio.timeout(self._timeouts.longest_pause_sec):
+                await self._closed.wait()
         return None
 
 
