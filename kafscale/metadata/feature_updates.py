@@ -133,11 +133,7 @@ def _problem(update: FeatureUpdate, current: int, brokers: Sequence[BrokerRecord
     if update.level < 0:
         return "A feature version cannot be less than 0."
     if update.level < current:
-        if update.upgrade_type == UpgradeType.UPGRADE:
-            return (
-                "Can't downgrade the version of this feature without setting the upgrade type to either safe or "
-                "unsafe downgrade."
-            )
+        # Kafka would ask for a downgrade where none was asked for; here that does not help either.
         return (
             f"Level {current} is finalized, and segments may have been written that need it: it is never taken "
             "back, not by an unsafe downgrade either."

@@ -26,6 +26,8 @@ from kafscale.handlers import (
     update_features,
 )
 from kafscale.handlers.api_versions import VersionRange
+from kafscale.metadata import keys
+from kafscale.metadata.features import SEGMENT_FORMAT
 from kafscale.metadata.new_topic import NewTopic
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.messages import encode_response
@@ -176,14 +178,93 @@ async def test_acls_need_an_authorizer(plane: ControlPlane, version: int) -> Non
     ]
 
 
-@pytest.mark.parametrize("version", range(2))
-async def test_no_feature_can_be_finalized_yet(plane: ControlPlane, version: int) -> None:
+FEATURE_VERSIONS = range(3)
+LAST_VERSION_WITH_RESULTS = 1
+
+
+async def finalize(plane: ControlPlane, version: int, level: int, **fields: Any) -> Any:
+    """The reply. `upgrade_type` and `validate_only` are sent from version 1 on, `allow_downgrade` in version 0."""
     update = UpdateFeaturesRequest.FeatureUpdateKey(
-        feature="kafscale.segment.format", max_version_level=2, allow_downgrade=False, upgrade_type=1
+        feature=SEGMENT_FORMAT,
+        max_version_level=level,
+        allow_downgrade=fields.get("allow_downgrade", False),
+        upgrade_type=fields.get("upgrade_type", 1),
     )
-    request = UpdateFeaturesRequest(timeout_ms=1000, feature_updates=[update], validate_only=False)
-    reply = await ask(plane, update_features.handle, version, request)
-    assert (reply.error_code, reply.results) == (ErrorCode.INVALID_UPDATE_VERSION, [])
-    assert "Invalid update version 2 for feature kafscale.segment.format" in reply.error_message
-    request = UpdateFeaturesRequest(timeout_ms=1000, feature_updates=[], validate_only=False)
+    request = UpdateFeaturesRequest(
+        timeout_ms=TIMEOUT_MS, feature_updates=[update], validate_only=fields.get("validate_only", False)
+    )
+    return await ask(plane, update_features.handle, version, request)
+
+
+@pytest.mark.parametrize("version", FEATURE_VERSIONS)
+async def test_finalizing_a_feature_level(plane: ControlPlane, version: int) -> None:
+    for _ in range(2):  # the same level again is no error
+        reply = await finalize(plane, version, 2)
+        assert (reply.error_code, reply.error_message) == (0, None)
+        if version <= LAST_VERSION_WITH_RESULTS:
+            assert [(one.feature, one.error_code) for one in reply.results] == [(SEGMENT_FORMAT, 0)]
+        assert plane.view.feature_level(SEGMENT_FORMAT) == 2
+
+
+@pytest.mark.parametrize("version", FEATURE_VERSIONS)
+async def test_levels_that_are_refused_leave_everything_as_it_was(plane: ControlPlane, version: int) -> None:
+    reply = await finalize(plane, version, 3)
+    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert reply.error_message == (
+        "The update failed for all features since the following feature had an error: Invalid update version 3 "
+        "for feature kafscale.segment.format. Broker 0 only supports versions 1-2."
+    )
+    assert not reply.results
+    assert plane.view.feature_level(SEGMENT_FORMAT) == 1
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("version", FEATURE_VERSIONS)
+async def test_a_level_goes_down_by_no_means(plane: ControlPlane, version: int, level: int) -> None:
+    await finalize(plane, version, 2)
+    for fields in ({}, {"allow_downgrade": True}, {"upgrade_type": 2}, {"upgrade_type": 3}):
+        reply = await finalize(plane, version, level, **fields)
+        assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert "Level 2 is finalized" in reply.error_message
+    assert plane.view.feature_level(SEGMENT_FORMAT) == 2
+
+
+async def test_version_0_may_allow_a_downgrade_and_then_asks_for_one(plane: ControlPlane) -> None:
+    reply = await finalize(plane, 0, 2, allow_downgrade=True)
+    assert "Can't downgrade to a newer version." in reply.error_message
+    # The others do not carry the field, nor the codec's default of it.
+    assert (await finalize(plane, 1, 2, allow_downgrade=True)).error_code == 0
+
+
+@pytest.mark.parametrize("version", FEATURE_VERSIONS[1:])
+async def test_validating_a_level_writes_nothing(plane: ControlPlane, version: int) -> None:
+    assert (await finalize(plane, version, 2, validate_only=True)).error_code == 0
+    refusal = await finalize(plane, version, 3, validate_only=True)
+    assert refusal.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert await plane.keys_under(keys.FEATURES) == []
+
+
+@pytest.mark.parametrize("version", FEATURE_VERSIONS)
+async def test_an_update_of_nothing(plane: ControlPlane, version: int) -> None:
+    request = UpdateFeaturesRequest(timeout_ms=TIMEOUT_MS, feature_updates=[], validate_only=False)
     assert (await ask(plane, update_features.handle, version, request)).error_code == 0
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_api_versions_tells_what_is_supported_and_what_is_finalized(
+    plane: ControlPlane, version: int
+) -> None:
+    async def told() -> tuple[Any, ...]:
+        request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+        reply = await ask(plane, partial(api_versions.handle, RANGES), version, request)
+        return (
+            [(one.name, one.min_version, one.max_version) for one in reply.supported_features],
+            reply.finalized_features_epoch,
+            [(one.name, one.min_version_level, one.max_version_level) for one in reply.finalized_features],
+        )
+
+    assert await told() == ([(SEGMENT_FORMAT, 1, 2)], 0, [])
+    await finalize(plane, 1, 2)
+    revision = plane.view.finalized_features()[SEGMENT_FORMAT].revision
+    assert revision > 0
+    assert await told() == ([(SEGMENT_FORMAT, 1, 2)], revision, [(SEGMENT_FORMAT, 2, 2)])

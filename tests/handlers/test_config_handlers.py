@@ -4,12 +4,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
+from kafka.protocol.admin import (
+    AlterConfigsRequest,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
 
-from kafscale.handlers import alter_configs, describe_configs, incremental_alter_configs
+from kafscale.handlers import alter_configs, create_topics, describe_configs, incremental_alter_configs
 from kafscale.handlers.config_resources import ResourceType
 from kafscale.handlers.incremental_alter_configs import Operation
 from kafscale.metadata.config_kinds import ConfigSource, ConfigType
+from kafscale.metadata.feature_updates import FeatureUpdate
+from kafscale.metadata.features import SEGMENT_FORMAT
 from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.protocol.error_codes import ErrorCode
@@ -263,3 +270,53 @@ async def test_validating_a_change(plane: ControlPlane) -> None:
     resource = changed(TOPIC, "t", ("segment.ms", Operation.SET, "7"))
     assert await change(plane, 1, resource, validate_only=True) == [(0, None)]
     assert configs_of(plane) == {"retention.ms": "5"}
+
+
+LARGE = "3000000000"
+COMMAND = "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature kafscale.segment.format=2"
+
+
+async def set_segment_bytes(
+    plane: ControlPlane, api: str, value: str, *, validate_only: bool
+) -> tuple[int, str | None]:
+    if api == "CreateTopics":
+        config = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name="segment.bytes", value=value)
+        topic = CreateTopicsRequest.CreatableTopic(
+            name="large", num_partitions=1, replication_factor=-1, assignments=[], configs=[config]
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only)
+        reply = (await ask(plane, create_topics.handle, 7, request)).topics[0]
+        return reply.error_code, reply.error_message
+    if api == "AlterConfigs":
+        resource = altered(TOPIC, "t", {"segment.bytes": value})
+        return (await alter(plane, 2, resource, validate_only=validate_only))[0]
+    resource = changed(TOPIC, "t", ("segment.bytes", Operation.SET, value))
+    return (await change(plane, 1, resource, validate_only=validate_only))[0]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+@pytest.mark.parametrize("api", ["CreateTopics", "AlterConfigs", "IncrementalAlterConfigs"])
+async def test_large_segments_are_refused_until_their_level_is_finalized(
+    plane: ControlPlane, api: str, validate_only: bool
+) -> None:
+    before = configs_of(plane)
+    code, message = await set_segment_bytes(plane, api, LARGE, validate_only=validate_only)
+    assert code == ErrorCode.INVALID_CONFIG
+    assert message is not None
+    assert LARGE in message
+    assert COMMAND in message
+    assert configs_of(plane) == before
+    assert plane.view.topic("large") is None
+
+    await plane.features.update([FeatureUpdate(feature=SEGMENT_FORMAT, level=2)], timeout_ms=TIMEOUT_MS)
+    code, message = await set_segment_bytes(plane, api, LARGE, validate_only=validate_only)
+    assert (code, message or None) == (0, None)
+    if validate_only:
+        assert configs_of(plane) == before
+        assert plane.view.topic("large") is None
+        return
+    name = "large" if api == "CreateTopics" else "t"
+    assert configs_of(plane, name)["segment.bytes"] == LARGE
+    (result,) = await describe(plane, 4, asked(TOPIC, name, ["segment.bytes"]))
+    (described,) = result.configs
+    assert (described.value, described.config_type) == (LARGE, ConfigType.LONG)

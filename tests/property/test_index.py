@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError
-from kafscale.storage.index import build_index, parse_index
+from kafscale.storage.index import LARGE_VERSION, LEGACY_VERSION, build_index, parse_index
 
 Batches = list[tuple[int, int, int]]
+
+versions = st.sampled_from([LEGACY_VERSION, LARGE_VERSION])
 
 
 @st.composite
@@ -29,9 +31,11 @@ def batches(draw: st.DrawFn) -> Batches:
     ]
 
 
-@given(batches(), st.integers(1, 400), st.data())
-def test_a_look_up_agrees_with_a_linear_scan(laid: Batches, interval: int, data: st.DataObject) -> None:
-    index = parse_index("i", build_index(laid, interval), laid[0][0])
+@given(batches(), st.integers(1, 400), versions, st.data())
+def test_a_look_up_agrees_with_a_linear_scan(
+    laid: Batches, interval: int, version: int, data: st.DataObject
+) -> None:
+    index = parse_index("i", build_index(laid, interval, version=version), laid[0][0])
     entries = list(zip(index.offsets, index.positions, strict=True))
     assert set(entries) <= {(offset, position) for offset, position, _ in laid}
 
@@ -42,10 +46,26 @@ def test_a_look_up_agrees_with_a_linear_scan(laid: Batches, interval: int, data:
 
 
 @given(batches(), st.integers(1, 400))
+def test_the_header_tells_the_versions_apart_and_nothing_else_does(laid: Batches, interval: int) -> None:
+    legacy, large = (
+        build_index(laid, interval, version=version) for version in (LEGACY_VERSION, LARGE_VERSION)
+    )
+    assert len(legacy) == len(large)
+    assert legacy[:4] + legacy[6:16] == large[:4] + large[6:16]
+    read, read_large = (parse_index("i", stored, laid[0][0]) for stored in (legacy, large))
+    assert (read.version, read_large.version) == (1, 2)
+    assert (read.interval, read.offsets, read.positions) == (
+        read_large.interval,
+        read_large.offsets,
+        read_large.positions,
+    )
+
+
+@given(batches(), st.integers(1, 400), versions)
 def test_entries_are_as_sparse_as_the_interval_and_no_sparser_than_the_batches(
-    laid: Batches, interval: int
+    laid: Batches, interval: int, version: int
 ) -> None:
-    index = parse_index("i", build_index(laid, interval), laid[0][0])
+    index = parse_index("i", build_index(laid, interval, version=version), laid[0][0])
     offsets = [offset for offset, _, _ in laid]
     counts = [count for _, _, count in laid]
     indexed = [offsets.index(offset) for offset in index.offsets]
@@ -71,9 +91,11 @@ def test_random_entries_are_refused_or_read(version: int, entries: list[bytes], 
     refuses_or_reads(header + first + b"".join(entries[1:]), base_offset)
 
 
-@given(batches(), st.data())
-def test_a_changed_index_is_refused_or_still_in_order(laid: Batches, data: st.DataObject) -> None:
-    stored = bytearray(build_index(laid))
+@given(batches(), versions, st.data())
+def test_a_changed_index_is_refused_or_still_in_order(
+    laid: Batches, version: int, data: st.DataObject
+) -> None:
+    stored = bytearray(build_index(laid, version=version))
     stored[data.draw(st.integers(0, len(stored) - 1))] ^= data.draw(st.integers(1, 255))
     refuses_or_reads(bytes(stored), laid[0][0])
 

@@ -8,10 +8,14 @@ import pytest
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.storage.index import (
+    LARGE_VERSION,
     MAX_LEGACY_POSITION,
+    MAX_RELATIVE_OFFSET,
+    IndexOffsetError,
     IndexPositionError,
     SparseIndex,
     build_index,
+    index_version_at,
     parse_index,
     rebuild_index,
 )
@@ -37,6 +41,14 @@ def test_an_index_has_the_bytes_of_the_format_page() -> None:
     assert data.hex(" ") == (
         "49 44 58 00 00 01 00 00 00 02 00 00 00 64 00 00 "
         "01 02 03 04 05 06 07 08 00 00 00 20 01 02 03 04 05 06 08 08 0a 0b 0c 0d"
+    )
+
+
+def test_an_index_of_version_2_has_the_bytes_of_the_format_page() -> None:
+    batches = [(0x0102030405060708, 32, 100), (0x0102030405060808, 0x0A0B0C0D0E, 1)]
+    assert build_index(batches, version=LARGE_VERSION).hex(" ") == (
+        "49 44 58 00 00 02 00 00 00 02 00 00 00 64 00 00 "
+        "00 00 00 00 00 00 00 00 00 00 00 20 00 00 01 00 00 00 00 0a 0b 0c 0d 0e"
     )
 
 
@@ -73,6 +85,31 @@ def test_the_largest_position_of_version_1_fits_and_the_next_is_refused() -> Non
     ) as caught:
         build_index([(0, 32, 100), (100, MAX_LEGACY_POSITION + 1, 100), (200, MAX_LEGACY_POSITION + 90, 1)])
     assert caught.value.position == MAX_LEGACY_POSITION + 1
+
+
+def test_the_largest_offset_of_version_2_fits_and_the_next_is_refused() -> None:
+    first, last = 2**40, 2**40 + MAX_RELATIVE_OFFSET
+    fits = build_index([(first, 32, 100), (last, 2**40, 100)], version=LARGE_VERSION)
+    assert entries_of(parse_index(NAME, fits, first)) == [(first, 32), (last, 2**40)]
+    batches = [(first, 32, 100), (last + 1, 500, 100), (last + 300, 600, 1)]
+    with pytest.raises(IndexOffsetError, match=rf"offset {last + 1} .* starts with offset {first}") as caught:
+        build_index(batches, version=LARGE_VERSION)
+    assert caught.value.offset == last + 1
+    # Version 1 holds absolute offsets.
+    assert entries_of(parse_index(NAME, build_index(batches), first))[1] == (last + 1, 500)
+
+
+def test_positions_beyond_2_gib_fit_version_2_only() -> None:
+    batches = [(0, 32, 100), (100, 2**31, 100), (200, 2**62, 1)]
+    index = parse_index(NAME, build_index(batches, version=LARGE_VERSION), 0)
+    assert (index.version, entries_of(index)) == (2, [(0, 32), (100, 2**31), (200, 2**62)])
+    with pytest.raises(IndexPositionError):
+        build_index(batches)
+
+
+@pytest.mark.parametrize(("level", "version"), [(1, 1), (2, 2), (3, 2)])
+def test_the_version_follows_from_the_finalized_level(level: int, version: int) -> None:
+    assert index_version_at(level) == version
 
 
 def test_a_segment_without_a_batch_has_no_index() -> None:
@@ -162,10 +199,12 @@ def test_an_index_that_points_outside_its_segment_is_refused() -> None:
         assert caught.value.name == NAME
 
 
-def test_a_rebuilt_index_leads_to_every_batch() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_rebuilt_index_leads_to_every_batch(version: int) -> None:
     batches = [batch(1000 + number * 40, 40) for number in range(10)]
     segment = parse_segment("n/t/0/segment-00000000000000001000.kfs", segment_of(batches))
-    index = parse_index(NAME, rebuild_index(segment), 1000)
+    index = parse_index(NAME, rebuild_index(segment, version=version), 1000)
+    assert index.version == version
     index.check(last_offset=segment.last_offset, body_end=segment.body_end)
     assert list(index.offsets) == [1000, 1120, 1240, 1360]
     for offset, position in entries_of(index):

@@ -2,6 +2,7 @@
 
 import itertools
 
+from functools import partial
 import pytest
 
 from kafscale.metadata.partition_record import EpochStart, PartitionRecord
@@ -111,6 +112,21 @@ def test_the_sealed_file_agrees_with_its_reference_and_index() -> None:
 
 def test_resealing_moves_everything_one_offset_up() -> None:
     log = new_log()
+@pytest.mark.parametrize("version", [LEGACY_VERSION, LARGE_VERSION])
+def test_a_flush_writes_the_index_version_it_is_told_and_keeps_to_it(version: int) -> None:
+    log = new_log()
+    for _ in range(300):
+        append(log, batch(2))
+    log.start_seal()
+    for base_offset, step in ((100, partial(log.seal, NOW_MS, version)), (101, log.reseal)):
+        sealed = step()
+        index = parse_index("sealed", sealed.index, base_offset)
+        assert index.version == version
+        positions = {header.base_offset: position for position, header in verify_segment(segment_of(sealed))}
+        assert [positions[offset] for offset in index.offsets] == list(index.positions)
+        assert len(index.offsets) == 6
+
+
     told = [append(log, batch(3)), append(log, batch(2))]
     seal(log)
     sealed = log.reseal()
