@@ -81,10 +81,14 @@ class TopicConfigRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """A topic's configs in effect, parsed: what the topic sets, else what the broker's settings give."""
+    """A topic's configs in effect, parsed: what the topic sets, else what the broker's settings give.
+
+    `compression_level` is that of the codec of `compression_type`, None for one without levels.
+    """
 
     max_message_bytes: int
     compression_type: CompressionType
+    compression_level: int | None
     message_timestamp_type: MessageTimestampType
     message_timestamp_after_max_ms: int
     retention_ms: int
@@ -110,14 +114,17 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         kind=whole_number(_INT, 1, 9, also=-1),
         default="-1",
         broker_name="compression.gzip.level",
-        documentation="The level for `compression.type` gzip; the codec's own default is used.",
+        has_effect=True,
+        documentation="The level for `compression.type` gzip, -1 for the usual 6.",
     ),
     TopicConfigRow(
         name="compression.lz4.level",
         kind=whole_number(_INT, 1, 17),
         default="9",
         broker_name="compression.lz4.level",
-        documentation="The level for `compression.type` lz4; the codec's own default is used.",
+        has_effect=True,
+        documentation="The level for `compression.type` lz4. 9, the default, is the fast compressor, as in Kafka; "
+        "every other level is the slower one, which compresses better.",
     ),
     TopicConfigRow(
         name="compression.type",
@@ -134,7 +141,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         kind=whole_number(_INT, -131072, 22),
         default="3",
         broker_name="compression.zstd.level",
-        documentation="The level for `compression.type` zstd; the codec's own default is used.",
+        has_effect=True,
+        documentation="The level for `compression.type` zstd.",
     ),
     TopicConfigRow(
         name="delete.retention.ms",
@@ -356,6 +364,12 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
 
 ROWS_BY_NAME: Final[Mapping[str, TopicConfigRow]] = {row.name: row for row in TOPIC_CONFIGS}
 
+_LEVEL_OF_TYPE: Final[Mapping[CompressionType, str]] = {
+    CompressionType.GZIP: "compression.gzip.level",
+    CompressionType.LZ4: "compression.lz4.level",
+    CompressionType.ZSTD: "compression.zstd.level",
+}
+
 
 def validate(configs: Mapping[str, str], segment_format: int = LEGACY_LEVEL) -> None:
     """Check a topic's own configs as a whole, where `segment_format` is the finalized level of that feature.
@@ -405,9 +419,12 @@ def effective(configs: Mapping[str, str], settings: Settings) -> TopicConfig:
     def number(name: str) -> int:
         return cast(int, value(name))
 
+    compression_type = cast(CompressionType, value("compression.type"))
+    level_name = _LEVEL_OF_TYPE.get(compression_type)
     return TopicConfig(
         max_message_bytes=number("max.message.bytes"),
-        compression_type=cast(CompressionType, value("compression.type")),
+        compression_type=compression_type,
+        compression_level=None if level_name is None else number(level_name),
         message_timestamp_type=cast(MessageTimestampType, value("message.timestamp.type")),
         message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
         retention_ms=number("retention.ms"),

@@ -11,11 +11,13 @@ from kafscale.errors import CorruptDataError
 from kafscale.protocol import lz4_frames, snappy_frames
 
 GZIP_LEVEL = 6
+LZ4_LEVEL = 9
 ZSTD_LEVEL = 3
-"""Both as in Kafka (`compression.gzip.level`, `compression.zstd.level`)."""
+"""Kafka's defaults. -1, gzip's in `compression.gzip.level`, means 6; lz4's 9 means its fast compressor."""
 
 _GZIP_WINDOW_BITS = 31
 _ZSTD_LIKELY_RATIO = 16
+_MAX_ZSTD_CONTEXTS = 8
 _CRAMJAM_ROOM_TOO_SMALL = "failed to write whole buffer"
 
 
@@ -54,30 +56,43 @@ class _Contexts(threading.local):
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+        self._zstd_by_level: dict[int, zstandard.ZstdCompressor] = {}
+
+    def zstd_at(self, level: int) -> zstandard.ZstdCompressor:
+        """A context for a level other than the usual one. Few are kept: a high level's takes megabytes."""
+        context = self._zstd_by_level.get(level)
+        if context is None:
+            if len(self._zstd_by_level) >= _MAX_ZSTD_CONTEXTS:
+                self._zstd_by_level.clear()
+            context = self._zstd_by_level[level] = zstandard.ZstdCompressor(level=level)
+        return context
 
 
 _contexts = _Contexts()
 
 
-def compress_into_room(codec: Codec, data: memoryview, room: memoryview) -> int:
+def compress_into_room(codec: Codec, data: memoryview, room: memoryview, level: int | None = None) -> int:
     """Compress `data` to the start of `room`; the bytes written, or 0 when they do not fit.
 
-    `codec` is not NONE. `room` is undefined after a 0.
+    `codec` is not NONE. `level`: as in Kafka's `compression.*.level`, None for the default; snappy has none.
+    `room` is undefined after a 0.
     """
     match codec:
         case Codec.SNAPPY:
             return snappy_frames.compress_into_room(data, room)
         case Codec.LZ4:
-            return lz4_frames.compress_into_room(data, room)
+            return lz4_frames.compress_into_room(data, room, None if level == LZ4_LEVEL else level)
         case Codec.ZSTD:
-            compressed = _contexts.zstd.compress(data)
+            context = _contexts.zstd if level is None or level == ZSTD_LEVEL else _contexts.zstd_at(level)
+            compressed = context.compress(data)
             if len(compressed) > len(room):
                 return 0
             room[: len(compressed)] = compressed
             return len(compressed)
         case Codec.GZIP:
             try:
-                written: int = cramjam.gzip.compress_into(data, room, GZIP_LEVEL)
+                at = GZIP_LEVEL if level is None or level < 0 else level
+                written: int = cramjam.gzip.compress_into(data, room, at)
             except cramjam.CompressionError:
                 # Its only way to fail: the room is too small.
                 return 0

@@ -11,6 +11,7 @@ import struct
 import threading
 
 import cramjam
+import lz4.block
 import lz4.frame
 
 BLOCK_BYTES = 64 * 1024
@@ -42,8 +43,11 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def compress_into_room(data: memoryview, room: memoryview) -> int:
-    """Compress `data` to the start of `room`; the bytes written, or 0 when they do not fit."""
+def compress_into_room(data: memoryview, room: memoryview, high_level: int | None = None) -> int:
+    """Compress `data` to the start of `room`; the bytes written, or 0 when they do not fit.
+
+    `high_level`: that of the high compressor; None is the fast one.
+    """
     end = len(room) - len(_END)
     position = len(_HEADER)
     if end < position:
@@ -54,7 +58,10 @@ def compress_into_room(data: memoryview, room: memoryview) -> int:
         body = position + _LENGTH.size
         direct = end - body >= _bound(len(block))
         target = room[body:] if direct else _scratch.view
-        length = cramjam.lz4.compress_block_into(block, target, store_size=False)
+        if high_level is None:
+            length = cramjam.lz4.compress_block_into(block, target, store_size=False)
+        else:
+            length = _compress_high(block, target, high_level)
         stored = length >= len(block)
         if stored:
             length = len(block)
@@ -68,6 +75,12 @@ def compress_into_room(data: memoryview, room: memoryview) -> int:
         position = body + length
     room[position : position + len(_END)] = _END
     return position + len(_END)
+
+
+def _compress_high(block: memoryview, target: memoryview, level: int) -> int:
+    compressed = lz4.block.compress(block, mode="high_compression", compression=level, store_size=False)
+    target[: len(compressed)] = compressed
+    return len(compressed)
 
 
 def decompress(data: memoryview, limit_bytes: int, *, ignore_header_checksum: bool) -> bytes | None:

@@ -33,6 +33,7 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
 
 LENGTH_POSITION = 8
 LEADER_EPOCH_POSITION = 12
@@ -97,6 +98,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether `base_timestamp` is the time after which compaction may drop the batch (KIP-534)."""
+        return self.attributes & DELETE_HORIZON_FLAG != 0
 
     @property
     def size_bytes(self) -> int:
@@ -318,18 +324,21 @@ def absurdity(header: BatchHeader, room_bytes: int) -> str:
     return ""
 
 
-def compress_into(batch: memoryview, header: BatchHeader, codec: Codec, output: memoryview) -> int:
+def compress_into(
+    batch: memoryview, header: BatchHeader, codec: Codec, output: memoryview, level: int | None = None
+) -> int:
     """Write `batch` with its records compressed into `output` (at least as long as the batch).
 
-    Returns the length of what was written, always less than the batch's; or 0, with `output` undefined, when
-    the batch is compressed already, is a control batch (Kafka leaves those as they are) or would not shrink.
-    Length, attributes and CRC are rewritten, all other fields kept.
+    `level`: the codec's, None for Kafka's default. Returns the length of what was written, always less than
+    the batch's; or 0, with `output` undefined, when the batch is compressed already, is a control batch (Kafka
+    leaves those as they are) or would not shrink. Length, attributes and CRC are rewritten, all other fields
+    kept.
     """
     if codec is Codec.NONE or header.attributes & (CODEC_MASK | CONTROL_FLAG):
         return 0
     size = header.batch_length + LOG_OVERHEAD
     # One byte of room less than the records have: what fits is smaller.
-    written = compress_into_room(codec, batch[HEADER_SIZE:size], output[HEADER_SIZE : size - 1])
+    written = compress_into_room(codec, batch[HEADER_SIZE:size], output[HEADER_SIZE : size - 1], level)
     if not written:
         return 0
     output[:HEADER_SIZE] = batch[:HEADER_SIZE]

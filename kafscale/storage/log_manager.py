@@ -47,6 +47,7 @@ def append_rules(config: TopicConfig) -> AppendRules:
     """What a topic's configuration says of its appends."""
     return AppendRules(
         codec=_CODECS.get(config.compression_type),
+        codec_level=config.compression_level,
         log_append_time=config.message_timestamp_type is MessageTimestampType.LOG_APPEND_TIME,
         # A buffer that cannot grow any more has nothing to wait for; merging makes the larger segments.
         segment_bytes=min(config.segment_bytes, SEGMENT_BUFFER_LIMIT_BYTES),

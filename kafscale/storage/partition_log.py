@@ -38,11 +38,15 @@ BATCH_OVERHEAD_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRules:
-    """What the topic's configuration says of an append. `codec` None keeps batches as they come."""
+    """What the topic's configuration says of an append. `codec` None keeps batches as they come.
+
+    `codec_level`: None for the codec's default.
+    """
 
     codec: Codec | None
     log_append_time: bool
     segment_bytes: int
+    codec_level: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +320,7 @@ def _append_batch(
     codec = header.codec
     written = 0
     if rules.codec is not None and codec == Codec.NONE:
-        written = compress_into(batch, header, rules.codec, room)
+        written = compress_into(batch, header, rules.codec, room, rules.codec_level)
         if written:
             codec = rules.codec
     if not written:

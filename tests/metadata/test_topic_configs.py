@@ -211,6 +211,25 @@ def test_what_is_in_effect() -> None:
     assert config.cleanup_policy == (CleanupPolicy.COMPACT, CleanupPolicy.DELETE)
 
 
+@pytest.mark.parametrize(
+    ("configs", "level"),
+    [
+        ({"compression.type": "gzip"}, -1),
+        ({"compression.type": "lz4"}, 9),
+        ({"compression.type": "zstd"}, 3),
+        ({"compression.type": "snappy"}, None),
+        ({"compression.type": "producer"}, None),
+        ({"compression.type": "uncompressed"}, None),
+        ({"compression.zstd.level": "-131072"}, -131072),  # the type is the setting's
+        ({"compression.type": "lz4", "compression.lz4.level": "17", "compression.zstd.level": "22"}, 17),
+        ({"compression.type": "gzip", "compression.gzip.level": "1"}, 1),
+    ],
+)
+def test_the_level_is_that_of_the_codec_in_effect(configs: dict[str, str], level: int | None) -> None:
+    settings = Settings(compression_codec=CompressionCodec.ZSTD)
+    assert effective(configs, settings).compression_level == level
+
+
 @pytest.mark.parametrize("codec", CompressionCodec)
 def test_every_setting_gives_a_legal_default(codec: CompressionCodec) -> None:
     settings = Settings(compression_codec=codec)

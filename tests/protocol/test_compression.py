@@ -98,6 +98,56 @@ def test_others_read_what_we_write(codec: Codec, read: Callable[[bytes], bytes],
     assert read(compress(codec, data)) == data
 
 
+LEVELS = [
+    *((Codec.GZIP, level) for level in (-1, *range(1, 10))),
+    *((Codec.LZ4, level) for level in range(1, 18)),
+    *((Codec.ZSTD, level) for level in (-131072, -7, -1, 0, 1, 2, 3, 4, 12, 19, 22)),
+    (Codec.SNAPPY, 5),
+]
+# Log lines, in which who looks harder finds longer repetitions, and what does not compress at all.
+_RANDOM = noise(18_000)
+HARD_TO_PACK = b"".join(
+    b'{"user":"u%d","page":"/item/%d?from=%d","ms":%d,"agent":"client %d.%d"}\n'
+    % (a % 50, b, c % 7, d * e, f % 4, a % 3)
+    for a, b, c, d, e, f in struct.iter_unpack("6B", _RANDOM)
+) + noise(70_000)
+
+
+def compressed_at(codec: Codec, data: bytes, level: int | None) -> bytes:
+    room = memoryview(bytearray(len(data) * 2 + 1024))
+    return bytes(room[: compress_into_room(codec, memoryview(data), room, level)])
+
+
+@pytest.mark.parametrize(("codec", "level"), LEVELS)
+def test_others_read_every_level(codec: Codec, level: int) -> None:
+    assert dict(READERS)[codec](compressed_at(codec, HARD_TO_PACK, level)) == HARD_TO_PACK
+
+
+@pytest.mark.parametrize(
+    ("codec", "default", "low", "high"),
+    [(Codec.GZIP, 6, 1, 9), (Codec.GZIP, -1, 1, 9), (Codec.LZ4, 9, 1, 17), (Codec.ZSTD, 3, -7, 22)],
+)
+def test_a_level_decides_how_hard_a_codec_tries(codec: Codec, default: int, low: int, high: int) -> None:
+    usual = compressed_at(codec, HARD_TO_PACK, None)
+    assert compressed_at(codec, HARD_TO_PACK, default) == usual
+    assert len(compressed_at(codec, HARD_TO_PACK, high)) < len(usual)
+    assert len(compressed_at(codec, HARD_TO_PACK, high)) < len(compressed_at(codec, HARD_TO_PACK, low))
+
+
+def test_lz4s_default_level_is_the_fast_compressor_as_in_kafka() -> None:
+    usual = compressed_at(Codec.LZ4, HARD_TO_PACK, 9)
+    assert len(usual) > len(compressed_at(Codec.LZ4, HARD_TO_PACK, 8))
+
+
+@pytest.mark.parametrize(("codec", "level"), [(Codec.GZIP, 9), (Codec.LZ4, 17), (Codec.ZSTD, 22)])
+def test_a_level_fits_into_exactly_the_room_it_needs(codec: Codec, level: int) -> None:
+    exact = compressed_at(codec, HARD_TO_PACK, level)
+    room = memoryview(bytearray(len(exact)))
+    assert compress_into_room(codec, memoryview(HARD_TO_PACK), room, level) == len(exact)
+    assert bytes(room) == exact
+    assert compress_into_room(codec, memoryview(HARD_TO_PACK), room[:-1], level) == 0
+
+
 @pytest.mark.parametrize(("codec", "write"), [row[1:] for row in WRITERS], ids=[row[0] for row in WRITERS])
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
 def test_we_read_what_others_write(codec: Codec, write: Callable[[bytes], bytes], data: bytes) -> None:

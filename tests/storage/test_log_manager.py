@@ -136,3 +136,5 @@ async def test_a_change_of_a_topics_configuration_holds_for_the_next_append() ->
         await client.produce("topic", 0, wire.batch(text))
         sizes = [reference.size_bytes for reference in broker.partition("topic").references or ()]
         assert sizes[1] < sizes[0] / 3
+        await set_config(client, "topic", "compression.gzip.level", "9")
+        await until(lambda: broker.partition("topic").rules.codec_level == 9, "the level is known")

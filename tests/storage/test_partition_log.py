@@ -1,8 +1,10 @@
 """The leader's log: offsets, sealing, what the record becomes, and who is told what."""
 
+import hashlib
 import itertools
-
+import struct
 from functools import partial
+
 import pytest
 
 from kafscale.metadata.partition_record import EpochStart, PartitionRecord
@@ -110,8 +112,6 @@ def test_the_sealed_file_agrees_with_its_reference_and_index() -> None:
     assert [positions[offset] for offset in index.offsets] == list(index.positions)
 
 
-def test_resealing_moves_everything_one_offset_up() -> None:
-    log = new_log()
 @pytest.mark.parametrize("version", [LEGACY_VERSION, LARGE_VERSION])
 def test_a_flush_writes_the_index_version_it_is_told_and_keeps_to_it(version: int) -> None:
     log = new_log()
@@ -127,6 +127,8 @@ def test_a_flush_writes_the_index_version_it_is_told_and_keeps_to_it(version: in
         assert len(index.offsets) == 6
 
 
+def test_resealing_moves_everything_one_offset_up() -> None:
+    log = new_log()
     told = [append(log, batch(3)), append(log, batch(2))]
     seal(log)
     sealed = log.reseal()
@@ -200,6 +202,26 @@ def test_uncompressed_batches_get_the_topics_codec(codec: Codec) -> None:
     records = decode_records(segment.data[position : segment.body_end], 1 << 20)
     assert [(r.offset, r.value) for r in records] == [(100 + i, b"value " * 20) for i in range(50)]
     assert len(segment.body) < len(batch(50))
+
+
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 17), (Codec.ZSTD, -7, 19)]
+)
+def test_the_topics_level_decides_how_small_a_batch_becomes(codec: Codec, low: int, high: int) -> None:
+    digest = hashlib.shake_128(b"seed").digest(6000)
+    value = b"".join(
+        b"user %d, item %d of %d\n" % (a % 50, b, c) for a, b, c in struct.iter_unpack("3B", digest)
+    )
+    sizes = []
+    for level in (low, high):
+        log = new_log()
+        rules = AppendRules(codec=codec, log_append_time=False, segment_bytes=1 << 20, codec_level=level)
+        append(log, batch(2, value=value), rules=rules)
+        segment = segment_of(seal(log))
+        assert segment.header.codec == codec
+        assert [r.value for r in decode_records(segment.body, 1 << 20)] == [value] * 2
+        sizes.append(len(segment.body))
+    assert sizes[1] < sizes[0]
 
 
 def test_what_does_not_shrink_stays_as_it_is() -> None:
