@@ -10,6 +10,7 @@ from typing import Final
 
 from kafscale.metadata.cluster import new_kafka_uuid
 from kafscale.metadata.topic_configs import validate
+from kafscale.progress_lines import PacedLines
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.recover_report import as_fields, as_text
 from kafscale.settings import Settings
@@ -75,13 +76,11 @@ def run(settings: Settings, options: RecoverOptions, output: Write, errors: Writ
     return asyncio.run(_Command(settings, options, output, errors).run())
 
 
-class _ProgressLines:
-    """Says every few seconds how far the work has come; nothing where it is done before."""
+class _Progress:
+    """Says every few seconds how far the work has come."""
 
     def __init__(self, write: Write, clock: Callable[[], float]) -> None:
-        self._write = write
-        self._clock = clock
-        self._next = clock() + PROGRESS_SEC
+        self._lines = PacedLines(write, clock, PROGRESS_SEC)
         self._segments = 0
         self._bytes = 0
         self._topics = 0
@@ -89,16 +88,11 @@ class _ProgressLines:
     def inspected(self, key: str, size_bytes: int) -> None:
         self._segments += 1
         self._bytes += size_bytes
-        self._tell(f"checked {self._segments} segments, {self._bytes / 1e9:.1f} GB, now at {key}")
+        self._lines.say(f"checked {self._segments} segments, {self._bytes / 1e9:.1f} GB, now at {key}")
 
     def written(self, topic: str) -> None:
         self._topics += 1
-        self._tell(f"wrote {self._topics} topics, now at {topic}")
-
-    def _tell(self, line: str) -> None:
-        if self._clock() >= self._next:
-            self._next = self._clock() + PROGRESS_SEC
-            self._write(line)
+        self._lines.say(f"wrote {self._topics} topics, now at {topic}")
 
 
 class _Command:
@@ -110,7 +104,7 @@ class _Command:
 
     async def run(self) -> int:
         options = self._options
-        progress = _ProgressLines(self._errors, time.monotonic)
+        progress = _Progress(self._errors, time.monotonic)
         async with contextlib.AsyncExitStack() as stack:
             metadata, objects = await open_stores(self._settings, stack)
             plan = await plan_rebuild(

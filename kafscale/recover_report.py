@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from kafscale.report_text import section, table
 from kafscale.storage.recovery.overlaps import Dropped
 from kafscale.storage.recovery.plan import DamagedObject, Hole, PartitionPlan
 from kafscale.storage.recovery.rebuild import BucketPlan, TopicPlan
-
-MOST_LINES: Final = 20
-"""Lines of one kind that the text shows; the JSON has all of them."""
 
 NOT_IN_THE_BUCKET: Final = (
     "Topic ids: the topics get new ones.",
@@ -39,19 +37,19 @@ def as_text(plan: BucketPlan, refusals: Sequence[str], *, applying: bool) -> str
     lines = [_cluster_line(plan), ""]
     partitions = [partition for topic in plan.topics for partition in topic.partitions]
     if partitions:
-        lines += _table([_COLUMNS, *map(_row, partitions)])
+        lines += table([_COLUMNS, *map(_row, partitions)])
     else:
         lines.append("Nothing to rebuild: there are no segments and no checkpoints.")
-    lines += _section("Left out", _dropped_lines(partitions))
-    lines += _section("Damaged", _damaged_lines(partitions))
-    lines += _section("Holes", _hole_lines(partitions))
-    lines += _section("Problems", _problem_lines(plan.topics))
+    lines += section("Left out", _dropped_lines(partitions))
+    lines += section("Damaged", _damaged_lines(partitions))
+    lines += section("Holes", _hole_lines(partitions))
+    lines += section("Problems", _problem_lines(plan.topics))
     if partitions:
-        lines += _section("Not in the bucket, and so not rebuilt", NOT_IN_THE_BUCKET)
+        lines += section("Not in the bucket, and so not rebuilt", NOT_IN_THE_BUCKET)
     if plan.foreign_objects:
         lines += ["", f"{plan.foreign_objects} objects are neither segments nor indexes: ignored."]
     if not applying:
-        lines += _section("In the way of --apply", refusals)
+        lines += section("In the way of --apply", refusals)
         lines += ["", "Nothing was written. --apply carries this out."]
     return "\n".join(lines)
 
@@ -75,24 +73,6 @@ def _row(plan: PartitionPlan) -> tuple[str, ...]:
         "none" if plan.highest_epoch < 0 else str(plan.highest_epoch),
         *(str(len(found) or "-") for found in (plan.dropped, plan.damaged, plan.holes, plan.problems)),
     )
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        first, *others = zip(row, widths, strict=True)
-        cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-        yield "  ".join(cells).rstrip()
-
-
-def _section(title: str, lines: Iterable[str]) -> list[str]:
-    found = list(lines)
-    if not found:
-        return []
-    shown = [f"  {line}" for line in found[:MOST_LINES]]
-    if len(found) > MOST_LINES:
-        shown.append(f"  and {len(found) - MOST_LINES} more: --json shows all")
-    return ["", f"{title}:", *shown]
 
 
 def _dropped_lines(partitions: Iterable[PartitionPlan]) -> Iterator[str]:

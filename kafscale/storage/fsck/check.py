@@ -18,7 +18,7 @@ from kafscale.storage.fsck.cluster_check import (
     check_stray_records,
     read_topics,
 )
-from kafscale.storage.fsck.findings import FsckReport, PartitionReport, Standing
+from kafscale.storage.fsck.findings import FsckReport, PartitionReport, Severity, Standing
 from kafscale.storage.fsck.partition_check import PartitionCheck, Progress
 from kafscale.storage.fsck.reading import Reading
 from kafscale.storage.object_store import ObjectInfo
@@ -63,7 +63,7 @@ class _Check:
         reading = self._reading
         cluster_id, findings = await check_identity(reading)
         broker_ids = await reading.broker_ids()
-        if findings:
+        if any(finding.severity is Severity.PROBLEM for finding in findings):
             return FsckReport(
                 namespace=reading.namespace,
                 cluster_id=cluster_id,
@@ -72,8 +72,9 @@ class _Check:
                 broker_ids=broker_ids,
                 findings=tuple(findings),
             )
-        topics, findings = await read_topics(reading, self._topics)
-        unreadable = {finding.subject for finding in findings}
+        topics, unreadable_topics = await read_topics(reading, self._topics)
+        findings += unreadable_topics
+        unreadable = {finding.subject for finding in unreadable_topics}
         partitions = await self._check_partitions(topics)
         found = {*topics, *unreadable, *(partition.topic for partition in partitions)}
         for name in self._topics:

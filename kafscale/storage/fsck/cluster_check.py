@@ -17,7 +17,7 @@ from kafscale.storage.recovery.rebuild import patiently
 
 
 async def check_identity(reading: Reading) -> tuple[str | None, list[Finding]]:
-    """The cluster's id, and why the two stores cannot be compared. Raises `StoreError`, `CorruptDataError`."""
+    """The cluster's id, and what is wrong about it. Raises `StoreError`, `CorruptDataError`."""
     cluster_id = await patiently(lambda: read_cluster_id(reading.metadata))
     marked = await patiently(lambda: read_marker(reading.objects, reading.namespace))
     namespace = f"namespace {reading.namespace!r}"
@@ -26,7 +26,7 @@ async def check_identity(reading: Reading) -> tuple[str | None, list[Finding]]:
         detail = f"{namespace} of the object store {whose}; if the metadata store was lost: kafscale recover"
         return None, [Finding(kind=FindingKind.CLUSTER_UNKNOWN, subject="cluster", detail=detail)]
     if marked is None:
-        detail = f"no broker of cluster {cluster_id} has ever run on {namespace}, or the marker was removed"
+        detail = f"no broker of cluster {cluster_id} has run on {namespace} yet: nothing is repaired before one has"
         return cluster_id, [Finding(kind=FindingKind.MARKER_MISSING, subject="cluster", detail=detail)]
     if marked != cluster_id:
         detail = f"the metadata store to {cluster_id}, {namespace} of the object store to {marked}"

@@ -49,6 +49,7 @@ class FindingKind(StrEnum):
 
 
 _SEVERITIES: Final = {
+    FindingKind.MARKER_MISSING: Severity.WARNING,
     FindingKind.RECORD_WITHOUT_TOPIC: Severity.WARNING,
     FindingKind.OFFSET_UNREADABLE: Severity.WARNING,
     FindingKind.OFFSET_BEYOND_END: Severity.WARNING,
@@ -103,7 +104,8 @@ class OrphanReason(StrEnum):
     UNNAMED_CHECKPOINT = "checkpoint that no record names: about to be named, or given up"
     NO_PARTITION = "the topic has no such partition"
     TOPIC_DELETING = "the topic is being deleted"
-    NO_TOPIC = "there is no such topic"
+    TOPIC_DELETED = "the topic was deleted: a late upload, or the rest of a deletion"
+    NO_TOPIC = "there is no such topic, and was none: `kafscale recover --topic` adopts it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,7 @@ class Standing(StrEnum):
     UNJUDGED = "unjudged"
     NO_PARTITION = "no such partition"
     TOPIC_DELETING = "topic is being deleted"
+    TOPIC_DELETED = "topic was deleted"
     NO_TOPIC = "no such topic"
 
 
@@ -176,6 +179,12 @@ class FsckReport:
     partitions: tuple[PartitionReport, ...] = ()
     foreign_objects: int = 0
     foreign_examples: Sequence[str] = ()
+
+    @property
+    def has_marker(self) -> bool:
+        """Whether the object store says, too, that it belongs to this cluster."""
+        kinds = {finding.kind for finding in self.findings}
+        return self.was_checked and FindingKind.MARKER_MISSING not in kinds
 
     @property
     def all_findings(self) -> tuple[Finding, ...]:

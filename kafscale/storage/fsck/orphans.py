@@ -11,6 +11,7 @@ from kafscale.storage.object_store import ObjectInfo
 
 _OF_STANDING = {
     Standing.NO_TOPIC: OrphanReason.NO_TOPIC,
+    Standing.TOPIC_DELETED: OrphanReason.TOPIC_DELETED,
     Standing.NO_PARTITION: OrphanReason.NO_PARTITION,
     Standing.TOPIC_DELETING: OrphanReason.TOPIC_DELETING,
 }

@@ -4,22 +4,18 @@ A second look is what makes a check beside running brokers tell only what stays:
 looks have it, and an orphan when both have listed it.
 """
 
+import asyncio
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from kafscale.errors import CorruptDataError, ObjectNotFoundError
-from kafscale.metadata import keys
-from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.partition_record import PartitionRecord, SegmentReference, decode_partition_record
-from kafscale.metadata.store import KeyValue
-from kafscale.metadata.topic_record import decode_topic_record
+from kafscale.metadata.partition_record import SegmentReference
 from kafscale.storage import object_keys
 from kafscale.storage.bounded import map_bounded
-from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
 from kafscale.storage.fsck.comparison import Look, compare, not_listed
 from kafscale.storage.fsck.findings import Finding, FindingKind, PartitionReport, Standing
 from kafscale.storage.fsck.orphans import orphans_without_partition
+from kafscale.storage.fsck.partition_state import read_partition
 from kafscale.storage.fsck.reading import Reading
 from kafscale.storage.fsck.verification import verify
 from kafscale.storage.object_store import ObjectInfo
@@ -44,6 +40,8 @@ class PartitionCheck:
         self._reading = reading
         self._progress = progress
         self._verifies = verifies
+        # Of every segment that is being read a piece is held.
+        self._segments = asyncio.Semaphore(reading.concurrency)
 
     async def check(
         self, topic: str, partition: int, listed: Sequence[ObjectInfo], checkpoints: Sequence[ObjectInfo]
@@ -68,46 +66,25 @@ class PartitionCheck:
         suspects: Container[str] | None,
     ) -> PartitionReport:
         """`suspects`: keys of the segments that are verified; None for all."""
-        key = keys.partition(topic, partition)
-        held_topic, held = await self._reading.read_metadata(keys.topic(topic), key)
+        state = await read_partition(self._reading, topic, partition)
         objects = [*listed, *checkpoints]
-        try:
-            standing = _standing(held_topic, partition)
-        except CorruptDataError:
-            # Told of the topic, once.
-            return _unjudged(topic, partition, objects)
-        if standing is not Standing.ACTIVE:
+        if state.record is None:
+            is_unjudged = state.standing is Standing.UNJUDGED
             return PartitionReport(
                 topic=topic,
                 partition=partition,
-                standing=standing,
-                orphans=orphans_without_partition(standing, objects),
+                standing=state.standing,
+                findings=() if state.finding is None else (state.finding,),
+                orphans=() if is_unjudged else orphans_without_partition(state.standing, objects),
+                unjudged_objects=len(objects) if is_unjudged else 0,
             )
-        if held is None:
-            return _unjudged(topic, partition, objects, FindingKind.RECORD_MISSING)
-        try:
-            record = decode_partition_record(key, held.value)
-        except CorruptDataError as problem:
-            return _unjudged(topic, partition, objects, FindingKind.RECORD_UNREADABLE, problem.problem)
-        return await self._compare(topic, partition, record, listed, checkpoints, suspects)
-
-    async def _compare(
-        self,
-        topic: str,
-        partition: int,
-        record: PartitionRecord,
-        listed: Sequence[ObjectInfo],
-        checkpoints: Sequence[ObjectInfo],
-        suspects: Container[str] | None,
-    ) -> PartitionReport:
-        checkpoint, finding = await self._load_checkpoint(f"{topic}-{partition}", record)
         look = Look(
             namespace=self._reading.namespace,
             topic=topic,
             partition=partition,
-            record=record,
-            checkpoint=checkpoint,
-            checkpoint_finding=finding,
+            record=state.record,
+            checkpoint=state.checkpoint,
+            checkpoint_finding=state.finding,
             listed=listed,
             checkpoints=checkpoints,
         )
@@ -117,34 +94,14 @@ class PartitionCheck:
             return report
         return replace(report, findings=await self._verify(look, report.findings, suspects))
 
-    async def _load_checkpoint(
-        self, subject: str, record: PartitionRecord
-    ) -> tuple[Checkpoint | None, Finding | None]:
-        key = record.checkpoint_key
-        if not key:
-            return EMPTY_CHECKPOINT, None
-        try:
-            return decode_checkpoint(key, await self._reading.get(key)), None
-        except ObjectNotFoundError:
-            kind, detail = FindingKind.CHECKPOINT_MISSING, ""
-        except CorruptDataError as problem:
-            kind, detail = FindingKind.CHECKPOINT_DAMAGED, problem.problem
-        return None, Finding(
-            kind=kind,
-            subject=subject,
-            detail=detail,
-            key=key,
-            first_offset=record.log_start_offset,
-            last_offset=record.checkpoint_end_offset - 1,
-        )
-
     async def _verify(
         self, look: Look, findings: Sequence[Finding], suspects: Container[str] | None
     ) -> tuple[Finding, ...]:
         known = {finding.key for finding in findings if finding.kind in _NOT_WORTH_READING}
 
         async def of_segment(reference: SegmentReference) -> Sequence[Finding]:
-            found = await verify(self._reading, look, reference)
+            async with self._segments:
+                found = await verify(self._reading, look, reference)
             self._progress.verified(look.key_of(reference), reference.size_bytes)
             return found
 
@@ -169,33 +126,6 @@ def confirmed(first: PartitionReport, second: PartitionReport) -> PartitionRepor
         findings=tuple(finding for finding in second.findings if finding.identity in findings),
         orphans=tuple(orphan for orphan in second.orphans if orphan.key in orphans),
         unjudged_objects=min(first.unjudged_objects, second.unjudged_objects),
-    )
-
-
-def _standing(held: KeyValue | None, partition: int) -> Standing:
-    """Raises `CorruptDataError`."""
-    if held is None:
-        return Standing.NO_TOPIC
-    topic: TopicRecord = decode_topic_record(held.key, held.value)
-    if topic.state is TopicState.DELETING:
-        return Standing.TOPIC_DELETING
-    return Standing.ACTIVE if partition < topic.partition_count else Standing.NO_PARTITION
-
-
-def _unjudged(
-    topic: str,
-    partition: int,
-    objects: Sequence[ObjectInfo],
-    kind: FindingKind | None = None,
-    detail: str = "",
-) -> PartitionReport:
-    finding = () if kind is None else (Finding(kind=kind, subject=f"{topic}-{partition}", detail=detail),)
-    return PartitionReport(
-        topic=topic,
-        partition=partition,
-        standing=Standing.UNJUDGED,
-        findings=finding,
-        unjudged_objects=len(objects),
     )
 
 
