@@ -169,6 +169,79 @@ def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None
     _with_settings(lambda settings: run(settings, command, click.echo, _echo_error))
 
 
+@main.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE|URL...")
+@click.option("--verify", is_flag=True, help="Read every byte and check it; an index against its segment.")
+@click.option("--records", is_flag=True, help="Print the records of each batch, too.")
+@click.option(
+    "--offset",
+    type=click.IntRange(0, 2**63 - 1),
+    metavar="N",
+    help="Begin with the batch that holds offset N.",
+)
+@click.option("--max-batches", type=click.IntRange(1), metavar="N", help="Print so many batches and no more.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+def dump(
+    files: tuple[str, ...],
+    verify: bool,
+    records: bool,
+    offset: int | None,
+    max_batches: int | None,
+    as_json: bool,
+) -> None:
+    """Print what is in segments (.kfs), indexes (.index) and checkpoints (.ckpt), with no cluster at hand.
+
+    \b
+    FILE|URL is a path, or one of
+      file:///path  s3://bucket/key  gs://bucket/key  az://container/key
+
+    For a bucket the KAFSCALE_S3_ settings give the endpoint, the region and the keys. Batches, records and
+    index entries are printed as by Kafka's DumpLogSegments. docs/dump.md explains the output. Exit status:
+    0 nothing wrong was found, 1 a file is damaged, 2 a file cannot be read, or an option is not legal.
+    """
+    # Imported here so that `--help` answers without loading what reads the files.
+    from kafscale.dump_command import DumpOptions, run_dump
+    from kafscale.storage.dump.findings import Look
+
+    look = Look(verify=verify, records=records, from_offset=offset, max_batches=max_batches)
+    options = DumpOptions(targets=files, look=look, as_json=as_json)
+    sys.exit(run_dump(options, os.environ))
+
+
+@main.command()
+@click.option("--verify", is_flag=True, help="Read every byte of what is published, and check it.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic. May be repeated.")
+@click.option("--repair", is_flag=True, help="Do what is safe; without it nothing is written.")
+@click.option(
+    "--drop-missing",
+    is_flag=True,
+    help="Give up segments whose objects are gone: THEIR RECORDS ARE LOST. Only while no broker runs.",
+)
+@click.option("--ignore-holes", is_flag=True, help="Holes that nothing explains are no problems.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of tables.")
+def fsck(
+    verify: bool, topics: tuple[str, ...], repair: bool, drop_missing: bool, ignore_holes: bool, as_json: bool
+) -> None:
+    """Hold what the metadata store names against what lies in the object store, beside running brokers or without.
+
+    It tells what is missing, damaged or contradictory, and why each object is there that nobody refers to.
+    docs/fsck.md explains it. Exit status: 0 no problems (orphans and warnings are none), 1 a store failed,
+    2 a setting or an option is not legal, 3 problems.
+    """
+    # Imported here so that `--help` answers without loading the stores.
+    from kafscale.fsck_command import FsckOptions, run
+
+    options = FsckOptions(
+        verify=verify,
+        topics=topics,
+        as_json=as_json,
+        repair=repair,
+        drop_missing=drop_missing,
+        ignore_holes=ignore_holes,
+    )
+    _with_settings(lambda settings: run(settings, options, click.echo, _echo_error))
+
+
 def _with_settings(run: Callable[[Settings], int]) -> NoReturn:
     """Run a command with the environment's settings; exits with its status."""
     try:

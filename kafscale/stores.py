@@ -5,7 +5,7 @@ import contextlib
 from kafscale.errors import StartupError
 from kafscale.metadata.store import MetadataStore
 from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.object_store import ObjectReader, ObjectStore
 
 # The backends are imported where they are opened: a broker with embedded stores loads no client of another.
 
@@ -24,6 +24,16 @@ async def open_stores(
     return metadata, objects
 
 
+def open_bucket_alone(settings: Settings) -> ObjectStore:
+    """The bucket that the settings name, without its replica: for tools that say what it holds.
+
+    Raises `SettingError`.
+    """
+    from kafscale.storage.bucket.config import open_bucket
+
+    return open_bucket(settings)
+
+
 async def _open_metadata(settings: Settings) -> MetadataStore:
     if settings.etcd_endpoints is not None:
         from kafscale.metadata.etcd.config import EtcdConfig
@@ -34,6 +44,20 @@ async def _open_metadata(settings: Settings) -> MetadataStore:
 
     _make_data_folder(settings)
     return await SqliteStore.open(settings.data_dir / "metadata.db", fsync=settings.local_fsync)
+
+
+def open_replica(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader | None:
+    """The replica of the object store that segments are read from first, if there is one.
+
+    `stack` closes it. Raises `SettingError`.
+    """
+    if settings.s3_read_bucket is None:
+        return None
+    from kafscale.storage.bucket import config
+
+    replica = config.open_replica(settings)
+    stack.push_async_callback(replica.close)
+    return replica
 
 
 def _open_objects(settings: Settings) -> ObjectStore:
