@@ -18,7 +18,7 @@ from kafscale.storage.pace import Pace
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError
 from kafscale.storage.removals import Removals
-from kafscale.storage.segment_merge import DamagedSourceError, KeyTakenError, SegmentMerge
+from kafscale.storage.segment_merge import DamagedSourceError, KeyTakenError, MissingSourceError, SegmentMerge
 from kafscale.storage.segment_swap import SegmentSwap
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,6 @@ class Merger:
         settings: Settings,
         metrics: Metrics,
         index_version: Callable[[], int],
-        clock_sec: Callable[[], float],
     ) -> None:
         self._logs = logs
         self._checkpointer = checkpointer
@@ -53,10 +52,10 @@ class Merger:
         self._index_version = index_version
         self._max_bytes = objects.max_streamed_bytes
         self._swap = SegmentSwap(logs, checkpointer)
-        pace = Pace(max(1, settings.merge_bytes_per_sec), clock_sec)
+        pace = Pace(max(1, settings.merge_bytes_per_sec))
         self._merge = SegmentMerge(objects, settings.s3_namespace, pace)
         self._settled: WeakKeyDictionary[Partition, tuple[int, MergeLimits]] = WeakKeyDictionary()
-        self._damaged: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
+        self._passed_over: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
         self._taken: WeakKeyDictionary[Partition, set[tuple[int, int]]] = WeakKeyDictionary()
 
     async def run(self) -> None:
@@ -124,7 +123,7 @@ class Merger:
         return plan_merge(
             [reference for reference in references if reference.last_offset >= log_start_offset],
             limits,
-            passed_over=self._damaged.get(partition, ()),
+            passed_over=self._passed_over.get(partition, ()),
             taken=self._taken.get(partition, ()),
         )
 
@@ -135,16 +134,15 @@ class Merger:
             replaced = await self._swap.publish(partition, merged)
         except DamagedSourceError as problem:
             logger.error("a segment cannot be read and is not merged", extra={"problem": str(problem)})
-            self._damaged.setdefault(partition, set()).add(problem.source.base_offset)
+            self._passed_over.setdefault(partition, set()).add(problem.source.base_offset)
+        except MissingSourceError as problem:
+            return await self._missing(partition, problem)
         except KeyTakenError as problem:
             logger.warning("merging other segments instead", extra={"problem": str(problem)})
             ends = (sources[0].base_offset, sources[-1].last_offset)
             self._taken.setdefault(partition, set()).add(ends)
         except FencedError as problem:
-            # The log finds out for itself.
-            logger.info("gave a merge up", extra={"partition": str(partition.id), "problem": str(problem)})
-            self._metrics.merges.count(MergeOutcome.GIVEN_UP)
-            return False
+            return self._give_up(partition, problem)  # The log finds out for itself.
         else:
             self._metrics.merges.published(len(replaced), merged.size_bytes if replaced else 0)
             self._logs.reader.forget_segments(partition, replaced)
@@ -152,3 +150,20 @@ class Merger:
             return bool(replaced)
         self._metrics.merges.count(MergeOutcome.FAILED)
         return True
+
+    async def _missing(self, partition: Partition, problem: MissingSourceError) -> bool:
+        """A source has no object: its partition was merged or has expired elsewhere, or somebody removed it."""
+        held = partition.references
+        named = None if held is None else next(held.from_offset(problem.source.base_offset), None)
+        if named != problem.source or not await self._logs.is_leader_still(partition):
+            return self._give_up(partition, problem)
+        logger.warning("a segment is gone and is not merged", extra={"problem": str(problem)})
+        self._passed_over.setdefault(partition, set()).add(problem.source.base_offset)
+        self._logs.on_missing(partition, problem.source)
+        self._metrics.merges.count(MergeOutcome.FAILED)
+        return True
+
+    def _give_up(self, partition: Partition, problem: Exception) -> bool:
+        logger.info("gave a merge up", extra={"partition": str(partition.id), "problem": str(problem)})
+        self._metrics.merges.count(MergeOutcome.GIVEN_UP)
+        return False

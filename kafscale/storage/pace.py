@@ -1,22 +1,20 @@
 """How fast background work goes: so many bytes a second on average, whoever does it."""
 
 import asyncio
-from collections.abc import Callable
 
 
 class Pace:
-    """A budget that every user waits for after use. `clock_sec` only goes forward.
+    """A budget that every user waits for after use.
 
     What is not used is not saved up: after a rest the work begins at its pace, not with a burst.
     """
 
-    def __init__(self, bytes_per_sec: int, clock_sec: Callable[[], float]) -> None:
+    def __init__(self, bytes_per_sec: int) -> None:
         self._bytes_per_sec = bytes_per_sec
-        self._clock_sec = clock_sec
         self._free_at_sec = 0.0
 
     async def spend(self, size_bytes: int) -> None:
         """Count these bytes, and wait until they are paid for."""
-        now_sec = self._clock_sec()
+        now_sec = asyncio.get_running_loop().time()
         self._free_at_sec = max(self._free_at_sec, now_sec) + size_bytes / self._bytes_per_sec
         await asyncio.sleep(self._free_at_sec - now_sec)

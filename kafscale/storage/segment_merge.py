@@ -34,9 +34,17 @@ class KeyTakenError(Exception):
 
 
 class DamagedSourceError(Exception):
-    """A source is not what the record says, or not there. It stays as it is; `source` says which."""
+    """A source is not what the record says. It stays as it is; `source` says which."""
 
-    def __init__(self, source: SegmentReference, problem: CorruptDataError | ObjectNotFoundError) -> None:
+    def __init__(self, source: SegmentReference, problem: CorruptDataError) -> None:
+        super().__init__(str(problem))
+        self.source = source
+
+
+class MissingSourceError(Exception):
+    """A source has no object any more; `source` says which."""
+
+    def __init__(self, source: SegmentReference, problem: ObjectNotFoundError) -> None:
         super().__init__(str(problem))
         self.source = source
 
@@ -63,7 +71,7 @@ class SegmentMerge:
         """See to it that the merged segment lies in the store, its index beside it; returns its reference.
 
         It may lie there already: an earlier attempt came that far. Raises `DamagedSourceError`,
-        `KeyTakenError`, `IndexPositionError`, `StoreError`.
+        `MissingSourceError`, `KeyTakenError`, `IndexPositionError`, `StoreError`.
         """
         names = [self._key(partition, source) for source in sources]
         key = object_keys.merged_segment_key(
@@ -90,7 +98,7 @@ class SegmentMerge:
     async def _chunks(
         self, merged: MergedSegment, sources: Sequence[tuple[SegmentReference, str]]
     ) -> AsyncGenerator[Buffer, None]:
-        """The bytes of the merged segment. Raises `DamagedSourceError`, `StoreError`."""
+        """The bytes of the merged segment. Raises `DamagedSourceError`, `MissingSourceError`, `StoreError`."""
         yield merged.header
         pieces = [piece for source, key in sources for piece in _pieces(source, key)]
         async with aclosing(in_order_ahead(self._read, pieces, _PIECES_AHEAD)) as contents:
@@ -111,7 +119,7 @@ class SegmentMerge:
         try:
             return await self._objects.get_range(piece.key, piece.start, piece.length)
         except ObjectNotFoundError as problem:
-            raise DamagedSourceError(piece.source, problem) from problem
+            raise MissingSourceError(piece.source, problem) from problem
 
     async def _check_existing(
         self, partition: PartitionId, key: str, merged: MergedSegment, sources: Sequence[SegmentReference]

@@ -62,6 +62,9 @@ class Plan:
     superseded_grace_ms: int
     garbage_grace: int
     garbage_interval: int
+    merge_min_segments: int
+    merge_interval_ms: int
+    removal_grace: float
     metadata: Conditions
     objects: Conditions
     clients: Conditions
@@ -99,6 +102,9 @@ class Plan:
             superseded_grace_ms=rng.choice((0, 2_000)),
             garbage_grace=rng.choice((1, 5)),
             garbage_interval=rng.choice((1, 8)),
+            merge_min_segments=rng.choice((2, 2, 3, 1000)),
+            merge_interval_ms=rng.choice((100, 500, 3_000)),
+            removal_grace=rng.choice((0.0, 1.0, 60.0)),
             metadata=faults(timeout=1.0),
             objects=faults(timeout=1.5),
             clients=Conditions(
@@ -206,6 +212,8 @@ class SimulatedCluster:
             cache_size_bytes=rng.choice((1, 1 << 20)),
             garbage_grace_sec=plan.garbage_grace,
             garbage_check_interval_sec=plan.garbage_interval,
+            merge_min_segments=plan.merge_min_segments,
+            merge_check_interval_ms=plan.merge_interval_ms,
         )
         broker = SimulatedBroker(
             name,

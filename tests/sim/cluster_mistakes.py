@@ -142,7 +142,7 @@ def cleanup_that_knows_only_its_own_checkpoint(patch: pytest.MonkeyPatch) -> Non
         if found:
             await self._objects.delete(found)
 
-    patch.setattr(Checkpointer, "_remove_superseded", remove)
+    patch.setattr(Checkpointer, "remove_superseded", remove)
 
 
 @mistake()

@@ -51,6 +51,7 @@ class PublishedLog:
     bodies: dict[str, bytes] = field(default_factory=dict)
     claimed_by: dict[int, str] = field(default_factory=dict)
     is_deleted: bool = False
+    merges: int = 0
     _producers: dict[int, _Producer] = field(default_factory=dict)
 
     @property
@@ -98,6 +99,8 @@ class PublishedLog:
             self.fail(f"{self}: {origin} wrote the record of epoch {after.leader_epoch}, which is {owner}'s")
         if after.log_end_offset < before.log_end_offset:
             self.fail(f"{self}: the log end went back, {before.log_end_offset} to {after.log_end_offset}")
+        if before.checkpoint_key != after.checkpoint_key:
+            self._take_merged(after, before.log_end_offset)
         known = set(self.references)
         fresh = [reference for reference in after.segments if reference not in known]
         for reference in fresh:
@@ -105,6 +108,44 @@ class PublishedLog:
         if self.references and after.log_end_offset != self.references[-1].last_offset + 1:
             self.fail(f"{self}: log end {after.log_end_offset} is not the end of the last segment")
         self._check_references(after, before.checkpoint_key != after.checkpoint_key)
+
+    def _take_merged(self, after: PartitionRecord, log_end_offset: int) -> None:
+        """A new checkpoint may name merged segments in the place of their sources."""
+        checkpoint = self.checkpoint(after)
+        known = set(self.references)
+        for reference in () if checkpoint is None else checkpoint.segments:
+            if reference not in known and reference.base_offset < log_end_offset:
+                self._swap(reference)
+
+    def _swap(self, merged: SegmentReference) -> None:
+        where = f"{self} merged [{merged.base_offset}, {merged.last_offset}]"
+        sources = [
+            one for one in self.references if merged.base_offset <= one.base_offset <= merged.last_offset
+        ]
+        if len(sources) < 2 or (sources[0].base_offset, sources[-1].last_offset) != (
+            merged.base_offset,
+            merged.last_offset,
+        ):
+            self.fail(f"{where} is published in the place of {sources}")
+            return
+        key = self._key(merged)
+        data = self.bucket(key)
+        if data is None:
+            self.fail(f"{where} is published, and there is no {key}")
+            return
+        try:
+            whole = parse_segment(key, data)
+            verify_segment(whole)
+        except CorruptDataError as problem:
+            self.fail(f"{where} is published and damaged: {problem}")
+            return
+        parts = [parse_segment("", self.bodies.pop(self._key(source))) for source in sources]
+        if bytes(whole.body) != b"".join(bytes(part.body) for part in parts):
+            self.fail(f"{where} does not hold the batches of its sources, verbatim")
+        at = self.references.index(sources[0])
+        self.references[at : at + len(sources)] = [merged]
+        self.bodies[key] = data
+        self.merges += 1
 
     def _append(self, reference: SegmentReference, before: PartitionRecord, after: PartitionRecord) -> None:
         where = f"{self} [{reference.base_offset}, {reference.last_offset}]"

@@ -20,7 +20,7 @@ from kafscale.metadata.view import ClusterView
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.settings import Settings
-from kafscale.storage import checkpointer, object_store_health, partition_log
+from kafscale.storage import checkpointer, merge_planner, object_store_health, partition_log, removals
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.object_store import ObjectStore
 from tests.sim.links import Link
@@ -191,7 +191,7 @@ def _new_uuid() -> uuid.UUID:
 
 @contextlib.contextmanager
 def simulated_surroundings(
-    *, checkpoint_segments: int, superseded_grace_ms: int, group_shards: int
+    *, checkpoint_segments: int, superseded_grace_ms: int, removal_grace_sec: float, group_shards: int
 ) -> Iterator[None]:
     """What brokers take from their machine comes from their simulated process, for the time of the block."""
     with (
@@ -206,6 +206,8 @@ def simulated_surroundings(
         mock.patch.object(new_kafka_uuid, "__defaults__", (_new_uuid,)),
         mock.patch.object(partition_log, "CHECKPOINT_SEGMENTS", checkpoint_segments),
         mock.patch.object(checkpointer, "SUPERSEDED_GRACE_MS", superseded_grace_ms),
+        mock.patch.object(removals, "GRACE_SEC", removal_grace_sec),
+        mock.patch.object(merge_planner, "NEWEST_LEFT", 1),
         mock.patch.object(object_store_health, "LOOK_INTERVAL_SEC", 1.0),
         mock.patch.object(keys, "GROUP_SHARD_COUNT", group_shards),
     ):

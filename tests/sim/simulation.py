@@ -58,6 +58,7 @@ def simulate(seed: int, **special: Any) -> Verdict:
         simulated_surroundings(
             checkpoint_segments=plan.checkpoint_segments,
             superseded_grace_ms=plan.superseded_grace_ms,
+            removal_grace_sec=plan.removal_grace,
             group_shards=GROUP_SHARDS,
         ),
         errors_logged() as error_log,
@@ -90,6 +91,7 @@ async def _run(seed: int, cluster: SimulatedCluster) -> Verdict:
         "brokers": len(cluster.all_brokers),
         "acknowledged": cluster.history.count(),
         "published": sum(len(log.offsets) for log in cluster.invariants.logs.values()),
+        "merges": sum(log.merges for log in cluster.invariants.logs.values()),
         "claims": sum(len(log.claimed_by) for log in cluster.invariants.logs.values()),
     }
     return Verdict(seed, trace, mistake, counts, tasks)

@@ -3,18 +3,20 @@
 import pytest
 
 from tests.sim.cluster_mistakes import SEARCH, Plant
+from tests.sim.merge_mistakes import MERGE_MISTAKES
 from tests.sim.simulation import simulate
 
+EVERY = {**SEARCH, **MERGE_MISTAKES}
 # Each is found in one to fifty of a hundred runs.
 SEEDS = 600
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("plant", SEARCH, ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", EVERY, ids=lambda plant: plant.__name__)
 def test_it_finds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     for seed in range(SEEDS):
-        verdict = simulate(seed, **SEARCH[plant])
+        verdict = simulate(seed, **EVERY[plant])
         if verdict.mistake is not None:
             print(f"found with seed {seed}: {verdict.mistake}")
             return

@@ -1,0 +1,89 @@
+"""Mistakes in merging, put in on purpose: part of what the simulation must find (see cluster_mistakes.py)."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import pytest
+
+from kafscale.metadata.partition_record import SegmentReference
+from kafscale.storage import garbage_collector
+from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.garbage import Candidate, garbage
+from kafscale.storage.partition import Partition
+from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
+from tests.sim.links import Conditions
+from tests.sim.simulated_clients import Load
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+_GOOD = Conditions(longest_delay=0.02)
+_SLOW = Conditions(longest_delay=0.5)
+_MERGING: dict[str, Any] = {
+    "topics": {"t": 1},
+    "flush_interval_ms": 0,
+    "merge_min_segments": 2,
+    "merge_interval_ms": 100,
+    "load": Load(batches=20, longest_pause=0.3),
+}
+
+
+def every_unnamed_merge_is_garbage(patch: pytest.MonkeyPatch) -> None:
+    """What no reference names is removed, although a merge that is under way may be about to name it."""
+
+    def hasty(found: Iterable[Candidate], references: Iterable[SegmentReference]) -> list[str]:
+        candidates, named = list(found), list(references)
+        merged = {one.object_key for one in named if one.object_key}
+        return [
+            *garbage([one for one in candidates if one.parsed.last_offset is None], named),
+            *(
+                one.object_key
+                for one in candidates
+                if one.parsed.last_offset is not None
+                and one.object_key.replace(".index", ".kfs") not in merged
+            ),
+        ]
+
+    patch.setattr(garbage_collector, "garbage", hasty)
+
+
+def checkpoint_that_claims_to_hold_what_came_later(patch: pytest.MonkeyPatch) -> None:
+    """A swap's checkpoint is named as if it held what was published while it was being written."""
+    write = Checkpointer.write
+
+    async def boastful(
+        self: Checkpointer, held: Partition, log: PartitionLog, references: Iterable[SegmentReference]
+    ) -> CheckpointPointer:
+        pointer = await write(self, held, log, references)
+        return CheckpointPointer(key=pointer.key, end_offset=log.record.log_end_offset)
+
+    patch.setattr(Checkpointer, "write", boastful)
+
+
+def checkpoints_that_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that was begun before a swap is named after it, and names the sources again."""
+
+    @contextlib.asynccontextmanager
+    async def together(self: Checkpointer, held: Partition) -> AsyncIterator[None]:
+        yield
+
+    patch.setattr(Checkpointer, "alone", together)
+
+
+MERGE_MISTAKES: dict[Plant, dict[str, Any]] = {
+    every_unnamed_merge_is_garbage: {
+        **_MERGING,
+        "objects": _SLOW,
+        "garbage_grace": 1,
+        "garbage_interval": 1,
+        "metadata": _SLOW,
+    },
+    checkpoint_that_claims_to_hold_what_came_later: {**_MERGING, "objects": _SLOW, "metadata": _GOOD},
+    checkpoints_that_overtake_each_other: {
+        **_MERGING,
+        "checkpoint_segments": 2,
+        "objects": _SLOW,
+        "metadata": _GOOD,
+    },
+}
+"""Every mistake, and what plan lets it show soon."""
