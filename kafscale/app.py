@@ -16,7 +16,7 @@ from kafscale.ops.loop_probe import loop_probe
 from kafscale.ops.metrics import Metrics
 from kafscale.setting_kinds import Address
 from kafscale.settings import Settings
-from kafscale.stores import open_stores
+from kafscale.stores import open_replica, open_stores
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,8 @@ async def _serve(settings: Settings) -> int:
     try:
         async with contextlib.AsyncExitStack() as stack:
             metadata, objects = await open_stores(settings, stack)
-            process = BrokerProcess(settings, metrics, health, metadata, objects)
+            replica = open_replica(settings, stack)
+            process = BrokerProcess(settings, metrics, health, metadata, objects, replica)
             return await process.run(stop)
     finally:
         admin.stop()

@@ -51,7 +51,7 @@ from kafscale.storage.lost_objects import LostObjects
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.merger import Merger
-from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.object_store import ObjectReader, ObjectStore
 from kafscale.storage.object_store_health import ObjectStoreHealth, ObjectStoreProbe, health_policy
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
@@ -59,6 +59,7 @@ from kafscale.storage.partition_service import PartitionService
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.record_deletion import RecordDeletion
 from kafscale.storage.removals import Removals
+from kafscale.storage.replica_reads import ReplicaReads
 from kafscale.storage.retention_enforcer import RetentionEnforcer
 from kafscale.storage.segment_loader import SegmentLoader
 from kafscale.storage.slab import SlabPool
@@ -109,6 +110,7 @@ class BrokerProcess:
         health: Health,
         metadata: MetadataStore,
         objects: ObjectStore,
+        replica: ObjectReader | None = None,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
@@ -120,6 +122,7 @@ class BrokerProcess:
         self._ended = asyncio.Event()
         self._object_store_health = ObjectStoreHealth(health_policy(settings), steady_ms)
         self._objects = objects = MeasuredObjectStore(objects, metrics, self._object_store_health)
+        self._replica_reads = ReplicaReads(replica, objects, metrics, steady_ms) if replica else None
         self._pool = SlabPool(settings.buffer_bytes)
         self._budget = MemoryBudget(settings.buffer_bytes)
         self._reader = LogReader(
@@ -190,6 +193,8 @@ class BrokerProcess:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._replica_reads is not None:
+                await self._replica_reads.close()
 
     async def _bind(self) -> Address:
         listen = self._settings.broker_addr

@@ -14,8 +14,8 @@ class PausePolicy:
 class ReplicaPauses:
     """Whether the replica is read from, is passed over, or is due to be asked how it is.
 
-    Times are milliseconds of one clock that never goes back. A pause begins with a failure. What was started
-    before it began, and fails as well, is no news.
+    Times are milliseconds of one clock that never goes back. A pause begins with a failure. Reads that were
+    started before it began, and fail as well, are no news.
     """
 
     def __init__(self, policy: PausePolicy) -> None:
@@ -30,9 +30,9 @@ class ReplicaPauses:
         """Whether it is not read from."""
         return self._retry_ms is not None
 
-    def failed(self, now_ms: int, jitter: float) -> bool:
+    def failed(self, started_ms: int, now_ms: int, jitter: float) -> bool:
         """A read failed. True when a pause begins with that. `jitter`: what the pause is multiplied by."""
-        if self.is_passed_over:
+        if self.is_passed_over or started_ms < self._since_ms:
             return False
         if now_ms - self._since_ms > self._policy.last_ms:
             self._pause_ms = 0  # It was well for long.

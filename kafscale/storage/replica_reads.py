@@ -123,12 +123,13 @@ class ReplicaReads:
             self._of_replica.passed_over += 1
             self._ask_aside(key)
         else:
+            started_ms = self._now_ms()
             try:
                 return await _counted(self._of_replica, from_replica, size_bytes)
             except ObjectNotFoundError:
                 pass  # It has not been replicated yet, or is nowhere: the primary knows.
             except _FAILURES as problem:
-                self._failed(problem)
+                self._failed(problem, started_ms)
         return await _counted(self._of_primary, lambda: read(self._primary), size_bytes)
 
     async def _in_time(self, read: Callable[[ObjectReader], Awaitable[T]], size_bytes: int) -> T:
@@ -137,8 +138,8 @@ class ReplicaReads:
         async with asyncio.timeout(patience.wait_sec + size_bytes / patience.bytes_per_sec):
             return await read(self._replica)
 
-    def _failed(self, problem: Exception) -> None:
-        if self._pauses.failed(self._now_ms(), self._any_jitter()):
+    def _failed(self, problem: Exception, started_ms: int) -> None:
+        if self._pauses.failed(started_ms, self._now_ms(), self._any_jitter()):
             logger.warning(
                 "the replica fails: segments are read from the primary until it answers again",
                 extra={"problem": str(problem) or "it did not answer in time"},

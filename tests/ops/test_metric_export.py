@@ -64,7 +64,16 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.OBJECT_STORE_FAILED_RATIO, lambda: 0.5, calls="write")
     metrics.gauge(families.OBJECT_STORE_LATENCY, lambda: 1.25, calls="write")
     count_groups(metrics)
+    count_segment_stores(metrics)
     return metrics
+
+
+def count_segment_stores(metrics: Metrics) -> None:
+    replica = metrics.store_reads("replica")
+    replica.reads, replica.bytes, replica.misses, replica.passed_over = 40, 41, 42, 43
+    replica.errors["TimeoutError"] += 44
+    metrics.store_reads("primary").reads = 45
+    metrics.gauge(families.REPLICA_PASSED_OVER, lambda: 46)
 
 
 def count_groups(metrics: Metrics) -> None:
@@ -83,6 +92,7 @@ def count_groups(metrics: Metrics) -> None:
 
 def test_every_counter_and_gauge_arrives_under_its_name() -> None:
     samples = scrape(counted_metrics())
+    replica = (("store", "replica"),)
     topic, cache = (("topic", 'a"b\\c'),), (("cache", "segment"),)
     expected: Samples = {
         ("kafscale_broker_info", (("broker_id", "3"), ("version", "1.2.3"))): 1,
@@ -136,6 +146,13 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_group_members", ()): 33,
         ("kafscale_group_memory_used_bytes", ()): 34,
         ("kafscale_group_memory_limit_bytes", ()): 35,
+        ("kafscale_segment_store_reads_total", replica): 40,
+        ("kafscale_segment_store_bytes_total", replica): 41,
+        ("kafscale_segment_store_misses_total", replica): 42,
+        ("kafscale_segment_store_passed_over_total", replica): 43,
+        ("kafscale_segment_store_errors_total", (("error", "TimeoutError"), ("store", "replica"))): 44,
+        ("kafscale_segment_store_reads_total", (("store", "primary"),)): 45,
+        ("kafscale_replica_passed_over", ()): 46,
         ("kafscale_consumer_group_lag_series", ()): 36,
         ("kafscale_consumer_group_lag_series_omitted", ()): 37,
         ("kafscale_consumer_group_lag", (("group", ODD_NAME), ("partition", "7"), ("topic", "orders"))): 38,

@@ -1,6 +1,8 @@
 """From settings to a bucket: whose it is, where it is, and with which credentials."""
 
 import ipaddress
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 # The library tries nothing again: after a lost reply it could meet its own object and call it taken, and it
 # does not know our deadlines. `bucket_requests` tries again.
 _RETRIES: "RetryConfig" = {"max_retries": 0}
+# Nothing is tried again at the replica: the primary is asked instead.
+_REPLICA_PATIENCE = Patience(first_pause_sec=math.inf, last_pause_sec=math.inf)
 # What a bucket that is not S3's takes from its own environment variables.
 _OF_S3_ONLY = ("s3_region", "s3_endpoint", "s3_access_key", "s3_secret_key", "s3_session_token", "s3_kms_arn")
 
@@ -57,6 +61,25 @@ def open_bucket(
     except (BaseError, ValueError) as problem:
         said = str(problem).partition("\n")[0]
         raise SettingError(f"KAFSCALE_S3_BUCKET={settings.s3_bucket} cannot be used: {said}") from problem
+
+
+def open_replica(settings: Settings) -> BucketStore:
+    """The store of `KAFSCALE_S3_READ_BUCKET`, only to be read from. Raises `SettingError`."""
+    if settings.s3_read_bucket is None:
+        raise SettingError("KAFSCALE_S3_READ_BUCKET is not set; it names the replica of the bucket")
+    replica = replace(
+        settings,
+        s3_bucket=settings.s3_read_bucket,
+        s3_region=settings.s3_read_region or settings.s3_region,
+        s3_endpoint=settings.s3_read_endpoint or settings.s3_endpoint,
+    )
+    try:
+        return open_bucket(replica, _REPLICA_PATIENCE)
+    except SettingError as problem:
+        # It speaks of the settings of the bucket itself, which these stand in for.
+        raise SettingError(
+            f"KAFSCALE_S3_READ_BUCKET={settings.s3_read_bucket} cannot be used: {problem}"
+        ) from problem
 
 
 def s3_config(settings: Settings, bucket: str) -> "S3Config":
