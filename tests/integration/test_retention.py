@@ -1,0 +1,159 @@
+"""Old records leave a running broker, by its own rules and by those of a bucket, and consumers go on."""
+
+import time
+from pathlib import Path
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from kafka import KafkaAdminClient
+
+from tests.integration.conftest import StartBroker
+from tests.integration.test_recover import lose_metadata, recovered
+from tests.support.broker import KafscaleBroker
+from tests.support.librdkafka import assigned_consumer, next_error, producer, send_all, take
+from tests.support.metrics_page import scrape
+from tests.support.topics import create_topic
+from tests.support.waiting import wait_until
+
+TOPIC = "orders"
+AN_HOUR_MS = 3_600_000
+LOOKING_OFTEN = {"retention_check_interval_ms": 50, "flush_interval_ms": 5}
+OUT_OF_THE_STORE = {"cache_size": 0, "readahead_segments": 0, "flush_interval_ms": 5}
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def produce_segments(broker: KafscaleBroker, count: int, **fields: int) -> None:
+    """Each record is a segment of its own."""
+    client = producer(broker, linger_ms=0)
+    for number in range(count):
+        send_all(client, TOPIC, [b"%d" % number * 100], **fields)
+
+
+def log_range(broker: KafscaleBroker) -> tuple[int, int]:
+    """Log start and log end offset as ListOffsets tells."""
+    with assigned_consumer(broker, TOPIC) as consumer:
+        start, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10, cached=False)
+    return start, end
+
+
+def alter_config(broker: KafscaleBroker, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+def size_bytes(broker: KafscaleBroker) -> int:
+    """As `kafka-log-dirs.sh --describe` tells it."""
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        ((directory,),) = [one["log_dirs"] for one in admin.describe_log_dirs()]
+        return sum(part["partition_size"] for topic in directory["topics"] for part in topic["partitions"])
+    finally:
+        admin.close()
+
+
+def segment_files(broker: KafscaleBroker) -> list[Path]:
+    """The partition's segments, by offset."""
+    return sorted((broker.data_folder / "objects").rglob(f"{TOPIC}/0/*.kfs"))
+
+
+def test_records_older_than_retention_ms_are_gone_for_every_client(start_broker: StartBroker) -> None:
+    broker = start_broker(**LOOKING_OFTEN)
+    create_topic(broker, TOPIC, 1)
+    produce_segments(broker, 5, timestamp=now_ms() - 2 * AN_HOUR_MS)
+    produce_segments(broker, 3, timestamp=now_ms())
+    assert log_range(broker) == (0, 8)
+    alter_config(broker, "retention.ms", str(AN_HOUR_MS))
+    wait_until(lambda: log_range(broker) == (5, 8), "the old records have expired")
+    with assigned_consumer(broker, TOPIC, offset=2, auto_offset_reset="earliest") as consumer:
+        assert [message.offset() for message in take(consumer, 3)] == [5, 6, 7]
+    with assigned_consumer(broker, TOPIC, offset=2) as consumer:
+        assert next_error(consumer).name() == "_AUTO_OFFSET_RESET"
+    assert scrape(broker).value("kafscale_segments_expired_total", limit="time") == 5
+    broker.restart()
+    assert log_range(broker) == (5, 8)
+
+
+def test_a_partition_shrinks_to_retention_bytes(start_broker: StartBroker) -> None:
+    broker = start_broker(**LOOKING_OFTEN)
+    create_topic(broker, TOPIC, 1)
+    produce_segments(broker, 20)
+    whole = size_bytes(broker)
+    alter_config(broker, "retention.bytes", str(whole // 2))
+    wait_until(lambda: log_range(broker)[0] > 0, "the oldest segments have gone")
+    assert whole // 2 <= size_bytes(broker) < whole * 0.6
+    start, end = log_range(broker)
+    assert (start, end) == (10, 20)
+    with assigned_consumer(broker, TOPIC, offset=start) as consumer:
+        assert [message.offset() for message in take(consumer, end - start)] == [*range(start, end)]
+
+
+def test_a_topic_that_expired_whole_goes_on_at_its_end_even_if_the_metadata_is_lost(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(**LOOKING_OFTEN, retention_ms=AN_HOUR_MS)
+    create_topic(broker, TOPIC, 1)
+    produce_segments(broker, 4, timestamp=now_ms() - 2 * AN_HOUR_MS)
+    wait_until(lambda: log_range(broker) == (4, 4), "all has expired")
+    broker.stop()
+    # As the broker would have after its grace period.
+    for path in segment_files(broker):
+        path.unlink()
+        path.with_suffix(".index").unlink()
+    lose_metadata(broker)
+    (topic,) = recovered(broker)["topics"]
+    assert (topic["topic"], topic["partitions"][0]["log_end_offset"]) == (TOPIC, 4)
+    broker.start()
+    produce_segments(broker, 1, timestamp=now_ms())
+    assert log_range(broker) == (4, 5)
+
+
+# --- objects that something else removes
+
+
+def test_consumers_go_on_from_the_first_object_that_a_buckets_rule_left(start_broker: StartBroker) -> None:
+    broker = start_broker(**OUT_OF_THE_STORE)
+    create_topic(broker, TOPIC, 1)
+    produce_segments(broker, 10)
+    for path in segment_files(broker)[:6]:
+        path.unlink()
+    with assigned_consumer(broker, TOPIC, auto_offset_reset="earliest") as consumer:
+        assert [message.offset() for message in take(consumer, 4, timeout_s=40)] == [6, 7, 8, 9]
+    assert log_range(broker) == (6, 10)
+    assert scrape(broker).value("kafscale_segments_lost_total", outcome="dropped") == 6
+    with assigned_consumer(broker, TOPIC) as consumer:
+        assert next_error(consumer).name() == "_AUTO_OFFSET_RESET"
+
+
+def test_an_object_that_is_missing_in_the_middle_is_told_and_nothing_is_given_up(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(**OUT_OF_THE_STORE)
+    create_topic(broker, TOPIC, 1)
+    produce_segments(broker, 5)
+    lost = segment_files(broker)[2]
+    content = lost.read_bytes()
+    lost.unlink()
+
+    def is_told() -> bool:
+        page = scrape(broker)
+        return page.value("kafscale_segments_lost_total", outcome="kept") == 1
+
+    with assigned_consumer(broker, TOPIC) as consumer:
+        assert [message.offset() for message in take(consumer, 2)] == [0, 1]
+        wait_until(lambda: consumer.poll(0.1) is None and is_told(), "the search is over", 40)
+        assert log_range(broker) == (0, 5)
+        assert lost.name in broker.log_text()
+        assert "kafscale fsck" in broker.log_text()
+        lost.write_bytes(content)
+        assert [message.offset() for message in take(consumer, 3, timeout_s=40)] == [2, 3, 4]
