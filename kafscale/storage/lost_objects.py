@@ -63,13 +63,8 @@ class LostObjects:
 
     def report(self, partition: Partition, reference: SegmentReference) -> None:
         """A read found that the object is missing, and the partition's record names it. Returns at once."""
-        now_sec = asyncio.get_running_loop().time()
-        self._quiet_until_sec = {
-            quiet: until_sec for quiet, until_sec in self._quiet_until_sec.items() if until_sec > now_sec
-        }
-        if partition in self._quiet_until_sec or partition in self._searches:
+        if self._is_quiet(partition):
             return
-        self._quiet_until_sec[partition] = now_sec + QUIET_SEC
         logger.warning(
             "an object that the partition's record names is missing",
             extra={
@@ -79,22 +74,36 @@ class LostObjects:
             },
         )
         if partition.is_led:
-            task = asyncio.create_task(self._search(partition), name=f"search {partition.id}")
-            self._searches[partition] = task
-            task.add_done_callback(lambda _: self._searches.pop(partition))
+            self._begin(partition)
 
     def compare(self, partition: Partition, first_listed: str | None) -> None:
-        """Report the partition's oldest object if the first `.kfs` key of a listing of it lies behind that.
+        """Search if the first `.kfs` key of a listing of the partition lies behind its oldest object.
 
-        `first_listed` is None when there was none at all. Costs nothing while all is well.
+        `first_listed` is None when there was none at all. Costs nothing while all is well. Returns at once.
         """
-        references = partition.references
-        oldest = None if references is None else next(iter(references), None)
-        if oldest is None:
+        oldest = next(iter(partition.references or ()), None)
+        if oldest is None or not partition.is_led:
             return
         listed = None if first_listed is None else object_keys.parse_segment_key(first_listed)
-        if listed is None or listed.base_offset > oldest.base_offset:
-            self.report(partition, oldest)
+        is_missing = listed is None or listed.base_offset > oldest.base_offset
+        if is_missing and not self._is_quiet(partition):
+            self._begin(partition)
+
+    def _is_quiet(self, partition: Partition) -> bool:
+        """Whether it has been searched, or told of, a moment ago; if not, that counts as done now."""
+        now_sec = asyncio.get_running_loop().time()
+        self._quiet_until_sec = {
+            quiet: until_sec for quiet, until_sec in self._quiet_until_sec.items() if until_sec > now_sec
+        }
+        if partition in self._quiet_until_sec or partition in self._searches:
+            return True
+        self._quiet_until_sec[partition] = now_sec + QUIET_SEC
+        return False
+
+    def _begin(self, partition: Partition) -> None:
+        task = asyncio.create_task(self._search(partition), name=f"search {partition.id}")
+        self._searches[partition] = task
+        task.add_done_callback(lambda _: self._searches.pop(partition))
 
     # --- the search
 
