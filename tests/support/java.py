@@ -31,6 +31,7 @@ PRODUCER_PERF_TEST = "org.apache.kafka.tools.ProducerPerformance"
 BROKER_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
 
 def java_command(main: str, *arguments: str) -> list[str]:
