@@ -61,7 +61,7 @@ from kafscale.storage.record_deletion import RecordDeletion
 from kafscale.storage.removals import Removals
 from kafscale.storage.replica_reads import ReplicaReads
 from kafscale.storage.retention_enforcer import RetentionEnforcer
-from kafscale.storage.segment_loader import SegmentLoader
+from kafscale.storage.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
 from kafscale.storage.topics import Topics
@@ -126,7 +126,16 @@ class BrokerProcess:
         self._pool = SlabPool(settings.buffer_bytes)
         self._budget = MemoryBudget(settings.buffer_bytes)
         self._reader = LogReader(
-            SegmentLoader(objects, settings.s3_namespace, self._pool, metrics),
+            SegmentLoader(
+                self._replica_reads or objects,
+                objects,
+                settings.s3_namespace,
+                self._pool,
+                metrics,
+                sizes=read_sizes(settings.cache_size_bytes),
+                index_cache_bytes=settings.index_cache_size_bytes,
+                index_version=self._index_version,
+            ),
             settings.cache_size_bytes,
             settings.read_ahead_segments,
             self._pool,
@@ -308,7 +317,6 @@ class BrokerProcess:
             settings,
             metrics,
             lambda: index_version_at(view.feature_level(SEGMENT_FORMAT)),
-            time.monotonic,
         )
         self._topic_deletion = TopicDeletion(
             self._metadata,
@@ -379,11 +387,10 @@ class BrokerProcess:
         return EXIT_FAILED if self._log_failures() else EXIT_STOPPED
 
     def _register_gauges(self, view: ClusterView) -> None:
-        gauge, cache, budget = self._metrics.gauge, self._reader.cache, self._budget
+        gauge, budget = self._metrics.gauge, self._budget
         gauge(metric_families.BUFFER_USED, lambda: budget.used_bytes)
         gauge(metric_families.BUFFER_LIMIT, lambda: budget.limit_bytes)
-        gauge(metric_families.CACHE_USED, lambda: cache.used_bytes, cache="segment")
-        gauge(metric_families.CACHE_LIMIT, lambda: cache.limit_bytes, cache="segment")
+        self._reader.register_gauges(self._metrics)
         self._object_store_health.register_gauges(self._metrics)
         self._health.add_warning("object_store", self._object_store_health.warning)
         gauge(metric_families.TOPICS, lambda: view.topic_count)

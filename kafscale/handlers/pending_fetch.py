@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafscale.errors import CorruptDataError, StoreError, StoreUnavailableError
@@ -11,7 +11,6 @@ from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_leader_epoch
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.model import NO_BROKER, BrokerState
-from kafscale.metadata.partition_record import SegmentReference
 from kafscale.metadata.read_replicas import read_replica
 from kafscale.ops.store_health import StoreState
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -22,7 +21,8 @@ from kafscale.protocol.fetch import (
     encode_fetch_response,
 )
 from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.log_reader import Read
+from kafscale.storage.current_references import OutdatedReferenceError, load_named
+from kafscale.storage.log_reader import Missing, Read
 from kafscale.storage.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,11 @@ logger = logging.getLogger(__name__)
 _NO_SESSION = 0
 _NO_OFFSET = -1
 _READ_COMMITTED = 1
+
+# Segments that one fetch loads at one time.
+MAX_LOADS_AT_ONCE = 64
+# How often a fetch plans what to read, when what it wants is merged meanwhile.
+_PLANS = 3
 
 # While slow clients keep much memory, a reply is small and a copy: it keeps no segment from other use.
 COPIED_MAX_BYTES = 64 * 1024
@@ -267,7 +272,8 @@ class PendingFetch:
             planned_bytes += fetch.available_bytes(max_bytes)
         loaded: list[CachedSegment] = []
         try:
-            await _all(self._load(*plan, loaded) for plan in planned)
+            turns = asyncio.Semaphore(MAX_LOADS_AT_ONCE)
+            await _all(self._load(*plan, turns, loaded) for plan in planned)
             if planned and all(fetch.load_error_code for fetch, _, _ in planned):
                 await self._wait_before_refusing()
         except BaseException:
@@ -285,19 +291,18 @@ class PendingFetch:
         await asyncio.sleep(min(self._fetch.max_wait_ms / 1000, REFUSAL_MAX_WAIT_SEC) - waited_sec)
 
     async def _load(
-        self, fetch: PartitionFetch, partition: Partition, max_bytes: int, loaded: list[CachedSegment]
+        self,
+        fetch: PartitionFetch,
+        partition: Partition,
+        max_bytes: int,
+        turns: asyncio.Semaphore,
+        loaded: list[CachedSegment],
     ) -> None:
-        logs = self._broker.logs
-
-        async def load(reference: SegmentReference) -> None:
-            loaded.append(await logs.reader.load(partition, reference))
-
         try:
             self._check_store()
             # What the deadline ends is loaded all the same, and at hand when the client asks again.
             async with store_deadline():
-                await logs.load(partition)
-                await _all(map(load, logs.reader.missing(partition, fetch.wanted.fetch_offset, max_bytes)))
+                await self._load_what_is_named(fetch, partition, max_bytes, turns, loaded)
         except CorruptDataError as problem:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
             fetch.load_error_code = ErrorCode.CORRUPT_MESSAGE
@@ -306,6 +311,35 @@ class PendingFetch:
             level = logging.DEBUG if self._is_store_away else logging.WARNING
             logger.log(level, "could not read from the object store", extra={"problem": str(problem)})
             fetch.load_error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    async def _load_what_is_named(
+        self,
+        fetch: PartitionFetch,
+        partition: Partition,
+        max_bytes: int,
+        turns: asyncio.Semaphore,
+        loaded: list[CachedSegment],
+    ) -> None:
+        logs, offset = self._broker.logs, fetch.wanted.fetch_offset
+
+        async def load(missing: Missing) -> None:
+            async with turns:
+                loaded.append(await load_named(logs, partition, missing.reference, missing.offset))
+
+        for attempts_left in range(_PLANS, 0, -1):
+            await logs.load(partition)
+            try:
+                await _all(map(load, logs.reader.missing(partition, offset, max_bytes)))
+                return
+            except OutdatedReferenceError as outdated:
+                # A merge or the retention has removed what was planned to be read: what does the record name now?
+                if attempts_left == 1:
+                    raise StoreUnavailableError(
+                        "segments are replaced faster than they are read"
+                    ) from outdated
+                fetch.check_offset()
+                if fetch.error_code:
+                    return
 
     @property
     def _is_store_away(self) -> bool:
@@ -317,6 +351,9 @@ class PendingFetch:
 
     def _send(self, loaded: Sequence[CachedSegment]) -> None:
         reads = _Reads(() if self._is_copied else loaded)
+        by_partition: dict[int, list[CachedSegment]] = {}
+        for segment in loaded:
+            by_partition.setdefault(segment.partition_number, []).append(segment)
         remaining = self._max_bytes
         nothing_yet = True
         error_code = ErrorCode.NONE
@@ -324,7 +361,7 @@ class PendingFetch:
         for topic in self._topics:
             answers = []
             for fetch in topic.partitions:
-                read = self._read(fetch, remaining, nothing_yet, loaded)
+                read = self._read(fetch, remaining, nothing_yet, by_partition)
                 if self._is_copied:
                     read.detach()
                 reads.add(read)
@@ -347,7 +384,11 @@ class PendingFetch:
         self._reply.send(buffers, reads, error_code)
 
     def _read(
-        self, fetch: PartitionFetch, remaining: int, at_least_one: bool, loaded: Sequence[CachedSegment]
+        self,
+        fetch: PartitionFetch,
+        remaining: int,
+        at_least_one: bool,
+        loaded: Mapping[int, Sequence[CachedSegment]],
     ) -> Read:
         partition = fetch.partition
         if partition is None or fetch.error_code or fetch.preferred_read_replica != NO_BROKER:
@@ -363,7 +404,7 @@ class PendingFetch:
                 fetch.wanted.fetch_offset,
                 min(fetch.wanted.partition_max_bytes, remaining),
                 at_least_one,
-                [segment for segment in loaded if segment.partition_number == partition.number],
+                loaded.get(partition.number, ()),
             )
         except CorruptDataError as problem:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})

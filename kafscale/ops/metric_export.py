@@ -97,6 +97,7 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
     caches = list(metrics.caches.items())
     values[families.CACHE_HITS.name] = [((name,), cache.hits) for name, cache in caches]
     values[families.CACHE_MISSES.name] = [((name,), cache.misses) for name, cache in caches]
+    values[families.CACHE_EVICTIONS.name] = [((name,), cache.evictions) for name, cache in caches]
     for name, readings in list(metrics.readings.items()):
         values[name] = [(labels, read()) for labels, read in list(readings.items())]
     for name, read_series in list(metrics.series_readings.items()):

@@ -70,7 +70,7 @@ FLUSH_DURATION = _histogram(
 FLUSHES = _counter("kafscale_flushes_total", "Flushes by what became of them.", "outcome")
 INDEX_REBUILDS = _counter(
     "kafscale_index_rebuilds_total",
-    "Indexes that were missing or broken and were rebuilt from their segment.",
+    "Indexes of large segments that were missing or wrong and were made anew from their segment.",
 )
 
 OBJECT_STORE_DURATION = _histogram(
@@ -165,6 +165,9 @@ CACHE_USED = _gauge("kafscale_cache_used_bytes", "Memory taken by a cache.", "ca
 CACHE_LIMIT = _gauge("kafscale_cache_limit_bytes", "Memory that a cache may take.", "cache")
 CACHE_HITS = _counter("kafscale_cache_hits_total", "Reads that a cache answered.", "cache")
 CACHE_MISSES = _counter("kafscale_cache_misses_total", "Reads that a cache could not answer.", "cache")
+CACHE_EVICTIONS = _counter(
+    "kafscale_cache_evictions_total", "What a cache has dropped to make room for something else.", "cache"
+)
 
 GROUPS = _gauge("kafscale_groups", "Consumer groups that this broker coordinates, by state.", "state")
 GROUP_MEMBERS = _gauge("kafscale_group_members", "Members of the groups that this broker coordinates.")
@@ -299,6 +302,7 @@ FAMILIES: tuple[Family, ...] = (
     CACHE_LIMIT,
     CACHE_HITS,
     CACHE_MISSES,
+    CACHE_EVICTIONS,
     GROUPS,
     GROUP_MEMBERS,
     GROUP_MEMORY_USED,

@@ -193,13 +193,14 @@ class StoreReadMetrics:
 
 
 class CacheMetrics:
-    """One cache's reads: add to the attributes."""
+    """One cache's reads, and what it dropped to make room: add to the attributes."""
 
-    __slots__ = ("hits", "misses")
+    __slots__ = ("evictions", "hits", "misses")
 
     def __init__(self) -> None:
         self.hits = 0
         self.misses = 0
+        self.evictions = 0
 
 
 class MergeOutcome(StrEnum):

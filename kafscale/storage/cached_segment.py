@@ -1,4 +1,4 @@
-"""A segment's batches in memory, where a fetch finds its ranges; the values of the L1 cache."""
+"""A segment's batches in memory, all or a chunk of them, where a fetch finds its ranges; the L1 cache's values."""
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -9,18 +9,22 @@ from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from kafscale.storage.index import SparseIndex
 from kafscale.storage.pieces import Pieces
 from kafscale.storage.slab import Slab, SlabPool
+from kafscale.storage.stored_segment import SegmentKey
 
 _BATCH_PREFIX = Struct(">qi")
 _BATCH_SPAN = Struct(">qi11xi")
 _PREFIX_BYTES = 12
 
+OVERHEAD_BYTES = 1024
+"""What a cached segment costs beside its bytes, about: a cache of many small ones is as large as it says."""
+
 
 class CachedSegment:
-    """The body of one segment, in pieces of memory that may divide a batch.
+    """The batches of one segment from `first_offset` to before `next_offset`, in pieces that may divide a batch.
 
     Positions count from the segment's first byte, its header included, as the index's do. Whoever uses the
     views of `slices` holds the segment from before until the views are gone: its memory is reused after the
-    last `release`.
+    last `release`. `is_ahead`: it was read ahead, and nobody has wanted it yet.
     """
 
     __slots__ = (
@@ -30,8 +34,12 @@ class CachedSegment:
         "_pieces",
         "_pool",
         "_slabs",
+        "_start",
         "end",
+        "first_offset",
+        "is_ahead",
         "is_from_store",
+        "next_offset",
         "partition_number",
         "reference",
     )
@@ -40,30 +48,58 @@ class CachedSegment:
         self,
         reference: SegmentReference,
         pieces: Sequence[memoryview],
-        body_start: int,
+        start: int,
         index: SparseIndex,
         *,
         partition_number: int,
+        first_offset: int | None = None,
+        next_offset: int | None = None,
         slabs: Sequence[Slab] = (),
         pool: SlabPool | None = None,
         is_from_store: bool = False,
     ) -> None:
+        """`start`: the position of the first batch. No offsets: the segment is here as a whole."""
         self.reference = reference
         self.partition_number = partition_number
+        self.first_offset = reference.base_offset if first_offset is None else first_offset
+        self.next_offset = reference.last_offset + 1 if next_offset is None else next_offset
         self._index = index
-        self._pieces = Pieces(pieces, body_start)
+        self._pieces = Pieces(pieces, start)
+        self._start = start
         self.end = self._pieces.end
         self._slabs = list(slabs)
         self._pool = pool
         self.is_from_store = is_from_store
+        self.is_ahead = False
         self._holders = 1
+
+    @property
+    def segment_key(self) -> SegmentKey:
+        """What is known of its segment is cached under this."""
+        return self.partition_number, self.reference.base_offset, self.reference.last_offset
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """What it is cached under: the segment's key, and for a chunk where it starts."""
+        return self.segment_key if self.is_whole else (*self.segment_key, self._start)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the segment is here."""
+        reference = self.reference
+        return self.first_offset == reference.base_offset and self.next_offset > reference.last_offset
+
+    def covers(self, offset: int) -> bool:
+        """Whether the record with `offset` is here, if there is one."""
+        return self.first_offset <= offset < self.next_offset
 
     @property
     def size_bytes(self) -> int:
         """The memory that this segment keeps from other use."""
+        used = OVERHEAD_BYTES + self._index.size_bytes
         if self._slabs:
-            return sum(slab.capacity_bytes for slab in self._slabs)
-        return self.end
+            return used + sum(slab.capacity_bytes for slab in self._slabs)
+        return used + self.end - self._start
 
     @property
     def is_held(self) -> bool:
@@ -115,7 +151,7 @@ class CachedSegment:
     def offset_at(self, position: int) -> int:
         """The offset of the first record of the batch at `position`; at `end`, the one after the last record."""
         if position >= self.end:
-            return self.reference.last_offset + 1
+            return self.next_offset
         return int(self._pieces.unpack(_BATCH_PREFIX, position)[0])
 
     def batches(self, start: int) -> Iterator[tuple[memoryview, BatchHeader]]:

@@ -187,6 +187,17 @@ class LogManager:
                 partition.load(checkpoint)
             return
 
+    async def read_again(self, partition: Partition) -> None:
+        """Take what the metadata store says of a partition that is followed, and let its references be loaded anew.
+
+        What was merged or has expired since they were loaded is not told by the watch. Raises `StoreError`,
+        `CorruptDataError`.
+        """
+        found = await self._followed.read(partition)
+        if found is not None:
+            partition.follow(*found)
+        partition.references = None
+
     async def check_beyond_end(self, partition: Partition, offset: int) -> ErrorCode:
         """Why `offset` is above the log end offset as it is known here.
 

@@ -1,33 +1,35 @@
 """Finds the bytes that a fetch asks for: from the segments in memory, else from the object store."""
 
-import asyncio
-import logging
-import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from kafscale.cache.lru import ByteLimitedLru
 from kafscale.cache.single_flight import SingleFlight
-from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
+from kafscale.storage.cached_chunks import CachedChunks
 from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.index import parse_index
+from kafscale.storage.lent_memory import LentMemory
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
+from kafscale.storage.read_ahead import ReadAhead, Unit
 from kafscale.storage.segment import HEADER_SIZE
 from kafscale.storage.segment_loader import SegmentLoader
 from kafscale.storage.slab import SlabPool
-
-logger = logging.getLogger(__name__)
+from kafscale.storage.stored_segment import SegmentKey, segment_key
 
 # A slab less used than this is copied out of, so that the cache does not keep the unused rest.
 _KEPT_SLAB_FILL = 0.5
-# Segments that are read ahead at one time, of all partitions: foreground reads must not wait behind them.
-MAX_LOADS_AHEAD = 6
-# What replies that have not left may keep of segments that the cache has let go.
-MAX_LINGERING_BYTES = 256 * 1024 * 1024
+# Of how many segments one read takes records at most: it must not hold up the event loop for long.
+MAX_SEGMENTS_PER_READ = 512
+# Views smaller than this on average are joined: many small ones cost more to write out than the copy does.
+_SMALL_VIEW_BYTES = 4 * 1024
+_MANY_VIEWS = 16
 
 
 @dataclass(slots=True)
@@ -42,26 +44,34 @@ class Read:
     record_count: int = 0
     segments: list[CachedSegment] = field(default_factory=list)
     is_missing: bool = False
+    lent: LentMemory | None = None
 
     def detach(self) -> None:
         """Copy the views, so that no segment is held for them."""
         self.views = [memoryview(b"".join(self.views))]
         self.release()
 
+    def join(self, lent: LentMemory) -> None:
+        """The same, for views that are many and small."""
+        self.detach()
+        self.lent = lent
+        lent.copied(self.size_bytes)
+
     def release(self) -> None:
         """The views are not used any more."""
         for segment in self.segments:
             segment.release()
         self.segments.clear()
+        if self.lent is not None:
+            self.lent.copied(-self.size_bytes)
+            self.lent = None
 
 
-SegmentKey = tuple[int, int, int]
-"""A partition's number, and a segment's base and last offset: a merged one begins where its first source did."""
+class Missing(NamedTuple):
+    """What is to be loaded: the small segment, or the chunk of a large one that holds `offset`."""
 
-
-def segment_key(partition: Partition, reference: SegmentReference) -> SegmentKey:
-    """What a segment is cached under."""
-    return partition.number, reference.base_offset, reference.last_offset
+    reference: SegmentReference
+    offset: int
 
 
 class LogReader:
@@ -76,30 +86,49 @@ class LogReader:
         metrics: Metrics,
     ) -> None:
         self._loader = loader
-        self._read_ahead_segments = read_ahead_segments
+        self._whole_bytes = loader.sizes.whole_bytes
+        self._layouts = loader.layouts
         self._pool = pool
-        self._cache_metrics = metrics.cache("segment")
-        self.cache: ByteLimitedLru[SegmentKey, CachedSegment] = ByteLimitedLru(cache_bytes, self._let_go)
-        self._lingering: weakref.WeakSet[CachedSegment] = weakref.WeakSet()
-        self._loads: SingleFlight[SegmentKey, CachedSegment] = SingleFlight(
+        self._metrics = metrics.cache("segment")
+        self.cache: ByteLimitedLru[tuple[int, ...], CachedSegment] = ByteLimitedLru(cache_bytes, self._let_go)
+        self._chunks = CachedChunks()
+        self._lent = LentMemory()
+        self._loads: SingleFlight[tuple[int, ...], CachedSegment] = SingleFlight(
             hand_out=CachedSegment.hold, let_go=CachedSegment.release
         )
-        self._ahead: set[asyncio.Task[None]] = set()
+        self._ahead = ReadAhead(partial(self._load, is_ahead=True), read_ahead_segments, cache_bytes)
+
+    def register_gauges(self, metrics: Metrics) -> None:
+        """Export how full the caches are."""
+        gauge, segments, indexes = metrics.gauge, self.cache, self._layouts.cache
+        gauge(metric_families.CACHE_USED, lambda: segments.used_bytes, cache="segment")
+        gauge(metric_families.CACHE_LIMIT, lambda: segments.limit_bytes, cache="segment")
+        gauge(metric_families.CACHE_USED, lambda: indexes.used_bytes, cache="index")
+        gauge(metric_families.CACHE_LIMIT, lambda: indexes.limit_bytes, cache="index")
 
     # --- memory
 
+    def _keep(self, segment: CachedSegment, *, is_ahead: bool = False) -> None:
+        key = segment.key
+        self.cache.put(key, segment, segment.size_bytes)
+        self._metrics.evictions = self.cache.evictions
+        if key in self.cache:
+            if not segment.is_whole:
+                self._chunks.add(segment.segment_key, segment)
+            if is_ahead:
+                self._ahead.arrived(segment)
+
     def _let_go(self, segment: CachedSegment) -> None:
+        if not segment.is_whole:
+            self._chunks.remove(segment.segment_key, segment)
+        self._ahead.wanted(segment)
         segment.release()
-        if segment.is_held:
-            self._lingering.add(segment)
+        self._lent.linger(segment)
 
     @property
     def is_short_of_memory(self) -> bool:
         """Whether clients that are slow to take their replies keep too much; no reply should add to it."""
-        lingering = sum(segment.size_bytes for segment in self._lingering if segment.is_held)
-        return lingering > MAX_LINGERING_BYTES
-
-    # --- from memory
+        return self._lent.is_too_much
 
     def add_published(self, partition: Partition, sealed: SealedSegment) -> None:
         """Take over the memory of a segment that has just been published."""
@@ -109,7 +138,13 @@ class LogReader:
         filled = sum(slab.used_bytes for slab in slabs)
         if filled >= _KEPT_SLAB_FILL * sum(slab.capacity_bytes for slab in slabs):
             pieces = [memoryview(part) for part in body]
-            segment = CachedSegment(
+        else:
+            pieces = [memoryview(b"".join(body))]
+            for slab in slabs:
+                self._pool.release(slab)
+            slabs = []
+        self._keep(
+            CachedSegment(
                 sealed.reference,
                 pieces,
                 HEADER_SIZE,
@@ -118,19 +153,7 @@ class LogReader:
                 slabs=slabs,
                 pool=self._pool,
             )
-        else:
-            pieces = [memoryview(b"".join(body))]
-            segment = CachedSegment(
-                sealed.reference,
-                pieces,
-                HEADER_SIZE,
-                index,
-                partition_number=partition.number,
-                pool=self._pool,
-            )
-            for slab in slabs:
-                self._pool.release(slab)
-        self.cache.put(segment_key(partition, sealed.reference), segment, segment.size_bytes)
+        )
 
     def forget(self, partition: Partition) -> None:
         """Drop the segments of a partition that is gone."""
@@ -139,20 +162,59 @@ class LogReader:
     def forget_segments(self, partition: Partition, references: Iterable[SegmentReference]) -> None:
         """Drop what the partition's record names no longer, because a merge has replaced it or it expired."""
         for reference in references:
-            self.cache.remove(segment_key(partition, reference))
+            key = segment_key(partition, reference)
+            self.cache.remove(key)
+            for chunk in self._chunks.of(key):
+                self.cache.remove(chunk.key)
+            self._layouts.forget(key)
 
-    def missing(self, partition: Partition, offset: int, max_bytes: int) -> list[SegmentReference]:
-        """The segments that `read` would want and that are not in memory, at most `max_bytes` of them or one."""
+    # --- from memory
+
+    def missing(self, partition: Partition, offset: int, max_bytes: int) -> list[Missing]:
+        """What `read` would want and is not in memory, at most `max_bytes` of it or one segment or chunk.
+
+        Of a large segment whose chunks are not known it is one: where it ends is found out with it.
+        """
         assert partition.references is not None
-        missing = []
+        number, get = partition.number, self.cache.get
+        missing: list[Missing] = []
         planned_bytes = 0
-        for reference in partition.references.from_offset(offset):
-            if self.cache.get(segment_key(partition, reference)) is None:
-                missing.append(reference)
-            planned_bytes += reference.size_bytes
+        for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
+            if get((number, reference.base_offset, reference.last_offset)) is not None:
+                planned_bytes += reference.size_bytes
+            elif reference.size_bytes <= self._whole_bytes:
+                missing.append(Missing(reference, reference.base_offset))
+                planned_bytes += reference.size_bytes
+            else:
+                for unit in self._chunks_from(partition, reference, offset):
+                    if not unit.is_cached:
+                        missing.append(Missing(reference, unit.offset))
+                    planned_bytes += unit.size_bytes if unit.is_known else max_bytes
+                    if planned_bytes >= max_bytes:
+                        break
             if planned_bytes >= max_bytes:
                 break
         return missing
+
+    def _chunks_from(self, partition: Partition, reference: SegmentReference, offset: int) -> Iterator[Unit]:
+        """The chunks of a large segment from the one with `offset` on; where they are not known, the first."""
+        key = segment_key(partition, reference)
+        offset = max(offset, reference.base_offset)
+        while offset <= reference.last_offset:
+            chunk = self._chunks.find(key, offset)
+            if chunk is not None:
+                yield Unit(reference, offset, chunk.size_bytes, chunk.key, is_cached=True)
+                offset = chunk.next_offset
+                continue
+            layout = self._layouts.cached(key)
+            if layout is None:
+                # Nobody knows how far this one reaches, so nothing behind it is planned.
+                size_bytes = self._loader.sizes.chunk_bytes
+                yield Unit(reference, offset, size_bytes, key, is_cached=False, is_known=False)
+                return
+            found = layout.at_offset(offset)
+            yield Unit(reference, offset, found.size_bytes, (*key, found.start), is_cached=False)
+            offset = found.next_offset
 
     def read(
         self,
@@ -168,87 +230,139 @@ class LogReader:
         caller holds although the cache may have dropped them.
         """
         assert partition.references is not None
-        number = partition.number
-        at_hand = {
-            (number, segment.reference.base_offset, segment.reference.last_offset): segment
-            for segment in loaded
-        }
+        at_hand: dict[SegmentKey, list[CachedSegment]] = {}
+        for segment in loaded:
+            at_hand.setdefault(segment.segment_key, []).append(segment)
         result = Read()
-        for reference in partition.references.from_offset(offset):
-            key = (number, reference.base_offset, reference.last_offset)
-            segment = at_hand.get(key)
-            if segment is None:
-                segment = self.cache.get(key)
-                if segment is None:
-                    result.is_missing = not result.segments
-                    break
-                self._cache_metrics.hits += 1
-            start = segment.position_of(max(offset, reference.base_offset))
-            end = segment.limit(start, max_bytes - result.size_bytes, at_least_one and not result.size_bytes)
-            if end == start:
+        for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
+            if not self._read_segment(partition, reference, offset, max_bytes, at_least_one, at_hand, result):
                 break
-            result.segments.append(segment.hold())
-            result.views.extend(segment.slices(start, end))
-            result.size_bytes += end - start
-            result.record_count += segment.offset_at(end) - segment.offset_at(start)
-            if end < segment.end or result.size_bytes >= max_bytes:
-                break
-        if result.segments and result.segments[-1].is_from_store:
-            self._read_ahead(partition, result.segments[-1].reference)
+        if result.segments:
+            last = result.segments[-1]
+            if last.is_from_store:
+                following = self._following(partition, last.next_offset)
+                self._ahead.begin(partition, following, self._loads.__contains__)
+        if len(result.views) >= _MANY_VIEWS and result.size_bytes < _SMALL_VIEW_BYTES * len(result.views):
+            result.join(self._lent)
         return result
+
+    def _read_segment(
+        self,
+        partition: Partition,
+        reference: SegmentReference,
+        offset: int,
+        max_bytes: int,
+        at_least_one: bool,
+        at_hand: dict[SegmentKey, list[CachedSegment]],
+        result: Read,
+    ) -> bool:
+        """Add what is wanted of one segment to the result; False when nothing after it is."""
+        key = (partition.number, reference.base_offset, reference.last_offset)
+        offset = max(offset, reference.base_offset)
+        while offset <= reference.last_offset:
+            segment = self._in_memory(key, reference, offset, at_hand)
+            if segment is None:
+                result.is_missing = not result.segments
+                return False
+            start = segment.position_of(offset)
+            end = segment.limit(start, max_bytes - result.size_bytes, at_least_one and not result.size_bytes)
+            if end > start:
+                result.segments.append(segment.hold())
+                result.views.extend(segment.slices(start, end))
+                result.size_bytes += end - start
+                result.record_count += segment.offset_at(end) - segment.offset_at(start)
+            if end < segment.end or result.size_bytes >= max_bytes:
+                return False
+            offset = segment.next_offset
+        return True
+
+    def _in_memory(
+        self,
+        key: SegmentKey,
+        reference: SegmentReference,
+        offset: int,
+        at_hand: dict[SegmentKey, list[CachedSegment]],
+    ) -> CachedSegment | None:
+        """What holds `offset` of the segment: all of it, or a chunk."""
+        segment: CachedSegment | None = None
+        if at_hand:
+            segment = next((held for held in at_hand.get(key, ()) if held.covers(offset)), None)
+        if segment is None:
+            segment = self.cache.get(key)
+            if segment is None:
+                segment = self._chunks.find(key, offset)
+                if segment is None:
+                    return None
+                self.cache.get(segment.key)
+            self._metrics.hits += 1
+        if segment.is_ahead:
+            self._ahead.wanted(segment)
+        return segment
 
     # --- from the store
 
-    async def load(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
-        """The segment, from the store unless it is in memory by now; it comes held.
+    async def load(self, partition: Partition, reference: SegmentReference, offset: int) -> CachedSegment:
+        """What holds `offset` of the segment, from the store unless it is in memory by now; it comes held.
 
-        Raises `CorruptDataError` when the object is not what the record says, `ObjectNotFoundError`, and
-        `StoreError` as the store does.
+        That is all of a small segment, and a chunk of a large one. Raises `CorruptDataError` when the object is
+        not what the record says, `ObjectNotFoundError`, and `StoreError` as the store does.
         """
+        return await self._load(partition, reference, offset, is_ahead=False)
+
+    async def _load(
+        self, partition: Partition, reference: SegmentReference, offset: int, *, is_ahead: bool
+    ) -> CachedSegment:
         key = segment_key(partition, reference)
-        cached = self.cache.get(key)
+        cached = self.cache.get(key) or self._chunks.find(key, offset)
         if cached is not None:
             return cached.hold()
-        self._cache_metrics.misses += 1
-        return await self._loads.run(key, lambda: self._load(partition, reference))
+        if not is_ahead:
+            self._metrics.misses += 1
+        segment = self._loader.segment(partition, reference)
+        if reference.size_bytes <= self._whole_bytes:
+            return await self._loads.run(key, lambda: self._loaded(self._loader.load(segment), is_ahead))
+        while True:
+            start = (await self._layouts.get(segment)).at_offset(offset).start
+            loaded = await self._loads.run(
+                (*key, start), lambda: self._loaded(self._loader.load_chunk(segment, offset), is_ahead)
+            )
+            # Somebody else may have asked for another part of a chunk that has turned out to be several.
+            if loaded.covers(offset):
+                return loaded
+            loaded.release()
 
-    async def _load(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
-        segment = await self._loader.load(partition, reference)
+    async def _loaded(self, loading: Awaitable[CachedSegment], is_ahead: bool) -> CachedSegment:
+        segment = await loading
         # The cache may drop it at once: this hold lasts until every caller has its own.
         segment.hold()
-        self.cache.put(segment_key(partition, reference), segment, segment.size_bytes)
+        self._keep(segment, is_ahead=is_ahead)
         return segment
+
+    def skip_before(
+        self, partition: Partition, reference: SegmentReference, offset: int, timestamp_ms: int
+    ) -> int:
+        """The first offset from `offset` on whose chunk is not known to hold nothing as late as that time."""
+        layout = self._layouts.cached(segment_key(partition, reference))
+        while layout is not None and offset <= reference.last_offset:
+            if not layout.is_before(offset, timestamp_ms):
+                break
+            offset = layout.at_offset(offset).next_offset
+        return offset
 
     # --- ahead of the readers
 
-    def _read_ahead(self, partition: Partition, after: SegmentReference) -> None:
-        """Begin to load what a reader of the store will want next, as far as there is room for it."""
+    def _following(self, partition: Partition, offset: int) -> Iterator[Unit]:
+        """What a reader wants after it has read up to `offset`."""
         assert partition.references is not None
-        following = islice(partition.references.from_offset(after.last_offset + 1), self._read_ahead_segments)
-        for reference in following:
+        for reference in partition.references.from_offset(offset):
             key = segment_key(partition, reference)
-            if key in self.cache or key in self._loads:
-                continue
-            if len(self._ahead) >= MAX_LOADS_AHEAD or reference.size_bytes > self.cache.limit_bytes // 8:
-                return
-            task = asyncio.create_task(
-                self._load_ahead(partition, reference), name=f"read ahead {partition.id}"
-            )
-            self._ahead.add(task)
-            task.add_done_callback(self._ahead.discard)
-
-    async def _load_ahead(self, partition: Partition, reference: SegmentReference) -> None:
-        try:
-            (await self.load(partition, reference)).release()
-        except (StoreError, CorruptDataError) as problem:
-            # Whoever needs the segment reads it again and tells its client.
-            logger.info("could not read ahead", extra={"problem": str(problem)})
+            if key in self.cache or reference.size_bytes <= self._whole_bytes:
+                yield Unit(reference, reference.base_offset, reference.size_bytes, key, key in self.cache)
+            else:
+                yield from self._chunks_from(partition, reference, offset)
 
     async def close(self) -> None:
         """End the loads that are under way."""
-        tasks = list(self._ahead)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._ahead.close()
         await self._loads.close()
         await self._loader.close()

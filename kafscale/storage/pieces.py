@@ -9,10 +9,11 @@ from typing import Any
 class Pieces:
     """Views, one after the other; the first one's first byte has the position `start`."""
 
-    __slots__ = ("_starts", "_views", "end")
+    __slots__ = ("_starts", "_views", "end", "start")
 
     def __init__(self, views: Iterable[memoryview], start: int = 0) -> None:
         self._views = [view for view in views if len(view)]
+        self.start = start
         self._starts: list[int] = []
         for view in self._views:
             self._starts.append(start)
@@ -44,6 +45,17 @@ class Pieces:
         if at + layout.size <= len(view):
             return layout.unpack_from(view, at)
         return layout.unpack(self.contiguous(position, position + layout.size))
+
+    def around(self, position: int, size_bytes: int) -> tuple[memoryview, int]:
+        """A view that holds the `size_bytes` at `position`, and the position of its first byte.
+
+        As much as lies in one piece, without a copy; where pieces meet, a copy of no more than that.
+        """
+        number = bisect_right(self._starts, position) - 1
+        view, start = self._views[number], self._starts[number]
+        if position + size_bytes <= start + len(view):
+            return view, start
+        return self.contiguous(position, position + size_bytes), position
 
     def clear(self) -> None:
         """Let the views go."""

@@ -1,162 +1,228 @@
-"""Reads a published segment from the object store, and believes nothing of it that it has not checked."""
+"""Reads published segments from the object store, and believes nothing of them that it has not checked.
+
+A segment that is not large is read whole, with one request. A large one is read in chunks, each with one request:
+where they start says the L2 cache (segment_layouts.py). What is not right is read once more, from the primary.
+"""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from kafscale.errors import CorruptDataError, ObjectNotFoundError, StoreError
+from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops.metrics import Metrics
-from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
-from kafscale.protocol.record_batch import MAGIC, read_header
-from kafscale.storage import object_keys
+from kafscale.storage.batch_chain import BrokenChainError
 from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.index import SparseIndex, parse_index, rebuild_index
-from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.index import LEGACY_VERSION
+from kafscale.storage.object_store import ObjectReader, ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.pieces import Pieces
-from kafscale.storage.segment import (
-    FOOTER_SIZE,
-    HEADER_SIZE,
-    body_crc,
-    parse_footer,
-    parse_header,
-    parse_segment,
+from kafscale.storage.segment import HEADER_SIZE
+from kafscale.storage.segment_check import (
+    OtherTopicError,
+    UncertainChunkError,
+    check_chunk,
+    check_whole,
+    wanted_bytes,
 )
+from kafscale.storage.segment_layout import SegmentLayout
+from kafscale.storage.segment_layouts import SegmentLayouts
 from kafscale.storage.slab import Slab, SlabPool
+from kafscale.storage.stored_segment import StoredSegment, stored_segment
 
 logger = logging.getLogger(__name__)
 
+KIB, MIB = 1024, 1024 * 1024
+WHOLE_SEGMENT_BYTES = 16 * MIB
+# A segment is never read whole where it would be a large part of the cache; a smaller limit would be slow.
+_CACHE_SHARE = 8
+_LEAST_WHOLE_BYTES = MIB
+# What is read beside a chunk has room in the same slabs.
+_BESIDE_BYTES = KIB
+# Checking more than this takes long enough to be felt on the event loop.
+_COSTLY_BYTES = 32 * KIB
+# Less than this is not worth a slab: the smallest that segments are read into is 1 MiB.
+_SLAB_BYTES = 512 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSizes:
+    """A segment of up to `whole_bytes` is read whole; a larger one in chunks of about `chunk_bytes`."""
+
+    whole_bytes: int
+    chunk_bytes: int
+
+
+def read_sizes(cache_bytes: int) -> ReadSizes:
+    """What fits an L1 cache of that size."""
+    whole_bytes = min(WHOLE_SEGMENT_BYTES, max(cache_bytes // _CACHE_SHARE, _LEAST_WHOLE_BYTES))
+    return ReadSizes(whole_bytes=whole_bytes, chunk_bytes=whole_bytes // 2 - _BESIDE_BYTES)
+
 
 class SegmentLoader:
-    """The way from a reference to the segment's batches in memory."""
+    """The way from a reference to the segment's batches in memory.
 
-    def __init__(self, objects: ObjectStore, namespace: str, pool: SlabPool, metrics: Metrics) -> None:
+    `objects`: where everything is read first, a replica perhaps; `primary`: where what was not right is read the
+    second time, and where indexes are written, in the version that `index_version` gives.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectReader,
+        primary: ObjectStore,
+        namespace: str,
+        pool: SlabPool,
+        metrics: Metrics,
+        *,
+        sizes: ReadSizes,
+        index_cache_bytes: int,
+        index_version: Callable[[], int] = lambda: LEGACY_VERSION,
+    ) -> None:
+        self.sizes = sizes
         self._objects = objects
-        self._pool = pool
+        self._primary = primary
         self._namespace = namespace
-        self._metrics = metrics
-        self._index_writes: set[asyncio.Task[None]] = set()
+        self._pool = pool
+        self.layouts = SegmentLayouts(
+            objects,
+            primary,
+            metrics,
+            limit_bytes=index_cache_bytes,
+            chunk_bytes=sizes.chunk_bytes,
+            index_version=index_version,
+        )
 
-    async def load(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
-        """The segment. An index that is missing or wrong is made anew and written back.
+    def segment(self, partition: Partition, reference: SegmentReference) -> StoredSegment:
+        """The segment as the partition's record says it is now."""
+        return stored_segment(self._namespace, partition, reference)
+
+    async def load(self, segment: StoredSegment) -> CachedSegment:
+        """The whole segment.
 
         Raises `CorruptDataError` when the object is, twice, not what the record says, `ObjectNotFoundError`,
         and `StoreError` as the store does.
         """
         try:
-            return await self._get(partition, reference)
+            return await self._read_whole(self._objects, segment)
+        except OtherTopicError as problem:
+            logger.info("a replica holds another object", extra={"problem": str(problem)})
         except CorruptDataError as problem:
-            # Once more from the store: what was damaged may have been the transfer.
+            # What was damaged may have been the transfer.
             logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
-            return await self._get(partition, reference)
+        return await self._read_whole(self._primary, segment)
 
-    async def _get(self, partition: Partition, reference: SegmentReference) -> CachedSegment:
-        topic, number = partition.id.topic, partition.id.index
-        key = object_keys.key_of_reference(self._namespace, topic, number, reference)
-        index_key = object_keys.index_key_of(key)
-        slabs = self._pool.acquire_together(reference.size_bytes)
-        read = self._objects.read_into(
-            key, reference.start, reference.size_bytes, [slab.view for slab in slabs]
-        )
-        # Both have ended before any error is told: nobody may write into the slabs any more.
-        count, index_data = await asyncio.gather(read, self._get_index(index_key), return_exceptions=True)
+    async def load_chunk(self, segment: StoredSegment, offset: int) -> CachedSegment:
+        """The chunk of a large segment that holds `offset`. Raises as `load` does."""
+        layout = await self.layouts.get(segment)
         try:
-            if isinstance(count, BaseException):
-                raise count
-            if isinstance(index_data, BaseException):
-                raise index_data
-            _check_length(key, count, reference)
-            checked = _Checked(key, reference, Pieces(slab.content() for slab in slabs))
-            index, new_index = await asyncio.to_thread(checked.index, index_key, index_data)
+            return await self._read_chunk(self._objects, segment, layout, offset)
+        except UncertainChunkError as problem:
+            logger.info("verifying a segment", extra={"problem": str(problem)})
+            layout = await self.layouts.verified(segment, index_is_wrong=False)
+            return await self._read_chunk(self._primary, segment, layout, offset)
+        except OtherTopicError as problem:
+            logger.info("a replica holds another object", extra={"problem": str(problem)})
+        except CorruptDataError as problem:
+            logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
+        layout = await self.layouts.read_again(segment)
+        try:
+            return await self._read_chunk(self._primary, segment, layout, offset)
+        except (UncertainChunkError, BrokenChainError) as problem:
+            if layout.is_verified:
+                raise
+            logger.warning("an index may be wrong, verifying its segment", extra={"problem": str(problem)})
+            index_is_wrong = isinstance(problem, BrokenChainError)
+        layout = await self.layouts.verified(segment, index_is_wrong=index_is_wrong)
+        return await self._read_chunk(self._primary, segment, layout, offset)
+
+    # --- one attempt
+
+    async def _read_whole(self, objects: ObjectReader, segment: StoredSegment) -> CachedSegment:
+        expected, reference = segment.expected, segment.reference
+        is_from_replica = objects is not self._primary
+        memory = _Memory(self._pool, reference.size_bytes)
+        try:
+            count = await objects.read_into(
+                segment.object_key, reference.start, reference.size_bytes, memory.targets
+            )
+            expected.check_length(count, reference.size_bytes)
+            file = memory.content()
+            if reference.size_bytes <= _COSTLY_BYTES:
+                index = check_whole(expected, file, is_from_replica=is_from_replica)
+            else:
+                index = await asyncio.to_thread(check_whole, expected, file, is_from_replica=is_from_replica)
         except BaseException:
-            self._release(slabs)
+            memory.release()
             raise
-        if new_index is not None:
-            self._metrics.index_rebuilds += 1
-            task = asyncio.create_task(self._put_index(index_key, new_index), name=f"rewrite {index_key}")
-            self._index_writes.add(task)
-            task.add_done_callback(self._index_writes.discard)
         return CachedSegment(
             reference,
-            checked.body(),
+            file.slices(HEADER_SIZE, expected.body_end),
             HEADER_SIZE,
             index,
-            partition_number=partition.number,
-            slabs=slabs,
+            partition_number=segment.key[0],
+            slabs=memory.slabs,
             pool=self._pool,
             is_from_store=True,
         )
 
-    def _release(self, slabs: Sequence[Slab]) -> None:
-        for slab in slabs:
-            self._pool.release(slab)
-
-    async def _get_index(self, key: str) -> bytes | None:
+    async def _read_chunk(
+        self, objects: ObjectReader, segment: StoredSegment, layout: SegmentLayout, offset: int
+    ) -> CachedSegment:
+        expected, chunk = segment.expected, layout.at_offset(offset)
+        start, length = wanted_bytes(expected, chunk)
+        memory = _Memory(self._pool, length)
         try:
-            return await self._objects.get(key)
-        except ObjectNotFoundError:
-            return None
-
-    async def _put_index(self, key: str, index: bytes) -> None:
-        try:
-            await self._objects.put(key, [index])
-        except StoreError as problem:
-            # The next reader that finds it unusable tries again.
-            logger.warning("could not rewrite an index", extra={"key": key, "problem": str(problem)})
+            count = await objects.read_into(
+                segment.object_key, segment.reference.start + start, length, memory.targets
+            )
+            expected.check_length(count, length)
+            file = memory.content(start)
+            index, max_timestamp_ms = await asyncio.to_thread(
+                check_chunk, expected, chunk, file, is_from_replica=objects is not self._primary
+            )
+        except BaseException:
+            memory.release()
+            raise
+        layout.note_max_timestamp(chunk.first_offset, max_timestamp_ms)
+        return CachedSegment(
+            segment.reference,
+            file.slices(chunk.start, chunk.end),
+            chunk.start,
+            index,
+            partition_number=segment.key[0],
+            first_offset=chunk.first_offset,
+            next_offset=chunk.next_offset,
+            slabs=memory.slabs,
+            pool=self._pool,
+            is_from_store=True,
+        )
 
     async def close(self) -> None:
-        """End the index writes that are under way."""
-        tasks = list(self._index_writes)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """End what is under way."""
+        await self.layouts.close()
 
 
-def _check_length(key: str, count: int, reference: SegmentReference) -> None:
-    if count != reference.size_bytes:
-        raise CorruptDataError(key, f"{count} bytes, the partition record says {reference.size_bytes}")
+class _Memory:
+    """What one read is read into: slabs, unless it would leave most of them empty."""
 
+    __slots__ = ("_pool", "slabs", "targets")
 
-class _Checked:
-    """A segment's file as it was read, held against the reference. Every method raises `CorruptDataError`."""
+    def __init__(self, pool: SlabPool, size_bytes: int) -> None:
+        self._pool = pool
+        self.slabs: list[Slab] = []
+        if size_bytes >= _SLAB_BYTES:
+            self.slabs = pool.acquire_together(size_bytes)
+            if sum(slab.capacity_bytes for slab in self.slabs) > 2 * size_bytes:
+                self.release()
+        self.targets = [slab.content() for slab in self.slabs] or [memoryview(bytearray(size_bytes))]
 
-    def __init__(self, key: str, reference: SegmentReference, file: Pieces) -> None:
-        self._key = key
-        self._file = file
-        self._body_end = file.end - FOOTER_SIZE
-        header = parse_header(key, file.contiguous(0, HEADER_SIZE))
-        self._footer = parse_footer(key, file.contiguous(self._body_end, file.end))
-        self._base_offset, self._last_offset = header.base_offset, self._footer.last_offset
-        if (self._base_offset, self._last_offset) != (reference.base_offset, reference.last_offset):
-            raise CorruptDataError(
-                key,
-                f"holds offsets {self._base_offset} to {self._last_offset}, the partition record says "
-                f"{reference.base_offset} to {reference.last_offset}",
-            )
+    def content(self, start: int = 0) -> Pieces:
+        """What was read, from the position `start` on."""
+        return Pieces(self.targets, start)
 
-    def body(self) -> list[memoryview]:
-        """The batches."""
-        return self._file.slices(HEADER_SIZE, self._body_end)
-
-    def index(self, key: str, data: bytes | None) -> tuple[SparseIndex, bytes | None]:
-        """The index, and its new bytes when the stored ones are unusable; the body's CRC is checked first."""
-        if body_crc(self.body()) != self._footer.body_crc:
-            raise CorruptDataError(self._key, "the CRC of the body does not match the footer's")
-        try:
-            return self._stored_index(key, data), None
-        except CorruptDataError as problem:
-            logger.warning("an index is unusable, making it anew", extra={"problem": str(problem)})
-        new_index = rebuild_index(parse_segment(self._key, self._file.contiguous(0, self._file.end)))
-        return parse_index(key, new_index, self._base_offset), new_index
-
-    def _stored_index(self, key: str, data: bytes | None) -> SparseIndex:
-        if data is None:
-            raise CorruptDataError(key, "there is no such object")
-        index = parse_index(key, data, self._base_offset)
-        index.check(last_offset=self._last_offset, body_end=self._body_end)
-        for offset, position in zip(index.offsets, index.positions, strict=True):
-            batch = read_header(self._file.contiguous(position, position + BATCH_HEADER_SIZE), 0)
-            if (batch.base_offset, batch.magic) != (offset, MAGIC):
-                raise CorruptDataError(key, f"there is no batch with offset {offset} at position {position}")
-        return index
+    def release(self) -> None:
+        """Give the memory back: nobody has a view of it."""
+        for slab in self.slabs:
+            self._pool.release(slab)
+        self.slabs = []

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.records import first_record_at_or_after, record_with_max_timestamp
 from kafscale.storage.cached_segment import CachedSegment
+from kafscale.storage.current_references import OutdatedReferenceError, load_named
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition import Partition
 
@@ -18,14 +20,17 @@ NO_TIMESTAMP = -1
 _OPENED_BATCH_LIMIT_BYTES = 256 * 1024 * 1024
 
 
+Scan = Callable[[CachedSegment], Found | None]
+
+
 async def find_at_or_after(logs: LogManager, partition: Partition, timestamp_ms: int) -> Found | None:
     """The first record whose timestamp is not below `timestamp_ms`, None when there is none.
 
     Raises `CorruptDataError`, `StoreError`.
     """
-    log_start = partition.record.log_start_offset
 
     def scan(segment: CachedSegment) -> Found | None:
+        log_start = partition.record.log_start_offset
         for batch, header in segment.batches(segment.position_of(log_start)):
             if header.max_timestamp >= timestamp_ms:
                 found = first_record_at_or_after(
@@ -35,13 +40,20 @@ async def find_at_or_after(logs: LogManager, partition: Partition, timestamp_ms:
                     return found
         return None
 
-    await logs.load(partition)
-    for reference in partition.references or ():
-        if reference.max_timestamp_ms >= timestamp_ms:
-            found = await _scan(logs, partition, reference, scan)
-            if found is not None:
-                return found
-    return None
+    offset = partition.record.log_start_offset
+    while True:
+        await logs.load(partition)
+        following = partition.references.from_offset(offset) if partition.references is not None else ()
+        reference = next((one for one in following if one.max_timestamp_ms >= timestamp_ms), None)
+        if reference is None:
+            return None
+        try:
+            found = await _scan(logs, partition, reference, timestamp_ms, scan)
+        except OutdatedReferenceError:
+            continue
+        if found is not None:
+            return found
+        offset = reference.last_offset + 1
 
 
 async def find_max_timestamp(logs: LogManager, partition: Partition) -> Found | None:
@@ -49,29 +61,44 @@ async def find_max_timestamp(logs: LogManager, partition: Partition) -> Found | 
 
     Raises `CorruptDataError`, `StoreError`.
     """
-    await logs.load(partition)
-    latest = max(partition.references or (), key=lambda reference: reference.max_timestamp_ms, default=None)
-    if latest is None or latest.max_timestamp_ms == NO_TIMESTAMP:
-        return None
-    maximum = latest.max_timestamp_ms
+    while True:
+        await logs.load(partition)
+        latest = max(
+            partition.references or (), key=lambda reference: reference.max_timestamp_ms, default=None
+        )
+        if latest is None or latest.max_timestamp_ms == NO_TIMESTAMP:
+            return None
+        with suppress(OutdatedReferenceError):
+            return await _scan(logs, partition, latest, latest.max_timestamp_ms, _last_in_time(latest))
 
+
+def _last_in_time(reference: SegmentReference) -> Scan:
     def scan(segment: CachedSegment) -> Found | None:
-        for batch, header in segment.batches(segment.position_of(segment.reference.base_offset)):
-            if header.max_timestamp == maximum:
+        for batch, header in segment.batches(segment.position_of(segment.first_offset)):
+            if header.max_timestamp == reference.max_timestamp_ms:
                 return record_with_max_timestamp(batch, _OPENED_BATCH_LIMIT_BYTES)
         return None
 
-    return await _scan(logs, partition, latest, scan)
+    return scan
 
 
 async def _scan(
-    logs: LogManager,
-    partition: Partition,
-    reference: SegmentReference,
-    scan: Callable[[CachedSegment], Found | None],
+    logs: LogManager, partition: Partition, reference: SegmentReference, timestamp_ms: int, scan: Scan
 ) -> Found | None:
-    segment = await logs.reader.load(partition, reference)
-    try:
-        return await asyncio.to_thread(scan, segment)
-    finally:
-        segment.release()
+    """What `scan` finds in the segment, of which only parts that may be as late as `timestamp_ms` are read.
+
+    A large segment is read chunk by chunk; one that is asked again goes on where the last one came to.
+    """
+    offset = max(reference.base_offset, partition.record.log_start_offset)
+    while (
+        offset := logs.reader.skip_before(partition, reference, offset, timestamp_ms)
+    ) <= reference.last_offset:
+        segment = await load_named(logs, partition, reference, offset)
+        try:
+            found = await asyncio.to_thread(scan, segment)
+            offset = segment.next_offset
+        finally:
+            segment.release()
+        if found is not None:
+            return found
+    return None

@@ -9,7 +9,7 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from kafscale.server.listener import RECEIVE_BUFFER_BYTES, SMALL_RECEIVE_BUFFER_BYTES
-from kafscale.storage import log_reader
+from kafscale.storage import lent_memory
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
@@ -252,7 +252,7 @@ async def test_memory_is_not_reused_while_a_reply_that_shows_it_is_unsent() -> N
 
 @on_uvloop
 async def test_memory_is_reused_when_the_reply_has_left_or_its_client() -> None:
-    async with in_process_broker(cache_size_bytes=MIB + 1, buffer_bytes=64 * MIB) as broker:
+    async with in_process_broker(cache_size_bytes=MIB + 4096, buffer_bytes=64 * MIB) as broker:
         topic = await broker.create_topic()
         taking, leaving = DrivenConnection(broker), DrivenConnection(broker)
         async with broker.connect() as producer:
@@ -276,7 +276,7 @@ async def test_memory_is_reused_when_the_reply_has_left_or_its_client() -> None:
 async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_copies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(log_reader, "MAX_LINGERING_BYTES", MIB)
+    monkeypatch.setattr(lent_memory, "MAX_LINGERING_BYTES", MIB // 2)
     async with in_process_broker(cache_size_bytes=0) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         values = [value(number, 250_000) for number in range(4)]
@@ -288,13 +288,15 @@ async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_cop
         slow.feed(frames_only().frame(wire.fetch_request(topic, {0: 0}, max_wait_ms=0), 11))
         await until(lambda: slow.transport.get_write_buffer_size() > 0, "the reply is written")
         assert reader.is_short_of_memory
-        kept = {segment for segment in reader._lingering if segment.is_held}
+        kept = {segment for segment in reader._lent._lingering if segment.is_held}
         assert len(kept) == len(values)
         (part,) = (await client.fetch(topic, {0: 0})).values()
         assert wire.records_in(part.records) == [(0, values[0])]  # one batch, though more was asked for
-        assert {segment for segment in reader._lingering if segment.is_held} == kept
+        assert {segment for segment in reader._lent._lingering if segment.is_held} == kept
         await slow.end()
-        await until(lambda: not any(one.is_held for one in reader._lingering), "nothing is kept any more")
+        await until(
+            lambda: not any(one.is_held for one in reader._lent._lingering), "nothing is kept any more"
+        )
         (part,) = (await client.fetch(topic, {0: 0})).values()
         assert [found for _, found in wire.records_in(part.records)] == values
 

@@ -35,7 +35,7 @@ from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.segment import parse_segment, verify_segment
-from kafscale.storage.segment_loader import SegmentLoader
+from kafscale.storage.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topics import Topics
 from tests.sim.cluster import Outcome
@@ -63,7 +63,15 @@ class BrokerParts:
         self.registration = Registration(metadata, TTL_SEC)
         self.pool = SlabPool(0)
         self.budget = MemoryBudget(settings.buffer_bytes)
-        loader = SegmentLoader(objects, NAMESPACE, self.pool, self.metrics)
+        loader = SegmentLoader(
+            objects,
+            objects,
+            NAMESPACE,
+            self.pool,
+            self.metrics,
+            sizes=read_sizes(settings.cache_size_bytes),
+            index_cache_bytes=settings.index_cache_size_bytes,
+        )
         self.reader = LogReader(loader, settings.cache_size_bytes, 0, self.pool, self.metrics)
         tokens = itertools.count()
         self.checkpointer = Checkpointer(

@@ -1,0 +1,45 @@
+"""Loads of segments while merging and expiry remove what this broker still believes to be there.
+
+A broker that hears late of a merge, or has planned a read before it, may ask for a segment whose object is gone.
+What the partition's record names now then says whether that is an error.
+"""
+
+from kafscale.errors import ObjectNotFoundError
+from kafscale.metadata.partition_record import SegmentReference
+from kafscale.storage.cached_segment import CachedSegment
+from kafscale.storage.log_manager import LogManager
+from kafscale.storage.partition import Partition
+
+
+class OutdatedReferenceError(Exception):
+    """The segment's object is gone, and the partition's record does not name it any more: plan again."""
+
+
+async def load_named(
+    logs: LogManager, partition: Partition, reference: SegmentReference, offset: int
+) -> CachedSegment:
+    """What holds `offset` of the segment, held, as `LogReader.load` gives it.
+
+    Raises `OutdatedReferenceError`, `ObjectNotFoundError` only if the record as it is now names the object,
+    `CorruptDataError`, `StoreError`.
+    """
+    try:
+        return await logs.reader.load(partition, reference, offset)
+    except ObjectNotFoundError:
+        if await _is_named(logs, partition, reference):
+            logs.on_missing(partition, reference)
+            raise
+        raise OutdatedReferenceError from None
+
+
+async def _is_named(logs: LogManager, partition: Partition, reference: SegmentReference) -> bool:
+    """Whether the partition's references, as they are now, have this one among them."""
+    if partition.is_followed and partition.references is not None and _names(partition, reference):
+        await logs.read_again(partition)
+    await logs.load(partition)
+    return _names(partition, reference)
+
+
+def _names(partition: Partition, reference: SegmentReference) -> bool:
+    references = partition.references
+    return references is not None and next(references.from_offset(reference.base_offset), None) == reference
