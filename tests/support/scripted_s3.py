@@ -1,5 +1,7 @@
 """A small S3 server on the test's own event loop: it keeps objects, and answers as the test told it to first.
 
+Requests of multipart uploads, and HEAD, have scripts of their own, by what they ask: `begin`, `part`,
+`complete`, `abort`, `mark`.
 With `ignores_conditions` it lies as some real ones do: If-None-Match is accepted and not looked at.
 """
 
@@ -7,7 +9,7 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from urllib.parse import parse_qs
 from xml.sax.saxutils import escape, unescape
 
 from tests.support.http_stream import Head, HttpStreamError, read_head, request_body
+from tests.support.scripted_uploads import MARK, ScriptedUploads
 
 HOST = "127.0.0.1"
 BUCKET = "records"
@@ -63,6 +66,8 @@ class ScriptedS3:
     def __init__(self, *, ignores_conditions: bool = False, scheme: str = "http") -> None:
         self.objects: dict[str, bytes] = {}
         self.script: deque[Answer] = deque()
+        self.uploads = ScriptedUploads(self.objects, ignores_conditions=ignores_conditions)
+        self.upload_scripts: defaultdict[str, deque[Answer]] = defaultdict(deque)
         self.requests: list[Request] = []
         self.port = 0
         self.under_way = 0
@@ -87,6 +92,11 @@ class ScriptedS3:
 
     def methods(self) -> list[str]:
         return [request.method for request in self.requests]
+
+    def upload_operations(self) -> list[str]:
+        """What was asked about uploads, in that order."""
+        operations = [self.uploads.operation(request.method, request.query) for request in self.requests]
+        return [operation for operation in operations if operation is not None]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
@@ -117,7 +127,9 @@ class ScriptedS3:
 
     async def _answer(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection goes on."""
-        answer = self.script.popleft() if self.script else Answer()
+        operation = self.uploads.operation(head.method, head.query)
+        script = self.script if operation is None else self.upload_scripts[operation]
+        answer = script.popleft() if script else Answer()
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
@@ -134,11 +146,17 @@ class ScriptedS3:
         headers = {"content-length": str(len(told.body)), "etag": '"1"'} | told.headers
         lines = [f"HTTP/1.1 {told.status} Said", *(f"{name}: {value}" for name, value in headers.items())]
         body = told.body[: len(told.body) // 2] if answer.how is How.CUT else told.body
+        if request.method == "HEAD":
+            body = b""
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         await writer.drain()
         return answer.how is How.REPLY
 
     def _carry_out(self, request: Request) -> Answer:
+        operation = self.uploads.operation(request.method, request.query)
+        if operation is not None and operation != "mark":
+            status, said = self.uploads.carry_out(operation, request)
+            return error(status, said) if status >= 400 else Answer(status=status, body=said.encode())
         match request.method:
             case "PUT":
                 is_conditional = request.headers.get("if-none-match") == "*" and not self._ignores_conditions
@@ -163,6 +181,8 @@ class ScriptedS3:
             return error(404, "NoSuchKey")
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
         modified = {"last-modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        if mark := self.uploads.marks.get(request.key):
+            modified[MARK] = mark
         if asked is None:
             return Answer(status=200, body=content, headers=modified)
         start, end = int(asked[1]), min(int(asked[2]) + 1, len(content))

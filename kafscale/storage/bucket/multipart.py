@@ -178,7 +178,7 @@ class MultipartCreation:
 def part_size_bytes(size_bytes: int, smallest_bytes: int) -> int:
     """The size of an object's parts but for the last: whole MiB where more than the smallest is needed."""
     needed = -(-size_bytes // _MAX_PARTS)
-    return max(smallest_bytes, -(-needed // _MIB) * _MIB)
+    return smallest_bytes if needed <= smallest_bytes else -(-needed // _MIB) * _MIB
 
 
 async def _fill_parts(
