@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test tools check format chaos simulate group-chaos bench bench-failover docs clean
+.PHONY: help setup run cluster test tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ chaos: $(BIN)/.develop tools ## crashes and a troubled cluster: 100 kills for ea
 simulate: $(BIN)/.develop ## 50,000 histories of a simulated cluster, by seed: about 40 minutes
 	KAFSCALE_TEST_SIMULATIONS=$${KAFSCALE_TEST_SIMULATIONS:-50000} $(BIN)/pytest -s tests/sim/test_broker_cluster.py
 
+large-segment: $(BIN)/.develop tools ## a segment of more than 2 GiB, made by merging and read at both ends: about 3 minutes, 6 GB of disk
+	KAFSCALE_TEST_MERGED_BYTES=$${KAFSCALE_TEST_MERGED_BYTES:-2200000000} $(BIN)/pytest -s --timeout=1800 tests/integration/test_large_segment.py
+
 group-chaos: $(BIN)/.develop tools ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
 	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py
 
@@ -70,6 +73,9 @@ bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka (BENCH_A
 
 bench-failover: $(BIN)/.develop tools ## how long partitions wait when their leader stops or dies (BENCH_ARGS: see python -m bench.failover --help)
 	$(BIN)/python -m bench.failover $(BENCH_ARGS)
+
+bench-reads: $(BIN)/.develop tools ## cold and warm reads of 1,000 small segments over a slow store, GETs counted (BENCH_ARGS: see python -m bench.reads --help)
+	$(BIN)/python -m bench.reads $(BENCH_ARGS)
 
 docs: $(BIN)/.develop ## rewrite the generated parts of the documents
 	$(BIN)/python -m scripts.generate_docs
