@@ -1,0 +1,196 @@
+"""A broker beside a replica of its bucket: two real S3 servers, one of them late, stopped, killed and outdated."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafscale.settings import load_settings
+from kafscale.storage.bucket.config import open_bucket
+from tests.support import wire
+from tests.support.broker import KafscaleBroker
+from tests.support.metrics_page import MetricsPage, scrape
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.topics import create_topic, delete_topic, unique_name
+from tests.support.waiting import wait_until
+
+SEGMENTS = 12
+NOT_REPLICATED = 3
+READS = "kafscale_segment_store_reads_total"
+MISSES = "kafscale_segment_store_misses_total"
+PASSED_OVER = "kafscale_segment_store_passed_over_total"
+ERRORS = "kafscale_segment_store_errors_total"
+
+
+@pytest.fixture
+def primary(tmp_path: Path) -> Iterator[S3Server]:
+    with s3_server(tmp_path / "primary") as server:
+        yield server
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[S3Server]:
+    with s3_server(tmp_path / "replica", "nearer") as server:
+        yield server
+
+
+@pytest.fixture
+def broker(primary: S3Server, replica: S3Server, tmp_path: Path) -> Iterator[KafscaleBroker]:
+    settings = {name.removeprefix("KAFSCALE_").lower(): value for name, value in primary.settings.items()}
+    started = KafscaleBroker(
+        tmp_path,
+        flush_interval_ms=0,
+        cache_size=0,
+        readahead_segments=0,
+        merge_bytes_per_sec=0,
+        s3_read_bucket=replica.bucket,
+        s3_read_endpoint=replica.endpoint,
+        **settings,
+    )
+    try:
+        started.start()
+        yield started
+        started.stop()
+    finally:
+        started.close()
+
+
+def produce(broker: KafscaleBroker, topic: str, generation: str) -> list[tuple[int, bytes | None]]:
+    """One segment for each record; returns what a consumer is to see."""
+    expected: list[tuple[int, bytes | None]] = [
+        (number, f"{generation} {number:03d}".encode()) for number in range(SEGMENTS)
+    ]
+    with wire.connect(broker) as connection:
+        for offset, value in expected:
+            answer = wire.produce(connection, topic, 0, wire.batch([value]))
+            assert (answer.error_code, answer.base_offset) == (0, offset)
+    return expected
+
+
+def consume(broker: KafscaleBroker, topic: str) -> list[tuple[int, bytes | None]]:
+    """All records, from the beginning, one segment after the other."""
+    found: list[tuple[int, bytes | None]] = []
+    with wire.connect(broker) as connection:
+        while len(found) < SEGMENTS:
+            part = wire.fetch(connection, topic, {0: len(found)}, max_bytes=1)[0]
+            assert part.error_code == 0
+            found += wire.records_in(part.records)
+    return found
+
+
+def replicate(primary: S3Server, replica: S3Server, topic: str) -> None:
+    """Copy the topic's objects as a replication does that is late: its newest segments are missing."""
+
+    async def copy() -> None:
+        source = open_bucket(load_settings(primary.settings))
+        target = open_bucket(load_settings(replica.settings))
+        keys = [info.key async for info in source.list(f"default/{topic}/") if info.key.endswith(".kfs")]
+        assert len(keys) == SEGMENTS
+        for key in keys[:-NOT_REPLICATED]:
+            await target.put(key, [await source.get(key)])
+        await source.close()
+        await target.close()
+
+    asyncio.run(copy())
+
+
+def of(page: MetricsPage, name: str) -> dict[str, float]:
+    return {store: value for (store,), value in page.by_label(name, "store").items()}
+
+
+def test_segments_come_from_the_replica_and_what_it_lacks_from_the_primary(
+    broker: KafscaleBroker, primary: S3Server, replica: S3Server
+) -> None:
+    topic = unique_name()
+    create_topic(broker, topic)
+    expected = produce(broker, topic, "first")
+    replicate(primary, replica, topic)
+    assert consume(broker, topic) == expected
+    page = scrape(broker)
+    assert of(page, MISSES) == {"replica": NOT_REPLICATED, "primary": 0}
+    assert of(page, READS) == {"replica": SEGMENTS, "primary": NOT_REPLICATED}
+    assert page.value("kafscale_segment_store_bytes_total", store="replica") > 0
+    assert page.value("kafscale_replica_passed_over") == 0
+    # Nothing was written there, and nothing asked about.
+    assert len([key for key in replica.stored_files() if key.endswith(".kfs")]) == SEGMENTS - NOT_REPLICATED
+    assert not [key for key in replica.stored_files() if not key.endswith(".kfs")]
+
+
+def test_a_replica_that_hangs_costs_one_wait_and_is_read_from_again_when_it_is_back(
+    broker: KafscaleBroker, primary: S3Server, replica: S3Server
+) -> None:
+    topic = unique_name()
+    create_topic(broker, topic)
+    expected = produce(broker, topic, "first")
+    replicate(primary, replica, topic)
+    assert consume(broker, topic) == expected
+    replica.pause()
+    began = time.monotonic()
+    for _ in range(3):
+        assert consume(broker, topic) == expected
+    took_sec = time.monotonic() - began
+    page = scrape(broker)
+    # One read waited, of all that were made: one after the other they would have waited for half a minute.
+    assert page.by_label(ERRORS, "store", "error") == {("replica", "TimeoutError"): 1}
+    assert took_sec < 10
+    assert of(page, PASSED_OVER) == {"replica": 3 * SEGMENTS - 1, "primary": 0}
+    assert broker.ready()
+    # Neither do producers notice.
+    with wire.connect(broker) as connection:
+        assert wire.produce(connection, topic, 0, wire.batch([b"more"])).error_code == 0
+    replica.resume()
+
+    def is_back() -> bool:
+        assert consume(broker, topic)[:SEGMENTS] == expected
+        return scrape(broker).value("kafscale_replica_passed_over") == 0
+
+    wait_until(is_back, "the replica is read from again", 30)
+    before = of(scrape(broker), READS)["replica"]
+    assert consume(broker, topic)[:SEGMENTS] == expected
+    assert of(scrape(broker), READS)["replica"] >= before + SEGMENTS - NOT_REPLICATED
+
+
+def test_consumers_go_on_when_the_replica_is_killed_and_when_it_never_was(
+    broker: KafscaleBroker, primary: S3Server, replica: S3Server
+) -> None:
+    topic = unique_name()
+    create_topic(broker, topic)
+    expected = produce(broker, topic, "first")
+    replicate(primary, replica, topic)
+    replica.kill9()
+    began = time.monotonic()
+    assert consume(broker, topic) == expected
+    assert time.monotonic() - began < 5
+    assert scrape(broker).value(ERRORS, store="replica", error="StoreUnavailableError") == 1
+    broker.restart()
+    assert consume(broker, topic) == expected
+
+
+def test_a_bucket_that_is_not_there_is_passed_over(
+    broker: KafscaleBroker, primary: S3Server, replica: S3Server
+) -> None:
+    topic = unique_name()
+    create_topic(broker, topic)
+    expected = produce(broker, topic, "first")
+    shutil.rmtree(replica.bucket_folder)
+    assert consume(broker, topic) == expected
+    assert scrape(broker).value(ERRORS, store="replica", error="StoreRefusedError") == 1
+    assert "NoSuchBucket" in broker.log_tail()
+
+
+def test_objects_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_namesake(
+    broker: KafscaleBroker, primary: S3Server, replica: S3Server
+) -> None:
+    """Replication does not delete, as a rule, and the new topic's objects have the same keys."""
+    topic = unique_name()
+    create_topic(broker, topic)
+    produce(broker, topic, "first")
+    replicate(primary, replica, topic)
+    delete_topic(broker, topic)
+    create_topic(broker, topic)
+    expected = produce(broker, topic, "other")
+    assert consume(broker, topic) == expected
+    assert of(scrape(broker), MISSES)["replica"] == NOT_REPLICATED
