@@ -340,6 +340,14 @@ def test_a_reader_of_the_output_that_goes_away_is_no_damage(tmp_path: Path) -> N
         assert process.wait(60) == 141
 
 
+def test_more_files_than_may_be_open(segment: Path) -> None:
+    arguments = " ".join([str(segment)] * 100)
+    command = f"ulimit -n 30 && exec {KAFSCALE} dump --offset 0 {arguments}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("Dumping ") == 100
+
+
 def test_an_encoding_that_lacks_a_character_is_no_traceback(tmp_path: Path) -> None:
     path = tmp_path / "žluť.kfs"
     path.write_bytes(segment_of([encode_batch([Record(0, 1, None, "漢字".encode())])]))

@@ -216,6 +216,14 @@ def test_an_index_is_not_followed_to_a_damaged_batch() -> None:
     assert len(notes(findings)) == 1
 
 
+def test_the_index_leads_behind_a_broken_header() -> None:
+    broken = patched(POSITIONS[1] + LENGTH_POSITION, b"\xff")
+    assert len(batches_in(walk_segment(broken, Look()))) == 1
+    findings = walk_segment(broken, Look(from_offset=105, verify=True), index=INDEX)
+    assert [found.header.base_offset for found in batches_in(findings)] == [105, 110, 114]
+    assert problems(findings) == []
+
+
 def test_a_segment_beyond_2_gib_is_walked_in_bounded_memory() -> None:
     """Three batches of 1 GiB of zeros each: its headers alone, then every byte."""
     size = 2**30
