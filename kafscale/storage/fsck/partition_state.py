@@ -1,6 +1,5 @@
 """What the metadata store, and the checkpoint that it names, say of a partition at one moment."""
 
-import uuid
 from dataclasses import dataclass
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
@@ -17,14 +16,13 @@ from kafscale.storage.fsck.record_check import published_references
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """A partition as it stands. `record`, its `revision` and `topic_id` only for one that is active.
+    """A partition as it stands. `record` and its `revision` only for one that is active.
 
     `checkpoint`: an empty one where the record names none, None where it cannot be used; then, as where there
     is no record to go by, `finding` says why.
     """
 
     standing: Standing
-    topic_id: uuid.UUID | None = None
     record: PartitionRecord | None = None
     revision: int = 0
     checkpoint: Checkpoint | None = None
@@ -49,7 +47,7 @@ async def read_partition(reading: Reading, topic: str, partition: int) -> Partit
         # Told of the topic, once.
         return PartitionState(standing=Standing.UNJUDGED)
     standing = _standing(found, retired, partition)
-    if found is None or standing is not Standing.ACTIVE:
+    if standing is not Standing.ACTIVE:
         return PartitionState(standing=standing)
     if held is None:
         finding = Finding(kind=FindingKind.RECORD_MISSING, subject=subject)
@@ -62,7 +60,6 @@ async def read_partition(reading: Reading, topic: str, partition: int) -> Partit
     checkpoint, bad = await _load_checkpoint(reading, subject, record)
     return PartitionState(
         standing=standing,
-        topic_id=found.topic_id,
         record=record,
         revision=held.mod_revision,
         checkpoint=checkpoint,

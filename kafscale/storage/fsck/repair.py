@@ -5,7 +5,6 @@ while no broker is registered, and only if they are as they were read: a leader 
 would lose its place.
 """
 
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -151,7 +150,6 @@ class Repairer:
     async def _delete_orphans(self, repair: Repair) -> str:
         """The order is the garbage collector's: list, read the record, decide, delete."""
         wanted = set(repair.keys)
-        topic_id = (await read_partition(self._reading, repair.topic, repair.partition)).topic_id
         listed = [
             info
             for info in (
@@ -162,7 +160,7 @@ class Repairer:
         ]
         deleted = 0
         for start in range(0, len(listed), OBJECTS_PER_DELETE):
-            doomed = await self._doomed(repair, topic_id, listed[start : start + OBJECTS_PER_DELETE])
+            doomed = await self._doomed(repair, listed[start : start + OBJECTS_PER_DELETE])
             if doomed:
                 await self._reading.objects.delete(doomed)
                 deleted += len(doomed)
@@ -173,17 +171,15 @@ class Repairer:
             )
         return f"{deleted} objects deleted"
 
-    async def _doomed(
-        self, repair: Repair, topic_id: uuid.UUID | None, listed: Sequence[ObjectInfo]
-    ) -> list[str]:
-        """Those of the listed objects that are to be deleted as things are now, the topic being this one still."""
+    async def _doomed(self, repair: Repair, listed: Sequence[ObjectInfo]) -> list[str]:
+        """Those of the listed objects that are to be deleted as things are now."""
         state = await read_partition(self._reading, repair.topic, repair.partition)
         if repair.needs_no_brokers:
             await self._check_no_brokers()
             if state.standing is Standing.NO_PARTITION:
                 return [info.key for info in listed]
         record, references = state.record, state.references
-        if record is None or references is None or state.topic_id != topic_id:
+        if record is None or references is None:
             raise NotRepairedError("what is published of the partition is not known any more: run fsck again")
         doomed = garbage(candidates(listed, record.log_end_offset, self._before_ms), references)
         for info in listed:
