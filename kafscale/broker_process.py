@@ -33,7 +33,6 @@ from kafscale.ops import metric_families
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.open_files import allow_connections
-from kafscale.ops.store_health import StoreState
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.listener import Listener
 from kafscale.setting_kinds import Address
@@ -42,25 +41,19 @@ from kafscale.storage.bucket.probe import prove_conditional_writes
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.cluster_identity import establish_cluster
 from kafscale.storage.flusher import Flusher, FlushPolicy
-from kafscale.storage.garbage_collector import GarbageCollector
 from kafscale.storage.index import index_version_at
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.log_reader import LogReader
-from kafscale.storage.log_start import LogStart
-from kafscale.storage.lost_objects import LostObjects
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_budget import MemoryBudget
-from kafscale.storage.merger import Merger
 from kafscale.storage.object_store import ObjectReader, ObjectStore
 from kafscale.storage.object_store_health import ObjectStoreHealth, ObjectStoreProbe, health_policy
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
 from kafscale.storage.publisher import Publisher
-from kafscale.storage.record_deletion import RecordDeletion
-from kafscale.storage.removals import Removals
 from kafscale.storage.replica_reads import ReplicaReads
-from kafscale.storage.retention_enforcer import RetentionEnforcer
+from kafscale.storage.segment_life import SegmentLife
 from kafscale.storage.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
@@ -250,9 +243,8 @@ class BrokerProcess:
         self._topic_deletion.start()
         await self._partitions.start()
         await self._groups.start()
-        self._keep_running(self._garbage.run(), "garbage collector")
-        self._keep_running(self._retention.run(), "retention")
-        self._keep_running(self._merger.run(), "merger")
+        for name, work in self._segment_life.work().items():
+            self._keep_running(work, name)
         await self._registration.announce(BrokerState.RUNNING)
         await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
         await self._listener.start(Dispatcher(self._services()))
@@ -276,47 +268,16 @@ class BrokerProcess:
         self._partitions = PartitionService(
             self._metadata, view, lambda: registration.lease, self._logs, settings.broker_id
         )
-        self._removals = Removals(self._logs, self._objects, settings.s3_namespace)
-        log_start = LogStart(self._logs, self._checkpointer, self._removals)
-        self._record_deletion = RecordDeletion(log_start)
-        self._lost_objects = LostObjects(
-            self._logs,
+        self._segment_life = SegmentLife(
             self._objects,
-            log_start,
-            settings.s3_namespace,
-            view.cluster_id,
-            lambda: self._object_store_health.reads.state is StoreState.UNAVAILABLE,
-            metrics,
-        )
-        self._logs.on_missing = self._lost_objects.report
-        self._retention = RetentionEnforcer(
-            self._logs,
-            self._objects,
-            self._checkpointer,
-            log_start,
-            settings.s3_namespace,
-            now_ms,
-            metrics,
-            interval_ms=settings.retention_check_interval_ms,
-        )
-        self._garbage = GarbageCollector(
-            self._objects,
-            self._logs,
-            settings.s3_namespace,
-            now_ms,
-            metrics,
-            self._removals.is_waiting,
-            grace_sec=settings.garbage_grace_sec,
-            interval_sec=settings.garbage_check_interval_sec,
-        )
-        self._merger = Merger(
-            self._objects,
+            self._object_store_health,
             self._logs,
             self._checkpointer,
-            self._removals,
             settings,
             metrics,
-            lambda: index_version_at(view.feature_level(SEGMENT_FORMAT)),
+            cluster_id=view.cluster_id,
+            now_ms=now_ms,
+            index_version=self._index_version,
         )
         self._topic_deletion = TopicDeletion(
             self._metadata,
@@ -349,7 +310,7 @@ class BrokerProcess:
             metrics=self._metrics,
             purgatory=self._purgatory,
             leader_changes=self._leader_changes,
-            record_deletion=self._record_deletion,
+            record_deletion=self._segment_life.record_deletion,
             groups=self._groups.coordinator,
             object_store_health=self._object_store_health,
             now_ms=now_ms,
@@ -420,8 +381,7 @@ class BrokerProcess:
         self._purgatory.close()
         await self._leader_changes.close()
         await self._topic_deletion.close()
-        await self._removals.close()
-        await self._lost_objects.close()
+        await self._segment_life.close()
         await self._partitions.close()
         await self._logs.close()
         await self._end_registration()

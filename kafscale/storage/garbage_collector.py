@@ -27,7 +27,8 @@ _LISTED_AT_ONCE = 1000
 class GarbageCollector:
     """Looks through the partitions that this broker leads, again and again.
 
-    `is_waiting` tells of an object that somebody else removes, when its time has come.
+    `is_waiting` tells of an object that somebody else removes, when its time has come. `on_listed` is told the
+    first `.kfs` key of each partition, None when there is none.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class GarbageCollector:
         namespace: str,
         now_ms: Callable[[], int],
         metrics: Metrics,
-        is_waiting: Callable[[str], bool] = lambda key: False,
         *,
+        is_waiting: Callable[[str], bool] = lambda key: False,
+        on_listed: Callable[[Partition, str | None], None] = lambda partition, first_key: None,
         grace_sec: int,
         interval_sec: float,
     ) -> None:
@@ -48,6 +50,7 @@ class GarbageCollector:
         self._now_ms = now_ms
         self._metrics = metrics
         self._is_waiting = is_waiting
+        self._on_listed = on_listed
         self._grace_ms = grace_sec * 1000
         self._interval_sec = interval_sec
 
@@ -75,8 +78,11 @@ class GarbageCollector:
         prefix = object_keys.partition_prefix(self._namespace, partition.id.topic, partition.id.index)
         listing = self._objects.list(prefix)
         listed: list[ObjectInfo] = []
+        first_key: str | None = None
         try:
             async for info in listing:
+                if first_key is None and info.key.endswith(".kfs"):
+                    first_key = info.key
                 listed.append(info)
                 if len(listed) == _LISTED_AT_ONCE:
                     removed += await self._collect_listed(partition, listed)
@@ -84,7 +90,9 @@ class GarbageCollector:
         finally:
             if isinstance(listing, AsyncGenerator):
                 await listing.aclose()
-        return removed + await self._collect_listed(partition, listed)
+        removed += await self._collect_listed(partition, listed)
+        self._on_listed(partition, first_key)
+        return removed
 
     async def _collect_listed(self, partition: Partition, listed: Sequence[ObjectInfo]) -> int:
         before_ms = self._now_ms() - self._grace_ms

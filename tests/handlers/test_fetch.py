@@ -275,7 +275,7 @@ async def test_a_log_start_that_moves_past_a_waiting_fetch_is_told() -> None:
         await produce_all(producer, topic, [wire.batch([b"x"])] * 3)
         await client.send_fetch(topic, {0: 1}, max_wait_ms=LONG_MS, min_bytes=5000)
         await waits(broker, topic)
-        deletion = broker.process._record_deletion
+        deletion = broker.process._segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(topic), 2) == 2
         await producer.produce(topic, 0, wire.batch([bytes(6000)]))
         assert (await client.receive_fetch())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE

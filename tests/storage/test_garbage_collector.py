@@ -112,7 +112,7 @@ async def test_segments_below_the_log_start_are_removed_if_the_broker_stopped_be
         await broker.create_topic()
         for value in (b"first", b"second", b"third"):
             await produce(client, value)
-        await broker.process._record_deletion.delete_before(broker.partition("topic"), 2)
+        await broker.process._segment_life.record_deletion.delete_before(broker.partition("topic"), 2)
         assert await collector(broker).collect(broker.partition("topic")) == 4
         assert await listed(broker) == segment_keys(2)
 

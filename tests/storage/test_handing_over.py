@@ -144,13 +144,13 @@ async def test_old_segments_are_not_removed_from_the_next_topic_of_the_name(
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic(TOPIC)
         await client.produce(TOPIC, 0, wire.batch([b"deleted"]))
-        deletion = broker.process._record_deletion
+        deletion = broker.process._segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(TOPIC), record_deletion.HIGH_WATERMARK) == 1
         topics = broker.process._services().topics
         await topics.delete(TOPIC, timeout_ms=10_000)
         await broker.create_topic(TOPIC)
         assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0
-        removing = broker.process._removals._tasks
+        removing = broker.process._segment_life._removals._tasks
         assert removing, "the old segment was to be removed later than this"
         await asyncio.gather(*removing)
         assert await broker.objects.size_bytes(object_keys.segment_key("default", TOPIC, 0, 0))

@@ -30,7 +30,7 @@ NEWEST_LEFT = 3
 
 
 def merger(broker: InProcessBroker) -> Merger:
-    return broker.process._merger
+    return broker.process._segment_life.merger
 
 
 async def merge(broker: InProcessBroker) -> bool:
@@ -284,7 +284,7 @@ async def test_a_merge_whose_first_source_expires_meanwhile_is_given_up() -> Non
         with broker.objects.hold("put_if_absent_streamed") as uploading:
             merging = asyncio.create_task(merge(broker))
             await uploading.reached()
-            await broker.process._record_deletion.delete_before(broker.partition("topic"), 2)
+            await broker.process._segment_life.record_deletion.delete_before(broker.partition("topic"), 2)
             uploading.release()
             assert not await merging
         assert [one.base_offset for one in references(broker)] == list(range(2, 10))
@@ -308,7 +308,7 @@ async def test_a_log_whose_start_is_within_a_merged_segment_begins_there() -> No
         await broker.create_topic()
         await produce(client, *values(10))
         assert await merge(broker)
-        await broker.process._record_deletion.delete_before(broker.partition("topic"), 3)
+        await broker.process._segment_life.record_deletion.delete_before(broker.partition("topic"), 3)
         broker.forget_cached("topic")
         assert await read_all(client, 10, start=3) == list(enumerate(values(10)))[3:]
         assert references(broker)[0].object_key == merged_key(0, 6)
