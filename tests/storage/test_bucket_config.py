@@ -1,13 +1,15 @@
 """From settings to a bucket: what is asked of which server, with which headers, and which settings are refused."""
 
+import time
+
 import pytest
 
-from kafscale.errors import SettingError, StoreError
+from kafscale.errors import ObjectNotFoundError, SettingError, StoreError, StoreUnavailableError
 from kafscale.settings import load_settings
-from kafscale.storage.bucket.config import open_bucket
+from kafscale.storage.bucket.config import open_bucket, open_replica
 from kafscale.storage.bucket.requests import Patience
 from kafscale.storage.bucket.store import BucketStore
-from tests.support.scripted_s3 import ScriptedS3, scripted_s3
+from tests.support.scripted_s3 import ScriptedS3, error, scripted_s3
 
 KEY_PAIR = {"KAFSCALE_S3_ACCESS_KEY": "key", "KAFSCALE_S3_SECRET_KEY": "secret"}
 
@@ -147,3 +149,85 @@ def test_settings_that_cannot_work_are_refused_with_the_next_step(
 ) -> None:
     with pytest.raises(SettingError, match=said):
         store_with(**variables)
+
+
+async def request_of_the_replica(server: ScriptedS3, **variables: str) -> tuple[str, dict[str, str]]:
+    """The path of a read, and its headers."""
+    settings = load_settings({"KAFSCALE_S3_READ_BUCKET": "nearer", **KEY_PAIR, **variables})
+    with pytest.raises(StoreError):
+        await open_replica(settings).get("n/a")
+    return server.requests[-1].key, server.requests[-1].headers
+
+
+async def test_the_replica_has_its_own_place_and_the_same_credentials() -> None:
+    async with scripted_s3() as server:
+        path, headers = await request_of_the_replica(
+            server,
+            KAFSCALE_S3_BUCKET="records",
+            KAFSCALE_S3_ENDPOINT="http://primary.invalid:9000",
+            KAFSCALE_S3_REGION="us-east-1",
+            KAFSCALE_S3_SESSION_TOKEN="temporary",
+            KAFSCALE_S3_READ_ENDPOINT=f"http://127.0.0.1:{server.port}",
+            KAFSCALE_S3_READ_REGION="eu-central-1",
+        )
+        assert path == "nearer/n/a"
+        assert "Credential=key/" in headers["authorization"]
+        assert "/eu-central-1/s3/" in headers["authorization"]
+        assert headers["x-amz-security-token"] == "temporary"
+
+
+async def test_the_replica_is_where_the_bucket_is_unless_settings_say_otherwise() -> None:
+    async with scripted_s3() as server:
+        path, headers = await request_of_the_replica(
+            server,
+            KAFSCALE_S3_BUCKET="records",
+            KAFSCALE_S3_ENDPOINT=f"http://127.0.0.1:{server.port}",
+            KAFSCALE_S3_REGION="ap-south-1",
+        )
+        assert path == "nearer/n/a"
+        assert "/ap-south-1/s3/" in headers["authorization"]
+
+
+async def test_nothing_is_tried_again_at_the_replica() -> None:
+    async with scripted_s3() as server:
+        server.script.extend([error(503, "SlowDown"), error(500, "InternalError")])
+        settings = load_settings(server.settings | {"KAFSCALE_S3_READ_BUCKET": "records"})
+        server.objects["n/a"] = b"body"
+        replica = open_replica(settings)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError):
+                await replica.get("n/a")
+        assert await replica.get("n/a") == b"body"
+        with pytest.raises(ObjectNotFoundError):
+            await replica.get("n/b")
+        assert server.methods() == ["GET"] * 4
+        started = time.monotonic()
+    with pytest.raises(StoreUnavailableError):
+        await replica.get_range("n/a", 0, 100)
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"KAFSCALE_S3_BUCKET": "records"}, "KAFSCALE_S3_READ_BUCKET is not set"),
+        (
+            {"KAFSCALE_S3_BUCKET": "records", "KAFSCALE_S3_READ_BUCKET": "gs://nearer", **KEY_PAIR},
+            "KAFSCALE_S3_READ_BUCKET=gs://nearer cannot be used: .*S3 only",
+        ),
+        (
+            {
+                "KAFSCALE_S3_BUCKET": "records",
+                "KAFSCALE_S3_PATH_STYLE": "false",
+                "KAFSCALE_S3_READ_BUCKET": "nearer",
+                "KAFSCALE_S3_READ_ENDPOINT": "http://10.0.0.1:9000",
+            },
+            "KAFSCALE_S3_READ_BUCKET=nearer cannot be used: .*IP address",
+        ),
+    ],
+)
+def test_a_replica_that_cannot_be_used_is_refused_by_its_own_name(
+    variables: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingError, match=said):
+        open_replica(load_settings(variables))

@@ -1,5 +1,6 @@
 """What counting adds to an object store: calls, bytes and errors under the method's name."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -7,6 +8,7 @@ import pytest
 
 from kafscale.errors import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
 from kafscale.ops.metrics import Metrics
+from kafscale.protocol.types import Buffer
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_store import MemoryStore
 from kafscale.storage.object_store import ObjectInfo
@@ -77,3 +79,46 @@ async def test_a_listing_that_is_left_early_counts_as_one_call() -> None:
             break
     assert calls(metrics) == {"list": 1}
     assert not metrics.object_store("list").errors
+
+
+async def chunks_of(*chunks: Buffer, then: Exception | None = None) -> AsyncIterator[Buffer]:
+    for chunk in chunks:
+        yield chunk
+    if then is not None:
+        raise then
+
+
+async def test_a_streamed_object_is_counted_with_its_bytes() -> None:
+    metrics = Metrics()
+    store = MeasuredObjectStore(MemoryStore(lambda: 0), metrics)
+    assert store.max_streamed_bytes == MemoryStore(lambda: 0).max_streamed_bytes
+    await store.put_if_absent_streamed("a", chunks_of(b"123", b"45"), 5)
+    with pytest.raises(ObjectExistsError):
+        await store.put_if_absent_streamed("a", chunks_of(b"123", b"45"), 5)
+    assert calls(metrics) == {"put_if_absent_streamed": 2}
+    counted = metrics.object_store("put_if_absent_streamed")
+    assert (counted.bytes, counted.errors) == (5, {})
+
+
+async def test_what_the_chunks_fail_with_is_not_the_stores_failure() -> None:
+    metrics = Metrics()
+    store = MeasuredObjectStore(MemoryStore(lambda: 0), metrics)
+    with pytest.raises(StoreUnavailableError):
+        await store.put_if_absent_streamed("a", chunks_of(b"1", then=StoreUnavailableError("source")), 5)
+    with pytest.raises(ValueError, match="announced"):
+        await store.put_if_absent_streamed("a", chunks_of(b"1"), 5)
+    counted = metrics.object_store("put_if_absent_streamed")
+    assert (counted.bytes, counted.errors) == (0, {"ValueError": 1})
+
+
+async def test_the_time_that_chunks_take_to_come_is_not_the_stores() -> None:
+    metrics = Metrics()
+    store = MeasuredObjectStore(MemoryStore(lambda: 0), metrics)
+
+    async def slow() -> AsyncIterator[Buffer]:
+        await asyncio.sleep(0.3)
+        yield b"12345"
+        await asyncio.sleep(0.3)
+
+    await store.put_if_absent_streamed("a", slow(), 5)
+    assert metrics.object_store("put_if_absent_streamed").duration.total < 0.3

@@ -20,6 +20,7 @@ from kafscale.ops import metric_families
 from kafscale.ops.metric_export import render
 from kafscale.ops.metrics import Metrics, ProbeOutcome
 from kafscale.ops.store_health import HealthPolicy, StoreState
+from kafscale.protocol.types import Buffer
 from kafscale.settings import Settings
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.object_keys import health_key
@@ -322,6 +323,51 @@ async def test_large_objects_may_take_longer() -> None:
         it.health.look()
         assert it.health.writes.figures.calls == 12
         assert it.health.writes.figures.slow_share == 0
+
+
+@virtually
+async def test_a_streamed_object_waits_for_its_chunks_without_harm() -> None:
+    async def chunks(pause_sec: float, then: Exception | None = None) -> AsyncIterator[Buffer]:
+        for _ in range(3):
+            await asyncio.sleep(pause_sec)
+            yield b"x"
+        if then is not None:
+            raise then
+
+    async with watched() as it:
+        for number in range(5):
+            await it.store.put_if_absent_streamed(f"n/{number}", chunks(60), 3)
+            with pytest.raises(StoreUnavailableError):
+                await it.store.put_if_absent_streamed("n/x", chunks(60, StoreUnavailableError("source")), 3)
+        for number in range(5, 10):
+            await it.store.put_if_absent_streamed(f"n/{number}", chunks(0.1), 3)
+        it.health.look()
+        assert (it.health.writes.figures.calls, it.health.writes.figures.slow_share) == (5, 0)
+        assert it.health.state is StoreState.HEALTHY
+
+
+@virtually
+async def test_a_streamed_object_that_the_store_fails_or_holds_up_counts() -> None:
+    async def chunks() -> AsyncIterator[Buffer]:
+        yield b"x"
+
+    async with watched() as it:
+        it.backend.is_away = True
+        with pytest.raises(StoreUnavailableError):
+            await it.store.put_if_absent_streamed("n/a", chunks(), 1)
+        it.backend.is_away = False
+        it.health.look()
+        assert it.health.writes.figures.failed_share == 1
+        with it.backend.hold("put_if_absent_streamed") as hold:
+            creating = asyncio.create_task(it.store.put_if_absent_streamed("n/b", chunks(), 1))
+            await hold.reached()
+            # Longer than its part that is under way may take: 64 MiB at 4 KiB a millisecond, and crit_ms.
+            await asyncio.sleep(16.4 + POLICY.crit_ms / 1000)
+            it.health.look()
+            assert it.health.writes.figures.calls >= 2
+            assert it.health.writes.figures.failed_share > 0
+            hold.release()
+            await creating
 
 
 @virtually
