@@ -112,6 +112,17 @@ class FeatureUpdates:
         return result.revision
 
 
+async def raise_level(store: MetadataStore, feature: str, level: int) -> None:
+    """See to it that at least this level is finalized, while no broker lives: nobody is asked.
+
+    Raises `StoreError`, after which it may be done again.
+    """
+    key = keys.feature(feature)
+    while _level(held := await store.get(key)) < level:
+        revision = ABSENT if held is None else held.mod_revision
+        await store.transact([Compare(key, revision)], [Put(key, encode_level(level))])
+
+
 def _level(held: KeyValue | None) -> int:
     return _NOT_FINALIZED if held is None else decode_level(held.key, held.value)
 

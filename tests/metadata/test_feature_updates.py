@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kafscale.metadata import keys
-from kafscale.metadata.feature_updates import FeatureUpdate, FeatureUpdates, UpgradeType
+from kafscale.metadata.feature_updates import FeatureUpdate, FeatureUpdates, UpgradeType, raise_level
 from kafscale.metadata.features import SEGMENT_FORMAT, SUPPORTED, encode_level
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, BrokerState, FeatureRange
@@ -252,3 +252,13 @@ def test_a_store_that_stays_away_is_a_timeout() -> None:
         assert 3 <= asyncio.get_running_loop().time() < 4
 
     run_virtually(scenario())
+
+
+@pytest.mark.parametrize("held", [None, 1, 2])
+async def test_a_rebuild_raises_a_level_and_never_lowers_it(held: int | None) -> None:
+    store = MemoryStore()
+    if held is not None:
+        await store.transact([], [Put(keys.feature(SEGMENT_FORMAT), encode_level(held))])
+    for level, wanted in ((1, max(1, held or 0)), (2, 2), (1, 2)):
+        await raise_level(store, SEGMENT_FORMAT, level)
+        assert await stored(store) == {keys.feature(SEGMENT_FORMAT): encode_level(wanted)}

@@ -11,6 +11,13 @@ from hypothesis import strategies as st
 
 from kafscale.errors import StoreUnavailableError, UnknownFormatVersionError
 from kafscale.metadata import keys
+from kafscale.metadata.features import (
+    LARGE_SEGMENTS_LEVEL,
+    LEGACY_LEVEL,
+    SEGMENT_FORMAT,
+    decode_level,
+    encode_level,
+)
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, LeaderRecord, TopicRecord, TopicState
 from kafscale.metadata.store import Changes, Delete, Operation, Put, Snapshot
@@ -69,6 +76,11 @@ operations = st.one_of(
         st.sampled_from(("x", "y")),
     ),
     st.builds(lambda broker: Delete(keys.broker(broker)), st.integers(0, 2)),
+    st.builds(
+        lambda level: Put(keys.feature(SEGMENT_FORMAT), encode_level(level)),
+        st.integers(LEGACY_LEVEL, LARGE_SEGMENTS_LEVEL),
+    ),
+    st.builds(lambda: Delete(keys.feature(SEGMENT_FORMAT))),
 )
 TOGGLE = "break or mend the watches"
 
@@ -170,6 +182,11 @@ async def check_equal(store: MemoryStore, view: ClusterView, mirror: Mirror) -> 
         decode_broker_record(item.key, item.value) for item in (await store.range(keys.BROKERS)).items
     )
     assert view.brokers() == brokers
+    features = {
+        keys.feature_name(item.key): (decode_level(item.key, item.value), item.mod_revision)
+        for item in (await store.range(keys.FEATURES)).items
+    }
+    assert view.finalized_features() == features
     assert (mirror.topics, mirror.leaders, mirror.brokers) == (topics, leaders, brokers)
 
 
@@ -204,6 +221,7 @@ async def test_the_view_equals_the_store(steps: list[Operation | str]) -> None:
             keys.BROKERS,
             Put(keys.broker(1), encode_broker_record(BrokerRecord(broker_id=1, host="z", port=9))),
         ),
+        (keys.FEATURES, Put(keys.feature(SEGMENT_FORMAT), encode_level(LARGE_SEGMENTS_LEVEL))),
     ):
         result = await store.transact([], [last])
         await view.wait_for(result.revision, prefix)

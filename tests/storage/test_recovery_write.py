@@ -1,6 +1,7 @@
 """Carrying a rebuild out: what is written, what stands in its way, and that all of it may be done again."""
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import Collection, Mapping
 
@@ -9,6 +10,7 @@ import pytest
 from kafscale.errors import CorruptDataError, KafscaleError
 from kafscale.metadata import keys
 from kafscale.metadata.cluster import ensure_cluster_id, new_kafka_uuid, read_cluster_id
+from kafscale.metadata.features import SEGMENT_FORMAT, decode_level
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, TopicRecord, TopicState
 from kafscale.metadata.partition_record import (
@@ -115,6 +117,26 @@ async def test_the_records_are_those_of_the_plan() -> None:
     orders = await metadata.get(keys.partition("orders", 0))
     assert orders is not None
     assert await objects.size_bytes(decode_partition_record("", orders.value).checkpoint_key) > 0
+
+
+@pytest.mark.parametrize(("largest", "level"), [(2**31 - 1, None), (2**31, 2)])
+async def test_segments_beyond_2_gib_bring_their_feature_level_back(largest: int, level: int | None) -> None:
+    metadata, objects = MemoryStore(), await bucket()
+    plan = await plan_rebuild(objects, NAMESPACE, concurrency=4, progress=Silence())
+    (orders, small) = plan.topics
+    assert orders.partitions[0].largest_segment_bytes == max(
+        [item.size_bytes async for item in objects.list(f"{NAMESPACE}/orders/") if item.key.endswith(".kfs")]
+    )
+    large = dataclasses.replace(orders.partitions[0], largest_segment_bytes=largest)
+    orders = dataclasses.replace(orders, partitions=(large, *orders.partitions[1:]))
+    plan = dataclasses.replace(plan, topics=(orders, small))
+    for _ in range(2):  # and all of it may be done again
+        writer = RecoveryWriter(
+            metadata, objects, plan, configs={}, new_uuid=new_kafka_uuid, progress=Silence()
+        )
+        await writer.write(skip_damaged=False)
+        found = await metadata.get(keys.feature(SEGMENT_FORMAT))
+        assert (None if found is None else decode_level(found.key, found.value)) == level
 
 
 async def test_no_new_producer_gets_an_id_that_the_bucket_knows() -> None:

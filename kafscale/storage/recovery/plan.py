@@ -97,6 +97,7 @@ class PartitionPlan:
     segment_count: int
     record_count: int
     size_bytes: int
+    largest_segment_bytes: int
     highest_epoch: int
     highest_producer_id: int
     dropped: tuple[Dropped, ...]
@@ -136,6 +137,7 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
         segment_count=len(kept),
         record_count=sum(segment.record_count for segment in kept),
         size_bytes=sum(segment.size_bytes for segment in kept),
+        largest_segment_bytes=max((segment.size_bytes for segment in kept), default=0),
         highest_epoch=highest_epoch,
         highest_producer_id=_highest_producer_id(found.segments, published.producers),
         dropped=dropped,

@@ -18,6 +18,7 @@ from kafscale.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from kafscale.metadata.features import LARGE_SEGMENTS_LEVEL, LEGACY_LEVEL, MAX_LEGACY_SEGMENT_BYTES
 from kafscale.metadata.new_topic import MAX_PARTITIONS
 from kafscale.storage import object_keys
 from kafscale.storage.bounded import map_bounded, map_stream_bounded
@@ -89,6 +90,13 @@ class BucketPlan:
         """The highest producer id in any batch or checkpoint; -1 for none."""
         partitions = (partition for topic in self.topics for partition in topic.partitions)
         return max((partition.highest_producer_id for partition in partitions), default=-1)
+
+    @property
+    def segment_format(self) -> int:
+        """The level of the feature `SEGMENT_FORMAT` that the largest segment needs."""
+        partitions = (partition for topic in self.topics for partition in topic.partitions)
+        largest = max((partition.largest_segment_bytes for partition in partitions), default=0)
+        return LARGE_SEGMENTS_LEVEL if largest > MAX_LEGACY_SEGMENT_BYTES else LEGACY_LEVEL
 
 
 async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:

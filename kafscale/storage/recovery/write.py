@@ -1,7 +1,8 @@
 """Carries a rebuild's plan out: every write is conditional, and all of it may be done again.
 
-Order: the checkpoints, the producer ids, topic by topic its partition records and with the last of them the
-topic's own, and the cluster's id at the end. Until that is there brokers refuse to start on the bucket.
+Order: the checkpoints, the producer ids, the feature level that segments beyond 2 GiB need, topic by topic its
+partition records and with the last of them the topic's own, and the cluster's id at the end. Until that is there
+brokers refuse to start on the bucket.
 """
 
 import uuid
@@ -13,6 +14,8 @@ from typing import Final
 from kafscale.errors import CorruptDataError, KafscaleError, ObjectExistsError
 from kafscale.metadata import keys
 from kafscale.metadata.cluster import adopt_cluster_id, kafka_uuid_text, read_cluster_id
+from kafscale.metadata.feature_updates import raise_level
+from kafscale.metadata.features import LEGACY_LEVEL, SEGMENT_FORMAT
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.partition_record import encode_partition_record
 from kafscale.metadata.producer_ids import pass_over
@@ -135,6 +138,8 @@ class RecoveryWriter:
         highest_id = self._plan.highest_producer_id
         if highest_id >= 0:
             await patiently(lambda: pass_over(self._metadata, highest_id + 1 + PASSED_OVER_PRODUCER_IDS))
+        if self._plan.segment_format > LEGACY_LEVEL:
+            await patiently(lambda: raise_level(self._metadata, SEGMENT_FORMAT, self._plan.segment_format))
         written, already_there = [], []
         for topic in self._plan.topics:
             if await self._write_topic(topic):
