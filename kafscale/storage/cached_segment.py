@@ -125,6 +125,8 @@ class CachedSegment:
 
         Raises `CorruptDataError`, as `limit` does, at a batch that cannot be: the walk would not end.
         """
+        if offset <= self.first_offset:
+            return self._start
         position = self._index.position_for(offset)
         while position < self.end:
             base_offset, length, last_delta = self._pieces.unpack(_BATCH_SPAN, position)

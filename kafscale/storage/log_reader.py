@@ -1,6 +1,6 @@
 """Finds the bytes that a fetch asks for: from the segments in memory, else from the object store."""
 
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -72,6 +72,13 @@ class Missing(NamedTuple):
 
     reference: SegmentReference
     offset: int
+
+
+def _by_segment(segments: Sequence[CachedSegment]) -> dict[SegmentKey, list[CachedSegment]]:
+    found: dict[SegmentKey, list[CachedSegment]] = {}
+    for segment in segments:
+        found.setdefault(segment.segment_key, []).append(segment)
+    return found
 
 
 class LogReader:
@@ -230,71 +237,59 @@ class LogReader:
         caller holds although the cache may have dropped them.
         """
         assert partition.references is not None
-        at_hand: dict[SegmentKey, list[CachedSegment]] = {}
-        for segment in loaded:
-            at_hand.setdefault(segment.segment_key, []).append(segment)
-        result = Read()
+        number, at_hand = partition.number, _by_segment(loaded) if loaded else None
+        result, size_bytes = Read(), 0
         for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
-            if not self._read_segment(partition, reference, offset, max_bytes, at_least_one, at_hand, result):
-                break
-        if result.segments:
-            last = result.segments[-1]
-            if last.is_from_store:
-                following = self._following(partition, last.next_offset)
-                self._ahead.begin(partition, following, self._loads.__contains__)
-        if len(result.views) >= _MANY_VIEWS and result.size_bytes < _SMALL_VIEW_BYTES * len(result.views):
-            result.join(self._lent)
-        return result
+            base_offset, last_offset = reference.base_offset, reference.last_offset
+            if offset < base_offset:
+                offset = base_offset
+            # Once for a small segment, once for each chunk of a large one.
+            while offset <= last_offset:
+                segment = self._in_memory((number, base_offset, last_offset), offset, at_hand)
+                if segment is None:
+                    result.is_missing = not result.segments
+                    return self._finished(partition, result)
+                start = segment.position_of(offset)
+                end = segment.limit(start, max_bytes - size_bytes, at_least_one and not size_bytes)
+                if end > start:
+                    result.segments.append(segment.hold())
+                    result.views.extend(segment.slices(start, end))
+                    result.size_bytes = size_bytes = size_bytes + end - start
+                    result.record_count += segment.offset_at(end) - segment.offset_at(start)
+                if end < segment.end or size_bytes >= max_bytes:
+                    return self._finished(partition, result)
+                offset = segment.next_offset
+        return self._finished(partition, result)
 
-    def _read_segment(
-        self,
-        partition: Partition,
-        reference: SegmentReference,
-        offset: int,
-        max_bytes: int,
-        at_least_one: bool,
-        at_hand: dict[SegmentKey, list[CachedSegment]],
-        result: Read,
-    ) -> bool:
-        """Add what is wanted of one segment to the result; False when nothing after it is."""
-        key = (partition.number, reference.base_offset, reference.last_offset)
-        offset = max(offset, reference.base_offset)
-        while offset <= reference.last_offset:
-            segment = self._in_memory(key, reference, offset, at_hand)
-            if segment is None:
-                result.is_missing = not result.segments
-                return False
-            start = segment.position_of(offset)
-            end = segment.limit(start, max_bytes - result.size_bytes, at_least_one and not result.size_bytes)
-            if end > start:
-                result.segments.append(segment.hold())
-                result.views.extend(segment.slices(start, end))
-                result.size_bytes += end - start
-                result.record_count += segment.offset_at(end) - segment.offset_at(start)
-            if end < segment.end or result.size_bytes >= max_bytes:
-                return False
-            offset = segment.next_offset
-        return True
+    def _finished(self, partition: Partition, read: Read) -> Read:
+        if read.segments and read.segments[-1].is_from_store:
+            following = self._following(partition, read.segments[-1].next_offset)
+            self._ahead.begin(partition, following, self._loads.__contains__)
+        views = len(read.views)
+        if views >= _MANY_VIEWS and read.size_bytes < _SMALL_VIEW_BYTES * views:
+            read.join(self._lent)
+        return read
 
     def _in_memory(
         self,
         key: SegmentKey,
-        reference: SegmentReference,
         offset: int,
-        at_hand: dict[SegmentKey, list[CachedSegment]],
+        at_hand: Mapping[SegmentKey, Sequence[CachedSegment]] | None,
     ) -> CachedSegment | None:
         """What holds `offset` of the segment: all of it, or a chunk."""
-        segment: CachedSegment | None = None
-        if at_hand:
-            segment = next((held for held in at_hand.get(key, ()) if held.covers(offset)), None)
+        if at_hand is not None:
+            for held in at_hand.get(key, ()):
+                if held.covers(offset):
+                    if held.is_ahead:
+                        self._ahead.wanted(held)
+                    return held
+        segment = self.cache.get(key)
         if segment is None:
-            segment = self.cache.get(key)
+            segment = self._chunks.find(key, offset)
             if segment is None:
-                segment = self._chunks.find(key, offset)
-                if segment is None:
-                    return None
-                self.cache.get(segment.key)
-            self._metrics.hits += 1
+                return None
+            self.cache.get(segment.key)
+        self._metrics.hits += 1
         if segment.is_ahead:
             self._ahead.wanted(segment)
         return segment
