@@ -1,0 +1,71 @@
+"""Ten thousand segments of one record become a handful, while real clients write and read."""
+
+import threading
+from pathlib import Path
+
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.broker import KafscaleBroker, running_broker
+from tests.support.librdkafka import assigned_consumer, producer, take
+from tests.support.metrics_page import scrape
+from tests.support.waiting import wait_until
+
+COUNT = 10_000
+HANDFUL = 16
+
+
+def value(number: int) -> bytes:
+    return b"value %d" % number
+
+
+def write(broker: KafscaleBroker, errors: list[object]) -> None:
+    """One record in a request, and one request at a time: every record is flushed by itself."""
+    client = producer(broker, max_in_flight=1, batch_num_messages=1, linger_ms=0)
+
+    def report(error: object, message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+
+    for number in range(COUNT):
+        client.produce("events", value(number), partition=0, on_delivery=report)
+        client.poll(0)
+    assert client.flush(120) == 0
+
+
+def read(broker: KafscaleBroker) -> list[tuple[int | None, bytes | None]]:
+    with assigned_consumer(broker, "events") as consumer:
+        return [(message.offset(), message.value()) for message in take(consumer, COUNT, timeout_s=150)]
+
+
+def gets(broker: KafscaleBroker) -> float:
+    """Requests that read from the object store, whoever of the broker made them."""
+    counts = scrape(broker).by_label("kafscale_object_store_duration_seconds_count", "operation")
+    return sum(counts.get((operation,), 0) for operation in ("get", "get_range", "read_into"))
+
+
+def test_ten_thousand_segments_of_one_record_become_a_handful_and_no_client_notices(tmp_path: Path) -> None:
+    expected = [(number, value(number)) for number in range(COUNT)]
+    errors: list[object] = []
+    settings = {"flush_interval_ms": 0, "local_fsync": "false", "merge_check_interval_ms": 250}
+    with running_broker(tmp_path, **settings) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("events", 1, 1)])["events"].result(30)
+        writing = threading.Thread(target=write, args=(broker, errors), name="writes")
+        writing.start()
+        found = read(broker)  # at the log's end all the time
+        writing.join()
+        assert errors == []
+        assert found == expected
+        wait_until(
+            lambda: scrape(broker).value("kafscale_merged_segments_total") >= COUNT - HANDFUL,
+            "everything but the newest is merged",
+            60,
+        )
+        assert scrape(broker).value("kafscale_merges_total", outcome="failed") == 0
+        broker.stop()
+        broker.settings = {**settings, "merge_bytes_per_sec": 0}
+        broker.start()
+        before = gets(broker)
+        assert read(broker) == expected
+        assert gets(broker) - before <= HANDFUL + 1  # and a checkpoint
