@@ -1,7 +1,7 @@
 """Checks one partition: looks at it, and looks again before anything is said.
 
 A second look is what makes a check beside running brokers tell only what stays: a finding counts when both
-looks have it, and an orphan when both have listed it.
+looks have it, and an orphan when both give it the same reason.
 """
 
 import asyncio
@@ -120,11 +120,11 @@ class PartitionCheck:
 def confirmed(first: PartitionReport, second: PartitionReport) -> PartitionReport:
     """The second look, with only those findings and orphans that the first one had, too."""
     findings = {finding.identity for finding in first.findings}
-    orphans = {orphan.key for orphan in first.orphans}
+    orphans = {(orphan.key, orphan.reason) for orphan in first.orphans}
     return replace(
         second,
         findings=tuple(finding for finding in second.findings if finding.identity in findings),
-        orphans=tuple(orphan for orphan in second.orphans if orphan.key in orphans),
+        orphans=tuple(orphan for orphan in second.orphans if (orphan.key, orphan.reason) in orphans),
         unjudged_objects=min(first.unjudged_objects, second.unjudged_objects),
     )
 
