@@ -22,7 +22,7 @@ _HOST = "127.0.0.1"
 _START_TIMEOUT_SECONDS = 90.0
 _STOP_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.002
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class BrokerError(Exception):
@@ -150,12 +150,21 @@ class Kafscale(Broker):
 
     def readyz(self) -> bool:
         """Whether the health endpoint calls the broker ready."""
-        connection = http.client.HTTPConnection(_HOST, self._metrics_port, timeout=2.0)
         try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.HTTPStatus.OK
+            return self._http_get("/readyz")[0] == http.HTTPStatus.OK
         except OSError:
             return False
+
+    def metrics(self) -> str:
+        """What the broker counts, in Prometheus' text form."""
+        return self._http_get("/metrics")[1]
+
+    def _http_get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(_HOST, self._metrics_port, timeout=2.0)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
         finally:
             connection.close()
 
@@ -233,7 +242,7 @@ class NoOp(Broker):
         return [sys.executable, "-m", "bench.noop", str(self.port)]
 
     def environment(self) -> Mapping[str, str]:
-        return {"PYTHONPATH": str(_ROOT)}
+        return {"PYTHONPATH": str(ROOT)}
 
     def ready(self) -> bool:
         try:

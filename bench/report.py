@@ -51,7 +51,18 @@ def _targets() -> tuple[Target, ...]:
         )
     )
     rows.append(Target(workload_prefix="start-up", metric="s", limit=1.0, at_least=False, is_ratio=False))
-    return tuple(rows)
+    return (*rows, *_read_targets())
+
+
+def _read_targets() -> Iterable[Target]:
+    """Those of `bench.reads`."""
+    plain = (
+        ("cold, 1 consumer", "times as fast as one at a time", 20.0, True),
+        ("cold, ", "GETs per segment", 1.0, False),
+        ("warm, ", "GETs", 0.0, False),
+    )
+    for prefix, metric, limit, at_least in plain:
+        yield Target(workload_prefix=prefix, metric=metric, limit=limit, at_least=at_least, is_ratio=False)
 
 
 TARGETS = _targets()

@@ -1,0 +1,54 @@
+"""What a broker says of its reads: GETs and the time they took, Fetch requests; and the CPU that they cost it."""
+
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.brokers import Kafscale
+from kafscale.protocol.api_keys import ApiKey
+
+# How a broker reads segments and indexes. What it reads with `get` is whole and small: a checkpoint after a start.
+_SEGMENT_GETS = ("get_range", "read_into", "size_bytes")
+_OTHER_GETS = ("get",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a broker has counted since its start: GETs, how long they took together, Fetch requests, CPU.
+
+    `gets` are those of segments and indexes, to which alone the time belongs.
+    """
+
+    gets: float
+    other_gets: float
+    get_sec: float
+    fetches: float
+    cpu_sec: float
+
+    def __sub__(self, other: "Counts") -> "Counts":
+        return Counts(
+            gets=self.gets - other.gets,
+            other_gets=self.other_gets - other.other_gets,
+            get_sec=self.get_sec - other.get_sec,
+            fetches=self.fetches - other.fetches,
+            cpu_sec=self.cpu_sec - other.cpu_sec,
+        )
+
+
+def counts(broker: Kafscale) -> Counts:
+    """From `/metrics` and the operating system."""
+    samples = [
+        sample for family in text_string_to_metric_families(broker.metrics()) for sample in family.samples
+    ]
+
+    def total(name: str, label: str, values: tuple[str, ...]) -> float:
+        return sum(one.value for one in samples if one.name == name and one.labels.get(label) in values)
+
+    store = "kafscale_object_store_duration_seconds"
+    return Counts(
+        gets=total(f"{store}_count", "operation", _SEGMENT_GETS),
+        other_gets=total(f"{store}_count", "operation", _OTHER_GETS),
+        get_sec=total(f"{store}_sum", "operation", _SEGMENT_GETS),
+        fetches=total("kafscale_request_duration_seconds_count", "api", (ApiKey.FETCH.name,)),
+        cpu_sec=broker.cpu(),
+    )

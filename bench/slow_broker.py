@@ -1,0 +1,55 @@
+"""`kafscale serve` whose local store answers a GET as late as a distant one: `python -m bench.slow_broker MS`.
+
+The settings are the environment's. As many GETs may be under way as KAFSCALE_S3_CONCURRENCY lets a bucket have.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from kafscale.app import run
+from kafscale.ops.logs import configure_logging
+from kafscale.settings import load_settings
+from kafscale.storage.local import store as local
+
+T = TypeVar("T")
+
+
+def slow_store(get_sec: float, concurrency: int) -> type[local.LocalStore]:
+    """A local store of which every GET takes `get_sec` longer; `concurrency` of them at a time."""
+    slots = asyncio.Semaphore(concurrency)
+
+    async def late(get: Callable[[], Awaitable[T]]) -> T:
+        async with slots:
+            await asyncio.sleep(get_sec)
+            return await get()
+
+    class SlowStore(local.LocalStore):
+        async def get(self, key: str) -> bytes:
+            return await late(lambda: super(SlowStore, self).get(key))
+
+        async def get_range(self, key: str, start: int, length: int) -> bytes:
+            return await late(lambda: super(SlowStore, self).get_range(key, start, length))
+
+        async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+            return await late(lambda: super(SlowStore, self).read_into(key, start, length, targets))
+
+        async def size_bytes(self, key: str) -> int:
+            return await late(lambda: super(SlowStore, self).size_bytes(key))
+
+    return SlowStore
+
+
+def main() -> int:
+    """Serve until told to stop; returns the exit status."""
+    settings = load_settings(os.environ)
+    configure_logging(settings.log_level, settings.log_format)
+    # The broker opens its stores itself; this is the class that it finds.
+    local.LocalStore = slow_store(float(sys.argv[1]) / 1000, settings.s3_concurrency)  # type: ignore[misc]
+    return run(settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
