@@ -246,9 +246,9 @@ class PendingFetch:
         ]
 
     def _all_in_memory(self) -> bool:
-        missing = self._broker.logs.reader.missing
+        has = self._broker.logs.reader.has
         for fetch, partition in self._readable():
-            if partition.references is None or missing(
+            if partition.references is None or not has(
                 partition, fetch.wanted.fetch_offset, min(fetch.wanted.partition_max_bytes, self._max_bytes)
             ):
                 return False
@@ -328,8 +328,11 @@ class PendingFetch:
 
         for attempts_left in range(_PLANS, 0, -1):
             await logs.load(partition)
+            cached, missing = logs.reader.plan(partition, offset, max_bytes)
+            # What comes must not drive out what is there already.
+            loaded.extend(segment.hold() for segment in cached)
             try:
-                await _all(map(load, logs.reader.missing(partition, offset, max_bytes)))
+                await _all(map(load, missing))
                 return
             except OutdatedReferenceError as outdated:
                 # A merge or the retention has removed what was planned to be read: what does the record name now?

@@ -32,8 +32,8 @@ class Chain:
     """What a walk has found so far. Offsets and positions are those of a sparse index's entries.
 
     `epochs`: where each run of batches with one leader epoch starts. `gaps`: the base offsets of the batches
-    that do not follow the one before them at once. `cuts`: offset and position of the batches with which a new
-    chunk starts. The next batch starts at `next_position`, with `next_offset` or behind it.
+    that do not follow the one before them at once. `cuts`: where new chunks start, as the offset after the batch
+    before, and the position of the batch. The next batch starts at `next_position`, with `next_offset` or behind it.
     """
 
     offsets: "array[int]"
@@ -51,8 +51,8 @@ class ChainWalk:
     """A walk from a batch's start onwards, in as many steps as the bytes come in.
 
     `interval`: records between the entries that it keeps. The first batch must have the base offset
-    `first_offset`. `checks_crcs`: whether each batch is held against its own CRC, too. `chunk_bytes`: how large
-    a chunk may become, unless one batch is larger.
+    `first_offset`, or with `may_begin_later` that or a higher one. `checks_crcs`: whether each batch is held
+    against its own CRC, too. `chunk_bytes`: how large a chunk may become, unless one batch is larger.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class ChainWalk:
         *,
         interval: int,
         checks_crcs: bool = False,
+        may_begin_later: bool = False,
         chunk_bytes: int = sys.maxsize,
     ) -> None:
         self.chain = Chain(
@@ -78,6 +79,7 @@ class ChainWalk:
         self._interval = interval
         self._passed = interval
         self._checks_crcs = checks_crcs
+        self._may_begin_later = may_begin_later
         self._chunk_bytes = chunk_bytes
         self._chunk_start = position
 
@@ -104,7 +106,7 @@ class ChainWalk:
                 or length < _MIN_LENGTH
                 or not 0 <= count <= delta + 1
                 or delta < 0
-                or (base_offset != next_offset and epoch_now is None)
+                or (base_offset != next_offset and epoch_now is None and not self._may_begin_later)
             ):
                 raise BrokenChainError(
                     self._name,
@@ -116,7 +118,7 @@ class ChainWalk:
             if self._checks_crcs:
                 self._check_crc(pieces, position, following, end, crc)
             if following - self._chunk_start > self._chunk_bytes and position > self._chunk_start:
-                chain.cuts.append((base_offset, position))
+                chain.cuts.append((next_offset, position))
                 self._chunk_start = position
             if self._passed >= self._interval:
                 chain.offsets.append(base_offset)

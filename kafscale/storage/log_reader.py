@@ -177,31 +177,51 @@ class LogReader:
 
     # --- from memory
 
-    def missing(self, partition: Partition, offset: int, max_bytes: int) -> list[Missing]:
-        """What `read` would want and is not in memory, at most `max_bytes` of it or one segment or chunk.
+    def has(self, partition: Partition, offset: int, max_bytes: int) -> bool:
+        """Whether everything that `read` would want is in memory."""
+        assert partition.references is not None
+        number, get = partition.number, self.cache.get
+        planned_bytes = 0
+        for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
+            if get((number, reference.base_offset, reference.last_offset)) is None:
+                return not self.plan(
+                    partition, max(offset, reference.base_offset), max_bytes - planned_bytes
+                )[1]
+            planned_bytes += reference.size_bytes
+            if planned_bytes >= max_bytes:
+                break
+        return True
+
+    def plan(
+        self, partition: Partition, offset: int, max_bytes: int
+    ) -> tuple[list[CachedSegment], list[Missing]]:
+        """What `read` would want that is in memory, and what is not: up to `max_bytes`, or one segment or chunk.
 
         Of a large segment whose chunks are not known it is one: where it ends is found out with it.
         """
-        assert partition.references is not None
-        number, get = partition.number, self.cache.get
+        cached: list[CachedSegment] = []
         missing: list[Missing] = []
         planned_bytes = 0
-        for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
-            if get((number, reference.base_offset, reference.last_offset)) is not None:
-                planned_bytes += reference.size_bytes
-            elif reference.size_bytes <= self._whole_bytes:
-                missing.append(Missing(reference, reference.base_offset))
-                planned_bytes += reference.size_bytes
+        for unit in islice(self._units_from(partition, offset), MAX_SEGMENTS_PER_READ):
+            if unit.cached is None:
+                missing.append(Missing(unit.reference, unit.offset))
             else:
-                for unit in self._chunks_from(partition, reference, offset):
-                    if not unit.is_cached:
-                        missing.append(Missing(reference, unit.offset))
-                    planned_bytes += unit.size_bytes if unit.is_known else max_bytes
-                    if planned_bytes >= max_bytes:
-                        break
-            if planned_bytes >= max_bytes:
+                cached.append(unit.cached)
+            planned_bytes += unit.size_bytes
+            if planned_bytes >= max_bytes or not unit.is_known:
                 break
-        return missing
+        return cached, missing
+
+    def _units_from(self, partition: Partition, offset: int) -> Iterator[Unit]:
+        """What a reader wants from `offset` on; no further than is known."""
+        assert partition.references is not None
+        for reference in partition.references.from_offset(offset):
+            key = segment_key(partition, reference)
+            cached = self.cache.get(key)
+            if cached is not None or reference.size_bytes <= self._whole_bytes:
+                yield Unit(reference, reference.base_offset, reference.size_bytes, key, cached)
+            else:
+                yield from self._chunks_from(partition, reference, offset)
 
     def _chunks_from(self, partition: Partition, reference: SegmentReference, offset: int) -> Iterator[Unit]:
         """The chunks of a large segment from the one with `offset` on; where they are not known, the first."""
@@ -210,17 +230,16 @@ class LogReader:
         while offset <= reference.last_offset:
             chunk = self._chunks.find(key, offset)
             if chunk is not None:
-                yield Unit(reference, offset, chunk.size_bytes, chunk.key, is_cached=True)
+                yield Unit(reference, offset, chunk.size_bytes, chunk.key, chunk)
                 offset = chunk.next_offset
                 continue
             layout = self._layouts.cached(key)
             if layout is None:
-                # Nobody knows how far this one reaches, so nothing behind it is planned.
                 size_bytes = self._loader.sizes.chunk_bytes
-                yield Unit(reference, offset, size_bytes, key, is_cached=False, is_known=False)
+                yield Unit(reference, offset, size_bytes, key, None, is_known=False)
                 return
             found = layout.at_offset(offset)
-            yield Unit(reference, offset, found.size_bytes, (*key, found.start), is_cached=False)
+            yield Unit(reference, offset, found.size_bytes, (*key, found.start), None)
             offset = found.next_offset
 
     def read(
@@ -263,7 +282,7 @@ class LogReader:
 
     def _finished(self, partition: Partition, read: Read) -> Read:
         if read.segments and read.segments[-1].is_from_store:
-            following = self._following(partition, read.segments[-1].next_offset)
+            following = self._units_from(partition, read.segments[-1].next_offset)
             self._ahead.begin(partition, following, self._loads.__contains__)
         views = len(read.views)
         if views >= _MANY_VIEWS and read.size_bytes < _SMALL_VIEW_BYTES * views:
@@ -343,18 +362,6 @@ class LogReader:
                 break
             offset = layout.at_offset(offset).next_offset
         return offset
-
-    # --- ahead of the readers
-
-    def _following(self, partition: Partition, offset: int) -> Iterator[Unit]:
-        """What a reader wants after it has read up to `offset`."""
-        assert partition.references is not None
-        for reference in partition.references.from_offset(offset):
-            key = segment_key(partition, reference)
-            if key in self.cache or reference.size_bytes <= self._whole_bytes:
-                yield Unit(reference, reference.base_offset, reference.size_bytes, key, key in self.cache)
-            else:
-                yield from self._chunks_from(partition, reference, offset)
 
     async def close(self) -> None:
         """End the loads that are under way."""

@@ -26,15 +26,15 @@ _CACHE_SHARE = 4
 class Unit(NamedTuple):
     """What one load brings: a small segment, or the chunk of a large one that holds `offset`.
 
-    `key` is what it is cached under. `is_known`: whether it is known how far it reaches; where a large segment's
-    chunks are not known, `key` is the segment's, and `size_bytes` about that of a chunk.
+    `key` is what it is cached under, `cached` is not None if it is. `is_known`: whether it is known how far it
+    reaches; while a large segment's chunks are not, `key` is the segment's and `size_bytes` about that of a chunk.
     """
 
     reference: SegmentReference
     offset: int
     size_bytes: int
     key: tuple[int, ...]
-    is_cached: bool
+    cached: CachedSegment | None
     is_known: bool = True
 
 
@@ -67,7 +67,7 @@ class ReadAhead:
             is_far = units > self._segments and size_bytes > self._segments * _SEGMENT_BYTES
             if not self._segments or is_far or units > max(self._segments, MAX_UNITS_AHEAD):
                 return
-            if unit.is_cached or unit.key in self._coming or is_coming(unit.key):
+            if unit.cached is not None or unit.key in self._coming or is_coming(unit.key):
                 continue
             used_bytes = self._unused_bytes + self._loading_bytes + unit.size_bytes
             if len(self._tasks) >= MAX_LOADS_AHEAD or used_bytes > self._limit_bytes:

@@ -3,10 +3,17 @@
 Pure, and done before anybody is served a byte of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafscale.errors import CorruptDataError
-from kafscale.metadata.partition_record import UNDEFINED_EPOCH, PartitionRecord, SegmentReference, epoch_of
+from kafscale.metadata.partition_record import (
+    UNDEFINED_EPOCH,
+    EpochStart,
+    PartitionRecord,
+    SegmentReference,
+    epoch_of,
+)
 from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from kafscale.storage.batch_chain import BrokenChainError, Chain, ChainWalk, epochs_agree
 from kafscale.storage.index import DEFAULT_INTERVAL, LARGE_VERSION, SparseIndex
@@ -99,10 +106,12 @@ def wanted_bytes(expected: Expected, chunk: ChunkRange) -> tuple[int, int]:
     """Where to read for a chunk, and how much: what vouches for its ends is read with it.
 
     That is the file's header before the first chunk, the footer behind the last one, and the next batch's header
-    behind any other.
+    behind any other; nothing where the chunk's CRC is known.
     """
-    start = 0 if chunk.start == HEADER_SIZE else chunk.start
-    end = chunk.end + (FOOTER_SIZE if chunk.is_last else BATCH_HEADER_SIZE)
+    start, end = chunk.start, chunk.end
+    if chunk.crc is None:
+        start = 0 if start == HEADER_SIZE else start
+        end += FOOTER_SIZE if chunk.is_last else BATCH_HEADER_SIZE
     return start, min(end, expected.reference.size_bytes) - start
 
 
@@ -114,48 +123,62 @@ def check_chunk(
     Raises `BrokenChainError` where the index may be wrong, `OtherTopicError` only for a replica,
     `UncertainChunkError`, and `CorruptDataError` for everything else.
     """
-    name = expected.name
+    is_vouched_for = chunk.crc is not None
+    if is_vouched_for and body_crc(file.slices(chunk.start, chunk.end)) != chunk.crc:
+        raise CorruptDataError(
+            expected.name, f"the chunk at position {chunk.start} has changed since it was verified"
+        )
+    walk = ChainWalk(
+        expected.name,
+        chunk.start,
+        chunk.first_offset,
+        interval=DEFAULT_INTERVAL,
+        checks_crcs=not is_vouched_for,
+        may_begin_later=is_vouched_for,
+    )
+    walk.walk(file, chunk.end)
+    chain = walk.chain
+    index, max_timestamp_ms = _index_of(expected.name, chain), chain.max_timestamp_ms
+    if chain.next_position != chunk.end or chain.next_offset > chunk.next_offset:
+        raise BrokenChainError(
+            expected.name,
+            f"the batches from position {chunk.start} on reach position {chain.next_position} and offset "
+            f"{chain.next_offset - 1}; the next one should start at {chunk.end} with {chunk.next_offset}",
+        )
+    if not is_vouched_for:
+        following = _check_ends(expected, chunk, file)
+        _check_certain(expected, chunk, chain, following, is_from_replica)
+    return index, max_timestamp_ms
+
+
+def _check_ends(expected: Expected, chunk: ChunkRange, file: Pieces) -> list[EpochStart]:
+    """Check what was read beside the chunk; returns the epoch of the next batch, if there is one."""
     if file.start == 0:
         expected.check_header(file.contiguous(0, HEADER_SIZE))
     if chunk.is_last:
         expected.check_footer(file.contiguous(chunk.end, file.end))
-    is_vouched_for = chunk.crc is not None
-    if is_vouched_for and body_crc(file.slices(chunk.start, chunk.end)) != chunk.crc:
-        raise CorruptDataError(name, f"the chunk at position {chunk.start} has changed since it was verified")
-    walk = ChainWalk(
-        name, chunk.start, chunk.first_offset, interval=DEFAULT_INTERVAL, checks_crcs=not is_vouched_for
-    )
-    walk.walk(file, chunk.end)
-    chain = walk.chain
-    index, max_timestamp_ms = _index_of(name, chain), chain.max_timestamp_ms
-    if chain.next_position != chunk.end or chain.next_offset > chunk.next_offset:
+        return []
+    walk = ChainWalk(expected.name, chunk.end, chunk.next_offset, interval=DEFAULT_INTERVAL)
+    walk.walk(file, file.end)
+    if not walk.chain.epochs:
         raise BrokenChainError(
-            name,
-            f"the batches from position {chunk.start} on reach position {chain.next_position} and offset "
-            f"{chain.next_offset - 1}; the next one should start at {chunk.end} with {chunk.next_offset}",
+            expected.name, f"no batch has room at position {chunk.end}, where the next one should start"
         )
-    if not chunk.is_last:
-        # The next batch's header, which must be the one that the index names.
-        walk = ChainWalk(name, chunk.end, chunk.next_offset, interval=DEFAULT_INTERVAL)
-        walk.walk(file, file.end)
-        if not walk.chain.epochs:
-            raise BrokenChainError(
-                name, f"no batch has room at position {chunk.end}, where the next one starts"
-            )
-    if not is_vouched_for:
-        _check_certain(expected, chunk, chain, walk.chain, is_from_replica)
-    return index, max_timestamp_ms
+    return walk.chain.epochs
 
 
 def _check_certain(
-    expected: Expected, chunk: ChunkRange, chain: Chain, following: Chain, is_from_replica: bool
+    expected: Expected,
+    chunk: ChunkRange,
+    chain: Chain,
+    following: Sequence[EpochStart],
+    is_from_replica: bool,
 ) -> None:
     """Raise unless every offset and leader epoch in the chunk follows from what others say."""
     knows_epochs = epochs_agree(chain, expected.epoch_of)
     if is_from_replica and not knows_epochs:
         raise OtherTopicError(expected.name, "its leader epochs are not those of the partition")
-    runs = [*chain.epochs, *following.epochs]
-    is_one_epoch = len({run.leader_epoch for run in runs}) == 1
+    is_one_epoch = len({run.leader_epoch for run in (*chain.epochs, *following)}) == 1
     remembers = all(expected.epoch_of(run.start_offset) != UNDEFINED_EPOCH for run in chain.epochs)
     has_gap = bool(chain.gaps) or chain.next_offset != chunk.next_offset
     if has_gap or not knows_epochs or not (remembers or is_one_epoch):

@@ -24,8 +24,10 @@ _OVERHEAD_BYTES = 512
 class ChunkRange:
     """One chunk: the bytes from `start` to `end` of the file, the offsets from `first_offset` to `next_offset`.
 
-    `end` is where the next chunk starts, or the body ends; `next_offset` is what the next one's first batch
-    starts with. `crc`: the CRC-32C of its bytes, where the whole body was held against its own; else None.
+    `end` is where the next chunk starts, or the body ends. `crc`: the CRC-32C of its bytes, where the whole body
+    was held against its own; else None. Without it the first batch must start with `first_offset`, and that of the
+    next chunk with `next_offset`; with it offsets are divided so that a gap between batches lies before a chunk's
+    first batch, never behind its last one.
     """
 
     number: int
@@ -60,7 +62,7 @@ class SegmentLayout:
         crcs: Sequence[int] | None = None,
         is_coarse: bool = False,
     ) -> None:
-        """`offsets` and `positions` are those of the chunks' first batches."""
+        """`offsets` and `positions` are where the chunks start, as `ChunkRange` has it."""
         self._offsets = array("q", (*offsets, last_offset + 1))
         self._positions = array("q", (*positions, body_end))
         self._crcs = None if crcs is None else array("Q", crcs)
