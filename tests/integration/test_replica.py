@@ -70,11 +70,11 @@ def produce(broker: KafscaleBroker, topic: str, generation: str) -> list[tuple[i
     return expected
 
 
-def consume(broker: KafscaleBroker, topic: str) -> list[tuple[int, bytes | None]]:
-    """All records, from the beginning, one segment after the other."""
+def consume(broker: KafscaleBroker, topic: str, count: int = SEGMENTS) -> list[tuple[int, bytes | None]]:
+    """That many records, from the beginning, one segment after the other."""
     found: list[tuple[int, bytes | None]] = []
     with wire.connect(broker) as connection:
-        while len(found) < SEGMENTS:
+        while len(found) < count:
             part = wire.fetch(connection, topic, {0: len(found)}, max_bytes=1)[0]
             assert part.error_code == 0
             found += wire.records_in(part.records)
@@ -166,6 +166,23 @@ def test_consumers_go_on_when_the_replica_is_killed_and_when_it_never_was(
     assert time.monotonic() - began < 5
     assert scrape(broker).value(ERRORS, store="replica", error="StoreUnavailableError") == 1
     broker.restart()
+    assert consume(broker, topic) == expected
+
+
+def test_what_the_replica_has_is_read_while_the_primary_is_away(
+    broker: KafscaleBroker, primary: S3Server, replica: S3Server
+) -> None:
+    topic = unique_name()
+    create_topic(broker, topic)
+    expected = produce(broker, topic, "first")
+    replicate(primary, replica, topic)
+    primary.pause()
+    try:
+        replicated = SEGMENTS - NOT_REPLICATED
+        assert consume(broker, topic, replicated) == expected[:replicated]
+        assert of(scrape(broker), READS) == {"replica": replicated, "primary": 0}
+    finally:
+        primary.resume()
     assert consume(broker, topic) == expected
 
 
