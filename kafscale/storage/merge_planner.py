@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.storage.index import MAX_RELATIVE_OFFSET
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, MAX_MESSAGE_COUNT
 
 # So many objects are read for one merge at most: what a crash in the middle throws away stays small.
@@ -20,8 +21,6 @@ NEWEST_LEFT = 3
 
 _CLASS_FACTOR = 10
 _CLASSES = 5
-# What an index can say of an offset, relative to its segment's first one.
-_MAX_OFFSETS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ def _runs(
         full = bool(run) and not (
             size_bytes + reference.size_bytes <= limits.target_bytes
             and records + reference.record_count <= MAX_MESSAGE_COUNT
-            and reference.last_offset - run[0].base_offset <= _MAX_OFFSETS
+            and reference.last_offset - run[0].base_offset <= MAX_RELATIVE_OFFSET
             and len(run) < MAX_SOURCES
         )
         if run and (full or not fits_class or not _is_near(run[0], reference, limits)):

@@ -74,7 +74,12 @@ class AuditedSegment:
 
     @property
     def leader_epoch(self) -> int:
-        return self.batches[0].leader_epoch
+        """Of its newest batches; a merged segment has older ones, too."""
+        return self.batches[-1].leader_epoch
+
+    @property
+    def is_merged(self) -> bool:
+        return self.path.stem.count("-") == 2
 
     @property
     def size_bytes(self) -> int:
@@ -83,10 +88,15 @@ class AuditedSegment:
 
 @dataclass(slots=True)
 class Audit:
-    """All segments of a folder. `leftovers` are those that a segment of a higher leader epoch overlaps."""
+    """All segments of a folder.
+
+    `leftovers` are those that a segment of a higher leader epoch overlaps, `covered` those that lie within a
+    merged one, which holds published batches only.
+    """
 
     segments: list[AuditedSegment] = field(default_factory=list)
     leftovers: list[AuditedSegment] = field(default_factory=list)
+    covered: list[AuditedSegment] = field(default_factory=list)
 
     def partitions(self) -> dict[tuple[str, int], list[AuditedSegment]]:
         """(topic, partition) -> its segments in offset order, leftovers left out."""
@@ -97,9 +107,12 @@ class Audit:
 
     def records(self, topic: str, partition: int) -> Iterator[AuditedRecord]:
         """The records of a partition in offset order, leftovers left out."""
+        next_offset = 0
         for segment in self.partitions().get((topic, partition), []):
             for batch in segment.batches:
-                yield from batch.records
+                if batch.base_offset >= next_offset:  # merges of different sources may share some
+                    next_offset = batch.last_offset + 1
+                    yield from batch.records
 
 
 def audit(folder: Path) -> Audit:
@@ -110,7 +123,9 @@ def audit(folder: Path) -> Audit:
         by_partition.setdefault((segment.topic, segment.partition), []).append(segment)
     result = Audit()
     for segments in by_partition.values():
-        kept, leftovers = without_leftovers(segments)
+        standing, covered = without_covered(segments)
+        kept, leftovers = without_leftovers(standing)
+        result.covered += covered
         for segment in kept:  # a leftover's index may be that of another leftover under the same key
             audit_index(segment)
         result.segments += kept
@@ -118,24 +133,46 @@ def audit(folder: Path) -> Audit:
     return result
 
 
+def without_covered(
+    segments: Iterable[AuditedSegment],
+) -> tuple[list[AuditedSegment], list[AuditedSegment]]:
+    """Split off what lies within a merged segment: its sources, earlier merges, and leftovers at their places."""
+    standing: list[AuditedSegment] = []
+    covered: list[AuditedSegment] = []
+    merged_end = -1
+    ordered = sorted(segments, key=lambda one: (one.base_offset, -one.last_offset, not one.is_merged))
+    for segment in ordered:
+        if segment.last_offset <= merged_end:
+            covered.append(segment)
+            continue
+        standing.append(segment)
+        if segment.is_merged:
+            merged_end = segment.last_offset
+    return standing, covered
+
+
 def without_leftovers(
     segments: Iterable[AuditedSegment],
 ) -> tuple[list[AuditedSegment], list[AuditedSegment]]:
     """Split a partition's segments into the log and what an older leader left unpublished.
 
-    Where ranges overlap the higher leader epoch wins; an epoch lower than one before it is a leftover; a
-    merged segment covers its sources.
+    Where ranges overlap the higher leader epoch wins; an epoch lower than one before it is a leftover. What
+    overlaps a merged segment, which was published, was not.
     """
     kept: list[AuditedSegment] = []
     leftovers: list[AuditedSegment] = []
     ordered = sorted(segments, key=lambda one: (one.base_offset, -one.last_offset, -one.leader_epoch))
     for segment in ordered:
         while kept and kept[-1].last_offset >= segment.base_offset:
-            if kept[-1].leader_epoch >= segment.leader_epoch:
+            if kept[-1].is_merged or (
+                kept[-1].leader_epoch >= segment.leader_epoch and not segment.is_merged
+            ):
                 break
             leftovers.append(kept.pop())
         overlaps = bool(kept) and kept[-1].last_offset >= segment.base_offset
-        if overlaps or (kept and kept[-1].leader_epoch > segment.leader_epoch):
+        if (overlaps and not (segment.is_merged and kept[-1].is_merged)) or (
+            kept and kept[-1].leader_epoch > segment.leader_epoch
+        ):
             leftovers.append(segment)
         else:
             kept.append(segment)

@@ -28,6 +28,11 @@ SETTINGS: dict[str, object] = {
     "flush_interval_ms": 100,
     "group_initial_rebalance_delay_ms": 100,
     "log_level": "info",
+    # Segments are merged all the time.
+    "merge_min_segments": 2,
+    "merge_check_interval_ms": 300,
+    "garbage_grace_sec": 60,
+    "garbage_check_interval_sec": 5,
 }
 END_TIMEOUT_S = 120.0
 
