@@ -180,6 +180,14 @@ def test_the_brokers_settings_count(deployment: Deployment) -> None:
     assert [found["kafscale/n/orders"] for found in days] == [2, 7]
 
 
+def test_the_brokers_default_retention_counts_for_topics_without_their_own(deployment: Deployment) -> None:
+    result = deployment.run(KAFSCALE_RETENTION_MS="-1")
+    rows = [re.split(r"\s{2,}", line) for line in result.stdout.splitlines()]
+    assert ["usual", "for ever", "default", "never: retention.ms is -1"] in rows
+    assert ["orders", "1 d", "topic", "3 days after creation"] in rows
+    assert "kafscale/n/usual" not in deployment.run("--format", "json", KAFSCALE_RETENTION_MS="-1").stdout
+
+
 def test_a_rule_for_everything_is_refused_where_it_would_delete_too_much(deployment: Deployment) -> None:
     for arguments in ((), ("--apply",), ("--format", "json")):
         result = deployment.run("--default-days", "30", *arguments)
