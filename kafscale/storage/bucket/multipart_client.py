@@ -193,6 +193,7 @@ class MultipartClient:
                 # What is sent in one call has to be sent within the former.
                 connect_timeout=wait_sec,
                 read_timeout=wait_sec,
+                max_pool_connections=settings.s3_concurrency,
                 retries={"total_max_attempts": 1},
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
