@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
 
-from kafscale.storage import removals
+from kafscale.storage import object_keys, removals
 from kafscale.storage.fsck.check import check_cluster
 from kafscale.storage.fsck.findings import FsckReport, OrphanReason
 from kafscale.storage.fsck.reading import Reading
-from kafscale.storage.fsck.repair import Repairer
-from kafscale.storage.fsck.repair_plan import plan_repairs
+from kafscale.storage.fsck.repair import Repairer, RepairOutcome
+from kafscale.storage.fsck.repair_plan import RepairAction, plan_repairs
 from kafscale.storage.fsck.topic_rest import TopicRest
 from kafscale.storage.object_store import ObjectInfo
 from tests.storage.fsck.two_stores import Nobody, kinds, orphans, problems, reasons
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
-from tests.support.in_process_broker import InProcessBroker, in_process_broker, until
+from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
+from tests.support.waiting import wait_until_async
 
 NAMESPACE = "default"
 CHECKS = 25
@@ -99,15 +100,19 @@ class Producing:
         await until(lambda: self.count > enough, f"more records in {self._topic}")
 
 
+async def delete_topic(client: Client, name: str) -> None:
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+    reply = await client.call(request, DeleteTopicsResponse, 5)
+    assert reply.responses[0].error_code == 0, reply
+
+
 async def make_and_delete_topics(broker: InProcessBroker) -> None:
     async with broker.connect() as client:
         for number in itertools.count():
             name = await broker.create_topic(f"passing-{number % 3}", 2)
             for index in range(2):
                 await client.produce(name, index, wire.batch([b"x"]))
-            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
-            reply = await client.call(request, DeleteTopicsResponse, 5)
-            assert reply.responses[0].error_code == 0, reply
+            await delete_topic(client, name)
 
 
 @pytest.fixture
@@ -144,23 +149,29 @@ async def test_nothing_that_changes_meanwhile_is_told_as_a_problem() -> None:
     assert problems(report) == [] and set(reasons(report)) <= PASSING
 
 
+FAR_FUTURE_MS = 1 << 60
+
+
+async def repair(broker: InProcessBroker) -> list[RepairOutcome]:
+    """Everything counts as old, so that repairs go for all that nobody refers to."""
+    repairs = plan_repairs(await check(broker, verify=False), FAR_FUTURE_MS, drops_missing=True)
+    repairer = Repairer(
+        reading(broker),
+        before_ms=FAR_FUTURE_MS,
+        new_token=lambda: uuid.uuid4().hex,
+        topic_rest=TopicRest(reading(broker), uuid.uuid4),
+    )
+    return await repairer.carry_out(repairs)
+
+
 @pytest.mark.usefixtures("_soon_removed")
 async def test_repairs_beside_a_broker_take_nothing_from_its_readers() -> None:
-    """Everything counts as old, so that repairs go for all that nobody refers to."""
     async with in_process_broker(**BUSY) as broker:
         await broker.create_topic("long", 2)
         producing = Producing(broker, "long")
-        far_future_ms = 1 << 60
         async with under_way(producing.run()):
             for _ in range(CHECKS):
-                repairs = plan_repairs(await check(broker, verify=False), far_future_ms, drops_missing=True)
-                repairer = Repairer(
-                    reading(broker),
-                    before_ms=far_future_ms,
-                    new_token=lambda: uuid.uuid4().hex,
-                    topic_rest=TopicRest(reading(broker), uuid.uuid4),
-                )
-                await repairer.carry_out(repairs)
+                await repair(broker)
                 await producing.more()
         assert broker.metrics.merges.sources > 20
         for index in range(2):
@@ -175,3 +186,19 @@ async def test_repairs_beside_a_broker_take_nothing_from_its_readers() -> None:
                         assert found == offset
                         offset += 1
     assert problems(await check(broker, verify=True)) == []
+
+
+async def test_a_broker_removes_what_a_late_upload_left_of_a_deleted_topic() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic("gone")
+        await delete_topic(client, "gone")
+        late = object_keys.segment_key(NAMESPACE, "gone", 0, 3)
+        await broker.objects.inner.put_if_absent(late, [b"late"])
+        [outcome] = await repair(broker)
+        assert outcome.repair.action is RepairAction.DELETE_TOPIC_REST and outcome.problem == ""
+
+        async def is_removed() -> bool:
+            return not await broker.objects.keys("*/gone/*")
+
+        await wait_until_async(is_removed, "the rest of the topic is removed")
+        assert await repair(broker) == []
