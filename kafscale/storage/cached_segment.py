@@ -15,7 +15,7 @@ _BATCH_PREFIX = Struct(">qi")
 _BATCH_SPAN = Struct(">qi11xi")
 _PREFIX_BYTES = 12
 
-OVERHEAD_BYTES = 1024
+OVERHEAD_BYTES = 2048
 """What a cached segment costs beside its bytes, about: a cache of many small ones is as large as it says."""
 
 
