@@ -2,9 +2,11 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.librdkafka import assigned_consumer, producer, take
@@ -47,7 +49,11 @@ def gets(broker: KafscaleBroker) -> float:
 def test_ten_thousand_segments_of_one_record_become_a_handful_and_no_client_notices(tmp_path: Path) -> None:
     expected = [(number, value(number)) for number in range(COUNT)]
     errors: list[object] = []
-    settings = {"flush_interval_ms": 0, "local_fsync": "false", "merge_check_interval_ms": 250}
+    settings: dict[str, Any] = {
+        "flush_interval_ms": 0,
+        "local_fsync": "false",
+        "merge_check_interval_ms": 250,
+    }
     with running_broker(tmp_path, **settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("events", 1, 1)])["events"].result(30)

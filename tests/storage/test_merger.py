@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from kafscale.storage.segment import parse_segment, verify_segment
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 
-EVERY = {"merge_min_segments": 4, "merge_check_interval_ms": 3_600_000}
+EVERY: dict[str, Any] = {"merge_min_segments": 4, "merge_check_interval_ms": 3_600_000}
 """Merges happen when the test says so, and four segments are enough."""
 
 NEWEST_LEFT = 3
@@ -47,8 +48,8 @@ def values(count: int) -> list[bytes]:
     return [b"value-%d" % number for number in range(count)]
 
 
-async def read_all(client: Client, until_offset: int, start: int = 0) -> list[tuple[int, bytes]]:
-    found: list[tuple[int, bytes]] = []
+async def read_all(client: Client, until_offset: int, start: int = 0) -> list[tuple[int, bytes | None]]:
+    found: list[tuple[int, bytes | None]] = []
     offset = start
     while offset < until_offset:
         part = (await client.fetch("topic", {0: offset}))[0]
@@ -130,7 +131,7 @@ async def test_merging_ends_and_begins_again_when_there_is_more() -> None:
 
 
 async def test_a_merge_in_the_background_disturbs_neither_producers_nor_consumers() -> None:
-    settings = {"merge_min_segments": 2, "merge_check_interval_ms": 100}
+    settings: dict[str, Any] = {"merge_min_segments": 2, "merge_check_interval_ms": 100}
     async with (
         in_process_broker(**settings) as broker,
         broker.connect() as client,
@@ -139,7 +140,7 @@ async def test_a_merge_in_the_background_disturbs_neither_producers_nor_consumer
         await broker.create_topic()
         count = 400
         writing = asyncio.create_task(produce(client, *values(count)))
-        read: list[tuple[int, bytes]] = []
+        read: list[tuple[int, bytes | None]] = []
         while len(read) < count:
             part = (await reader.fetch("topic", {0: len(read)}, max_wait_ms=100, min_bytes=1))[0]
             assert part.error_code == 0, part
