@@ -18,6 +18,7 @@ from tests.support.cluster import Cluster, ClusterStores, running_cluster
 from tests.support.cluster_chaos import PLACES, SETTINGS, ZONES, ChaosRun
 from tests.support.etcd_install import etcd_missing
 from tests.support.etcd_server import EtcdServer, etcd_cluster, etcd_server
+from tests.support.fsck import CLEAN, fsck, problems
 from tests.support.history_checker import Report
 from tests.support.ledger import Ledger
 from tests.support.nemesis import (
@@ -121,11 +122,13 @@ def judge(run: ChaosRun, done: dict[str, int]) -> Report:
 
 
 def check_the_bucket(bucket: Path, cluster: Cluster, ledger: Ledger) -> None:
-    """The second witness: the objects alone hold all that was promised.
+    """Two more witnesses: what the records name is whole, and the objects alone hold all that was promised.
 
     They may hold more: what an older leader left unpublished under an offset that was then skipped.
     """
     cluster.stop_all()
+    status, found = fsck(next(iter(cluster.brokers.values())), "--verify")
+    assert status == CLEAN, problems(found)
     files = audit(bucket)
     stored = {place: [(one.offset, one.value) for one in files.records(*place)] for place in PLACES}
     ledger.check_promises(stored)

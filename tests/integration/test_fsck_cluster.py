@@ -1,8 +1,5 @@
 """`kafscale fsck` beside a cluster on etcd and S3 of which a broker is killed, and what it says when objects go."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,8 @@ from tests.support.cluster import Cluster, ClusterStores, running_cluster
 from tests.support.cluster_load import ClusterLoad, DirectLoad
 from tests.support.etcd_install import etcd_missing
 from tests.support.etcd_server import etcd_server
+from tests.support.fsck import CLEAN, PROBLEMS, problems
+from tests.support.fsck import fsck as check
 from tests.support.history import History
 from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
@@ -21,7 +20,6 @@ from tests.support.waiting import wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
 PLACES: list[Place] = [("t", index) for index in range(4)]
-CLEAN, PROBLEMS = 0, 3
 
 pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(300)]
 
@@ -49,25 +47,8 @@ def stores(tmp_path: Path) -> Iterator[tuple[Cluster, S3Server]]:
 
 
 def fsck(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit status and what was printed, with the brokers' settings."""
-    broker = cluster.brokers[1]
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "kafscale"), "fsck", "--json", *arguments],
-        env=broker.environment(),
-        cwd=broker.folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode in (CLEAN, PROBLEMS), done.stderr
-    fields = json.loads(done.stdout)
-    assert isinstance(fields, dict)
-    return done.returncode, fields
-
-
-def problems(fields: dict[str, Any]) -> list[tuple[str, str | None]]:
-    found = [*fields["findings"], *(one for part in fields["partitions"] for one in part["findings"])]
-    return [(one["kind"], one["key"]) for one in found if one["severity"] == "problem"]
+    """With the brokers' settings."""
+    return check(cluster.brokers[1], *arguments)
 
 
 def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3Server]) -> None:

@@ -299,3 +299,12 @@ def test_a_history_that_is_collected_becomes_evidence() -> None:
         final={PLACE: [(0, value_of("once", 0))]},
     )
     examine(evidence).check()
+
+
+def test_what_was_acknowledged_without_an_offset_is_lost_when_it_is_nowhere() -> None:
+    history = History()
+    history.promise("p", Promise.SENT_ONCE)
+    history.acknowledge_somewhere(*PLACE, value_of("p", 0))
+    examine(history.evidence({PLACE: [(3, value_of("p", 0))]})).check()
+    report = examine(history.evidence({PLACE: []}))
+    assert set(report.violations) == {Violation.LOST}

@@ -47,6 +47,18 @@ def test_the_ledger_complains(ledger: Ledger, read: list[Record], complaint: str
         ledger.check({PLACE: read})
 
 
+def test_a_promise_without_an_offset_is_kept_wherever_the_value_is_and_broken_if_it_is_nowhere(
+    ledger: Ledger,
+) -> None:
+    value = value_of("p", 5)
+    ledger.acknowledge_somewhere(*PLACE, value)
+    ledger.check({PLACE: [*SENT, (7, value)]})
+    with pytest.raises(AssertionError, match="not where they were promised"):
+        ledger.check({PLACE: SENT})
+    with pytest.raises(AssertionError, match="not where they were promised"):
+        ledger.check({PLACE: SENT, (PLACE[0], PLACE[1] + 1): [(7, value)]})
+
+
 def test_the_ledger_complains_about_failures_of_the_producers(ledger: Ledger) -> None:
     ledger.fail("fenced")
     with pytest.raises(AssertionError, match="fenced"):

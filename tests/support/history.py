@@ -84,7 +84,7 @@ class History(Ledger):
         with self._history_lock:
             return Evidence(
                 promises=dict(self._promises),
-                acknowledged=self.acknowledged(),
+                acknowledged=self.all_acknowledged(final),
                 unacknowledged=dict(self._unacknowledged),
                 runs=[run for journal in self._readers for run in journal.runs()],
                 final=final,

@@ -35,12 +35,22 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._acknowledged: list[Acknowledgement] = []
+        self._acknowledged_somewhere: list[tuple[Place, bytes]] = []
         self._failures: list[str] = []
 
     def acknowledge(self, topic: str, partition: int, offset: int, value: bytes) -> None:
         entry = Acknowledgement(topic=topic, partition=partition, offset=offset, value=value)
         with self._lock:
             self._acknowledged.append(entry)
+
+    def acknowledge_somewhere(self, topic: str, partition: int, value: bytes) -> None:
+        """A promise without an offset.
+
+        librdkafka says that a record was delivered, and not where, when its request failed or was not answered
+        and a later one of the same producer succeeded: its sequence tells that the earlier one was stored.
+        """
+        with self._lock:
+            self._acknowledged_somewhere.append(((topic, partition), value))
 
     def fail(self, what: str) -> None:
         """Something that no crash excuses."""
@@ -59,6 +69,21 @@ class Ledger:
     def acknowledged(self) -> list[Acknowledgement]:
         with self._lock:
             return list(self._acknowledged)
+
+    def all_acknowledged(self, stored: Mapping[Place, Sequence[Record]]) -> list[Acknowledgement]:
+        """Those without an offset, too: at the one where the value is stored, at -1 if it is nowhere."""
+        with self._lock:
+            without = list(self._acknowledged_somewhere)
+        offsets = {
+            place: {value: offset for offset, value in stored.get(place, ())}
+            for place in {p for p, _ in without}
+        }
+        return self.acknowledged() + [
+            Acknowledgement(
+                topic=place[0], partition=place[1], offset=offsets[place].get(value, -1), value=value
+            )
+            for place, value in without
+        ]
 
     def check(self, read: Mapping[Place, Sequence[Record]]) -> None:
         """Compare with every partition's records in the order read. Raises AssertionError."""
@@ -79,7 +104,7 @@ class Ledger:
         by_offset = {place: dict(records) for place, records in stored.items()}
         lost = [
             one
-            for one in self.acknowledged()
+            for one in self.all_acknowledged(stored)
             if by_offset.get((one.topic, one.partition), {}).get(one.offset) != one.value
         ]
         assert not lost, f"{len(lost)} acknowledged records are not where they were promised: {lost[:5]}"

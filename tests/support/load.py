@@ -106,8 +106,10 @@ class IdempotentLoad(Load):
                 self.given_up(topic, partition, value, error)
                 return
             offset = message.offset()
-            assert offset is not None
-            self.ledger.acknowledge(topic, partition, offset, value)
+            if offset is None:
+                self.ledger.acknowledge_somewhere(topic, partition, value)
+            else:
+                self.ledger.acknowledge(topic, partition, offset, value)
 
         client.produce(topic, value, partition=partition, on_delivery=report)
 
