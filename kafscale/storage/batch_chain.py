@@ -43,6 +43,7 @@ class Chain:
     cuts: list[tuple[int, int]]
     next_offset: int
     next_position: int
+    batch_count: int = 0
     record_count: int = 0
     max_timestamp_ms: int = -1
 
@@ -125,6 +126,7 @@ class ChainWalk:
                 chain.positions.append(position)
                 self._passed = 0
             self._passed += count
+            chain.batch_count += 1
             chain.record_count += count
             if base_offset != next_offset:
                 chain.gaps.append(base_offset)

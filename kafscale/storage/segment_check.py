@@ -178,10 +178,12 @@ def _check_certain(
     knows_epochs = epochs_agree(chain, expected.epoch_of)
     if is_from_replica and not knows_epochs:
         raise OtherTopicError(expected.name, "its leader epochs are not those of the partition")
-    is_one_epoch = len({run.leader_epoch for run in (*chain.epochs, *following)}) == 1
+    # Without a memory, batches can only be each other's witnesses.
+    agree = len({run.leader_epoch for run in (*chain.epochs, *following)}) == 1
+    agree = agree and chain.batch_count + len(following) > 1
     remembers = all(expected.epoch_of(run.start_offset) != UNDEFINED_EPOCH for run in chain.epochs)
     has_gap = bool(chain.gaps) or chain.next_offset != chunk.next_offset
-    if has_gap or not knows_epochs or not (remembers or is_one_epoch):
+    if has_gap or not knows_epochs or not (remembers or agree):
         raise UncertainChunkError(
             expected.name,
             f"the chunk at position {chunk.start} has gaps between offsets, or leader epochs that nobody "

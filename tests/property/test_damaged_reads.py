@@ -89,12 +89,34 @@ def _move(start: float, length: int, to: float) -> Damage:
     return Damage(f"copy {length} bytes from {start} to {to}", change)
 
 
+def _flip_what_no_batch_crc_covers(batch: float, place: int, bits: int) -> Damage:
+    """A byte of some batch's base offset, length or leader epoch."""
+
+    def change(data: bytes) -> bytes:
+        if data[:4] != b"KAFS":
+            return data
+        position, starts = 32, []
+        while position < len(data) - 16:
+            starts.append(position)
+            position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+        at = starts[int(batch * len(starts))] + place
+        return data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :]
+
+    return Damage(f"flip byte {place} of the batch at {batch}", change)
+
+
 SHARES = st.floats(0, 1, exclude_max=True, allow_nan=False)
 DAMAGES = st.one_of(
     st.lists(st.tuples(SHARES, st.integers(1, 255)), min_size=1, max_size=3).map(_flip),
     SHARES.map(_cut),
     st.binary(min_size=1, max_size=30).map(_extend),
     st.builds(_move, SHARES, st.integers(1, 80), SHARES),
+    st.builds(
+        _flip_what_no_batch_crc_covers,
+        SHARES,
+        st.sampled_from([0, 5, 6, 7, 7, 11, 12, 14, 15, 15]),
+        st.integers(1, 7),
+    ),
 )
 
 
