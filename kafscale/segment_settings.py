@@ -27,7 +27,8 @@ class SegmentSettings(StoreSettings):
         "KAFSCALE_READAHEAD_SEGMENTS",
         integer(0, 64),
         "2",
-        "How many segments are read ahead of a consumer that reads from the object store; 0 reads none.",
+        "How many segments, or chunks of large ones, are read ahead of a consumer that reads from the object store, "
+        "and more of small ones; 0 reads none.",
     )
     merge_target_bytes: int = setting(
         "KAFSCALE_MERGE_TARGET_BYTES",

@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError, KafscaleError, UnknownFormatVersionError
 from kafscale.metadata.features import FINALIZE_COMMAND, LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT
-from kafscale.protocol.record_batch import walk
 from kafscale.protocol.types import Buffer
 from kafscale.storage.segment import HEADER_SIZE as SEGMENT_HEADER_SIZE
-from kafscale.storage.segment import Segment
 
 MAGIC = b"IDX\0"
 LEGACY_VERSION = 1
@@ -154,23 +152,6 @@ def _large_entries(entries: list[int]) -> Struct:
         raise IndexOffsetError(base_offset, next(entry for entry in entries[0::2] if entry > limit))
     entries[0::2] = [offset - base_offset for offset in entries[0::2]]
     return _entries_struct("iq", len(entries) // 2)
-
-
-def rebuild_index(
-    segment: Segment, interval: int = DEFAULT_INTERVAL, *, version: int = LEGACY_VERSION
-) -> bytes:
-    """The index anew from the batches' headers, in `version`, see `build_index`.
-
-    Raises `CorruptDataError` for a broken segment, and what `build_index` raises.
-    """
-    return build_index(
-        (
-            (batch.base_offset, position, batch.record_count)
-            for position, batch in walk(segment.data, SEGMENT_HEADER_SIZE, segment.body_end, segment.name)
-        ),
-        interval,
-        version=version,
-    )
 
 
 def parse_index_header(name: str, data: Buffer) -> IndexHeader:
