@@ -2,17 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from kafscale.errors import CorruptDataError, StoreError, StoreUnavailableError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.fetch_loads import FetchLoads, gather_all
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_leader_epoch
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.model import NO_BROKER, BrokerState
 from kafscale.metadata.read_replicas import read_replica
-from kafscale.ops.store_health import StoreState
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import (
     FetchedPartition,
@@ -21,8 +20,7 @@ from kafscale.protocol.fetch import (
     encode_fetch_response,
 )
 from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.current_references import OutdatedReferenceError, load_named
-from kafscale.storage.log_reader import Missing, Read
+from kafscale.storage.log_reader import Read
 from kafscale.storage.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -30,11 +28,6 @@ logger = logging.getLogger(__name__)
 _NO_SESSION = 0
 _NO_OFFSET = -1
 _READ_COMMITTED = 1
-
-# Segments that one fetch loads at one time.
-MAX_LOADS_AT_ONCE = 64
-# How often a fetch plans what to read, when what it wants is merged meanwhile.
-_PLANS = 3
 
 # While slow clients keep much memory, a reply is small and a copy: it keeps no segment from other use.
 COPIED_MAX_BYTES = 64 * 1024
@@ -97,7 +90,7 @@ class PendingFetch:
 
     async def _prepare(self) -> None:
         try:
-            await _all(self._prepare_one(fetch) for fetch in self._partitions)
+            await gather_all(self._prepare_one(fetch) for fetch in self._partitions)
             for fetch in self._partitions:
                 # What was lost meanwhile tells nobody any more.
                 self._check_still_served(fetch)
@@ -270,17 +263,16 @@ class PendingFetch:
                 break
             planned.append((fetch, partition, max_bytes))
             planned_bytes += fetch.available_bytes(max_bytes)
-        loaded: list[CachedSegment] = []
+        loads = FetchLoads(self._broker)
         try:
-            turns = asyncio.Semaphore(MAX_LOADS_AT_ONCE)
-            await _all(self._load(*plan, turns, loaded) for plan in planned)
+            await gather_all(loads.load(*plan) for plan in planned)
             if planned and all(fetch.load_error_code for fetch, _, _ in planned):
                 await self._wait_before_refusing()
         except BaseException:
-            for segment in loaded:
+            for segment in loads.loaded:
                 segment.release()
             raise
-        self._send(loaded)
+        self._send(loads.loaded)
 
     async def _wait_before_refusing(self) -> None:
         """A fetch that gets nothing but errors takes as long as one that gets nothing.
@@ -289,68 +281,6 @@ class PendingFetch:
         """
         waited_sec = asyncio.get_running_loop().time() - self._started_sec
         await asyncio.sleep(min(self._fetch.max_wait_ms / 1000, REFUSAL_MAX_WAIT_SEC) - waited_sec)
-
-    async def _load(
-        self,
-        fetch: PartitionFetch,
-        partition: Partition,
-        max_bytes: int,
-        turns: asyncio.Semaphore,
-        loaded: list[CachedSegment],
-    ) -> None:
-        try:
-            self._check_store()
-            # What the deadline ends is loaded all the same, and at hand when the client asks again.
-            async with store_deadline():
-                await self._load_what_is_named(fetch, partition, max_bytes, turns, loaded)
-        except CorruptDataError as problem:
-            logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
-            fetch.load_error_code = ErrorCode.CORRUPT_MESSAGE
-        except StoreError as problem:
-            # That the store is away is in the log already, once; consumers ask again and again.
-            level = logging.DEBUG if self._is_store_away else logging.WARNING
-            logger.log(level, "could not read from the object store", extra={"problem": str(problem)})
-            fetch.load_error_code = ErrorCode.KAFKA_STORAGE_ERROR
-
-    async def _load_what_is_named(
-        self,
-        fetch: PartitionFetch,
-        partition: Partition,
-        max_bytes: int,
-        turns: asyncio.Semaphore,
-        loaded: list[CachedSegment],
-    ) -> None:
-        logs, offset = self._broker.logs, fetch.wanted.fetch_offset
-
-        async def load(missing: Missing) -> None:
-            async with turns:
-                loaded.append(await load_named(logs, partition, missing.reference, missing.offset))
-
-        for attempts_left in range(_PLANS, 0, -1):
-            await logs.load(partition)
-            cached, missing = logs.reader.plan(partition, offset, max_bytes)
-            # What comes must not drive out what is there already.
-            loaded.extend(segment.hold() for segment in cached)
-            try:
-                await _all(map(load, missing))
-                return
-            except OutdatedReferenceError as outdated:
-                # A merge or the retention has removed what was planned to be read: what does the record name now?
-                if attempts_left == 1:
-                    raise StoreUnavailableError(
-                        "segments are replaced faster than they are read"
-                    ) from outdated
-                fetch.check_offset()
-                if fetch.error_code:
-                    return
-
-    @property
-    def _is_store_away(self) -> bool:
-        return self._broker.object_store_health.reads.state is StoreState.UNAVAILABLE
-
-    def _check_store(self) -> None:
-        if self._is_store_away:
-            raise StoreUnavailableError("the object store does not answer")
 
     def _send(self, loaded: Sequence[CachedSegment]) -> None:
         reads = _Reads(() if self._is_copied else loaded)
@@ -420,13 +350,6 @@ class PendingFetch:
         counters.bytes_out += read.size_bytes
         counters.records_out += read.record_count
         return read
-
-
-async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do everything at the same time; only then raise the first error, if there was one."""
-    for outcome in await asyncio.gather(*steps, return_exceptions=True):
-        if outcome is not None:
-            raise outcome
 
 
 def _answer(fetch: PartitionFetch, read: Read) -> FetchedPartition:

@@ -9,6 +9,7 @@ import pytest
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.metadata.partition_record import EpochStart
+from kafscale.ops.metric_export import render
 from kafscale.storage import read_ahead
 from kafscale.storage.index import LARGE_VERSION, LEGACY_VERSION, build_index, parse_index
 from kafscale.storage.segment_loader import ReadSizes, read_sizes
@@ -436,3 +437,29 @@ async def test_nothing_is_read_ahead_twice_and_nothing_of_what_is_read_already()
         assert await waiting == segments[5].batches[0]
         await all_ahead(made)
         assert gets(objects) == 30
+
+
+# --- metrics
+
+
+async def test_both_caches_are_exported() -> None:
+    async with reading([large_segment()], IN_CHUNKS, cache_bytes=5 * KIB, index_cache_bytes=4000) as (
+        _,
+        _,
+        made,
+    ):
+        made.reader.register_gauges(made.metrics)
+        await made.drain(0, 400)
+        page = render(made.metrics).decode()
+        cache, layouts = made.reader.cache, made.loader.layouts.cache
+        for line in (
+            f'kafscale_cache_used_bytes{{cache="segment"}} {float(cache.used_bytes)}',
+            f'kafscale_cache_used_bytes{{cache="index"}} {float(layouts.used_bytes)}',
+            'kafscale_cache_limit_bytes{cache="segment"} 5120.0',
+            'kafscale_cache_limit_bytes{cache="index"} 4000.0',
+            f'kafscale_cache_evictions_total{{cache="segment"}} {float(cache.evictions)}',
+            'kafscale_cache_evictions_total{cache="index"} 0.0',
+            'kafscale_cache_misses_total{cache="index"} 1.0',
+        ):
+            assert line in page
+        assert cache.evictions > 5
