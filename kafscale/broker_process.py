@@ -20,6 +20,7 @@ from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.produce_purgatory import ProducePurgatory
+from kafscale.handlers.sequence_refusals import SequenceRefusals
 from kafscale.metadata.feature_updates import FeatureUpdates
 from kafscale.metadata.features import SEGMENT_FORMAT, SUPPORTED, check_segment_settings
 from kafscale.metadata.measured_store import MeasuredMetadataStore
@@ -297,6 +298,7 @@ class BrokerProcess:
             steady_clock(),
         )
         self._leader_changes = LeaderChanges(view, settings.broker_id)
+        self._sequence_refusals = SequenceRefusals(self._logs)
         self._register_gauges(view)
 
     def _services(self) -> Broker:
@@ -310,6 +312,7 @@ class BrokerProcess:
             metrics=self._metrics,
             purgatory=self._purgatory,
             leader_changes=self._leader_changes,
+            sequence_refusals=self._sequence_refusals,
             record_deletion=self._segment_life.record_deletion,
             groups=self._groups.coordinator,
             object_store_health=self._object_store_health,
@@ -380,6 +383,7 @@ class BrokerProcess:
         await self._listener.close()
         self._purgatory.close()
         await self._leader_changes.close()
+        await self._sequence_refusals.close()
         await self._topic_deletion.close()
         await self._segment_life.close()
         await self._partitions.close()

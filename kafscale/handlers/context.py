@@ -7,6 +7,7 @@ from typing import Protocol
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.produce_purgatory import ProducePurgatory
+from kafscale.handlers.sequence_refusals import SequenceRefusals
 from kafscale.metadata.feature_updates import FeatureUpdates
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.view import ClusterView
@@ -32,6 +33,7 @@ class Broker:
     metrics: Metrics
     purgatory: ProducePurgatory
     leader_changes: LeaderChanges
+    sequence_refusals: SequenceRefusals
     record_deletion: RecordDeletion
     groups: GroupCoordinator
     object_store_health: ObjectStoreHealth

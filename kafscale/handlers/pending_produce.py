@@ -4,8 +4,10 @@ import logging
 
 from kafscale.handlers.context import Reply
 from kafscale.handlers.produce_purgatory import ProducePurgatory
+from kafscale.handlers.sequence_refusals import BY_SEQUENCE, SequenceRefusals
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.produce import PartitionProduceResponse, encode_produce_response
+from kafscale.storage.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -16,13 +18,17 @@ _PARTITION_HELD_BYTES = 256
 
 
 class PartitionAppend:
-    """What became of one partition of the request; an `AppendWaiter`."""
+    """What became of one partition of the request; an `AppendWaiter`.
 
-    __slots__ = ("_request", "log_append_time_ms", "partition", "result")
+    `led`: what it is appended to, while a refusal for the producer's sequence is still to be made sure of.
+    """
+
+    __slots__ = ("_request", "led", "log_append_time_ms", "partition", "result")
 
     def __init__(self, request: "PendingProduce", partition: int) -> None:
         self._request = request
         self.partition = partition
+        self.led: Partition | None = None
         self.log_append_time_ms = NO_TIMESTAMP
         self.result: PartitionProduceResponse | None = None
 
@@ -36,11 +42,22 @@ class PartitionAppend:
 
     def refused(self, error_code: int, message: str) -> None:
         """The records will not be published, or it is not known yet whether they will (a timeout)."""
-        if self.result is None:
+        if self.led is not None and error_code in BY_SEQUENCE:
+            led, self.led = self.led, None
+            self._request.sequence_refusals.when_sure(
+                led, lambda leads: self._refused_by_sequence(leads, error_code, message)
+            )
+        elif self.result is None:
             self.result = PartitionProduceResponse(
                 self.partition, error_code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, message
             )
             self._request.one_done()
+
+    def _refused_by_sequence(self, leads: bool, error_code: int, message: str) -> None:
+        if leads:
+            self.refused(error_code, message)
+        else:
+            self.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition any more")
 
 
 class PendingProduce:
@@ -55,10 +72,17 @@ class PendingProduce:
         "_version",
         "deadline_ms",
         "held_bytes",
+        "sequence_refusals",
     )
 
     def __init__(
-        self, version: int, correlation_id: int, reply: Reply, deadline_ms: int, purgatory: ProducePurgatory
+        self,
+        version: int,
+        correlation_id: int,
+        reply: Reply,
+        deadline_ms: int,
+        purgatory: ProducePurgatory,
+        sequence_refusals: SequenceRefusals,
     ) -> None:
         self._version = version
         self._correlation_id = correlation_id
@@ -69,6 +93,7 @@ class PendingProduce:
         self._remaining = 1
         self.deadline_ms = deadline_ms
         self.held_bytes = 0
+        self.sequence_refusals = sequence_refusals
 
     def topic(self, name: str, count: int) -> list[PartitionAppend]:
         """The place for a topic's partitions, of which there will be `count`."""

@@ -138,6 +138,7 @@ class _Appender:
             reply,
             self._now_ms + max(0, produce.timeout_ms),
             broker.purgatory,
+            broker.sequence_refusals,
         )
 
     def append_all(self) -> None:
@@ -198,6 +199,7 @@ class _Appender:
         except KafkaError as refusal:
             self._refuse(name, append, refusal)
             return
+        append.led = partition
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms
         waiter: AppendWaiter = append if self._produce.acks else _UNANSWERED
