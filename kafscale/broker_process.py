@@ -44,7 +44,6 @@ from kafscale.storage.cluster_identity import establish_cluster
 from kafscale.storage.flusher import Flusher, FlushPolicy
 from kafscale.storage.index import index_version_at
 from kafscale.storage.log_manager import LogManager
-from kafscale.storage.log_reader import LogReader
 from kafscale.storage.measured_store import MeasuredObjectStore
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.object_store import ObjectReader, ObjectStore
@@ -53,9 +52,10 @@ from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
 from kafscale.storage.publisher import Publisher
-from kafscale.storage.replica_reads import ReplicaReads
+from kafscale.storage.reading.log_reader import LogReader
+from kafscale.storage.reading.replica_reads import ReplicaReads
+from kafscale.storage.reading.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.segment_life import SegmentLife
-from kafscale.storage.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
 from kafscale.storage.topics import Topics

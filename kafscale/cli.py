@@ -159,7 +159,7 @@ def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None
     """
     # Imported here so that `--help` and a bad setting answer without loading the stores.
     from kafscale.lifecycle_command import Format, LifecycleCommand, run
-    from kafscale.storage.lifecycle import LifecycleOptions
+    from kafscale.storage.expiry.lifecycle import LifecycleOptions
 
     if (apply and check) or ((apply or check) and output_format != "table"):
         _fail(SettingError("only one of --apply, --check and --format can be used at a time"), EXIT_SETTINGS)

@@ -20,14 +20,14 @@ from kafscale.protocol.error_codes import KafkaError
 from kafscale.settings import Settings
 from kafscale.storage.bucket.lifecycle import BucketLifecycle, s3_bucket_name
 from kafscale.storage.cluster_marker import read_marker
-from kafscale.storage.lifecycle import (
+from kafscale.storage.expiry.lifecycle import (
     LifecycleOptions,
     LifecyclePlan,
     LifecycleRefusedError,
     check_count,
     plan_rules,
 )
-from kafscale.storage.lifecycle_rules import RuleChange, changed_rules, same_rules
+from kafscale.storage.expiry.lifecycle_rules import RuleChange, changed_rules, same_rules
 from kafscale.stores import open_stores
 
 EXIT_DONE: Final = 0

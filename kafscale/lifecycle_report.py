@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kafscale.storage.lifecycle import LifecyclePlan, LifecycleRule, TopicExpiry
-from kafscale.storage.lifecycle_rules import RuleChange, S3Rule, dangerous_rules, prefix_of, s3_rule
+from kafscale.storage.expiry.lifecycle import LifecyclePlan, LifecycleRule, TopicExpiry
+from kafscale.storage.expiry.lifecycle_rules import RuleChange, S3Rule, dangerous_rules, prefix_of, s3_rule
 
 _DAY_MS: Final = 86_400_000
 _UNITS: Final = ((_DAY_MS, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))

@@ -27,7 +27,7 @@ from kafscale.settings import Settings, load_settings
 from kafscale.storage.bucket.config import open_bucket
 from kafscale.storage.bucket.lifecycle import BucketConfiguration, BucketLifecycle
 from kafscale.storage.cluster_marker import claim_marker
-from kafscale.storage.lifecycle_rules import S3Rule
+from kafscale.storage.expiry.lifecycle_rules import S3Rule
 from tests.support.moto_server import BUCKET, MotoServer, moto_server
 from tests.support.s3_server import s3_server
 from tests.support.waiting import free_port

@@ -14,9 +14,9 @@ from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.types import Buffer
 from kafscale.settings import Settings
+from kafscale.storage.expiry.record_deletion import RecordDeletion
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.object_store_health import ObjectStoreHealth
-from kafscale.storage.record_deletion import RecordDeletion
 from kafscale.storage.topics import Topics
 
 

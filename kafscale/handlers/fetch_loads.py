@@ -11,10 +11,10 @@ from kafscale.handlers.partition_fetch import PartitionFetch
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.ops.store_health import StoreState
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.current_references import OutdatedReferenceError, load_named
-from kafscale.storage.log_reader import Missing
 from kafscale.storage.partition import Partition
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.current_references import OutdatedReferenceError, load_named
+from kafscale.storage.reading.log_reader import Missing
 
 logger = logging.getLogger(__name__)
 

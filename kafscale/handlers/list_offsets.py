@@ -20,7 +20,12 @@ from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.partition_record import epoch_of
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.storage.partition import Partition
-from kafscale.storage.timestamp_search import NO_TIMESTAMP, Found, find_at_or_after, find_max_timestamp
+from kafscale.storage.reading.timestamp_search import (
+    NO_TIMESTAMP,
+    Found,
+    find_at_or_after,
+    find_max_timestamp,
+)
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext

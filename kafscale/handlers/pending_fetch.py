@@ -19,9 +19,9 @@ from kafscale.protocol.fetch import (
     FetchRequest,
     encode_fetch_response,
 )
-from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.log_reader import Read
 from kafscale.storage.partition import Partition
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.log_reader import Read
 
 logger = logging.getLogger(__name__)
 

@@ -22,11 +22,11 @@ from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.flusher import Flusher
 from kafscale.storage.followed_partitions import FollowedPartitions
-from kafscale.storage.log_reader import LogReader
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import NOT_LED, Partition, PartitionId
 from kafscale.storage.partition_log import SEGMENT_BUFFER_LIMIT_BYTES, AppendRules, PartitionLog
 from kafscale.storage.publisher import Publisher
+from kafscale.storage.reading.log_reader import LogReader
 from kafscale.storage.slab import SlabPool
 
 logger = logging.getLogger(__name__)

@@ -7,16 +7,16 @@ from kafscale.ops.metrics import Metrics
 from kafscale.ops.store_health import StoreState
 from kafscale.settings import Settings
 from kafscale.storage.checkpointer import Checkpointer
-from kafscale.storage.garbage_collector import GarbageCollector
+from kafscale.storage.expiry.garbage_collector import GarbageCollector
+from kafscale.storage.expiry.log_start import LogStart
+from kafscale.storage.expiry.lost_objects import LostObjects
+from kafscale.storage.expiry.record_deletion import RecordDeletion
+from kafscale.storage.expiry.removals import Removals
+from kafscale.storage.expiry.retention_enforcer import RetentionEnforcer
 from kafscale.storage.log_manager import LogManager
-from kafscale.storage.log_start import LogStart
-from kafscale.storage.lost_objects import LostObjects
-from kafscale.storage.merger import Merger
+from kafscale.storage.merging.merger import Merger
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.object_store_health import ObjectStoreHealth
-from kafscale.storage.record_deletion import RecordDeletion
-from kafscale.storage.removals import Removals
-from kafscale.storage.retention_enforcer import RetentionEnforcer
 
 
 class SegmentLife:

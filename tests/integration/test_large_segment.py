@@ -16,7 +16,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewTopic
 
 from kafscale.storage.index import LARGE_VERSION, parse_index
-from kafscale.storage.merge_planner import NEWEST_LEFT
+from kafscale.storage.merging.merge_planner import NEWEST_LEFT
 from kafscale.storage.segment import FOOTER_SIZE, parse_footer, parse_header
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.java import run_tool

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.record_batch import read_header
-from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.index import build_index, parse_index
+from kafscale.storage.reading.cached_segment import CachedSegment
 from kafscale.storage.segment import HEADER_SIZE
 from tests.storage.segments import batch
 

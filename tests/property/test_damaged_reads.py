@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import EpochStart
-from kafscale.storage.segment_loader import ReadSizes
+from kafscale.storage.reading.segment_loader import ReadSizes
 from tests.storage.stored_log import Reading, StoredLog, StoredSegmentFile, stored_batch
 from tests.support.controlled_store import ControlledStore
 

@@ -6,10 +6,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.log_reader import Read
 from kafscale.storage.partition import Partition
-from kafscale.storage.segment_loader import ReadSizes
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.log_reader import Read
+from kafscale.storage.reading.segment_loader import ReadSizes
 from kafscale.storage.slab import Slab
 from tests.storage.stored_log import MIB, Reading, StoredLog, StoredSegmentFile, partition_of, stored_batch
 from tests.support.controlled_store import ControlledStore

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage import garbage_collector
 from kafscale.storage.checkpointer import Checkpointer
-from kafscale.storage.garbage import Candidate, garbage
+from kafscale.storage.expiry import garbage_collector
+from kafscale.storage.expiry.garbage import Candidate, garbage
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
 from tests.sim.links import Conditions

@@ -20,8 +20,10 @@ from kafscale.metadata.view import ClusterView
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.settings import Settings
-from kafscale.storage import checkpointer, merge_planner, object_store_health, partition_log, removals
+from kafscale.storage import checkpointer, object_store_health, partition_log
+from kafscale.storage.expiry import removals
 from kafscale.storage.log_manager import LogManager
+from kafscale.storage.merging import merge_planner
 from kafscale.storage.object_store import ObjectStore
 from tests.sim.links import Link
 from tests.sim.process_loop import Process, current_process

@@ -28,14 +28,14 @@ from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.flusher import Flusher, FlushPolicy
 from kafscale.storage.index import index_version_at
 from kafscale.storage.log_manager import LogManager
-from kafscale.storage.log_reader import LogReader
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
 from kafscale.storage.publisher import Publisher
+from kafscale.storage.reading.log_reader import LogReader
+from kafscale.storage.reading.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.segment import parse_segment, verify_segment
-from kafscale.storage.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topics import Topics
 from tests.sim.cluster import Outcome

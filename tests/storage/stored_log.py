@@ -12,15 +12,15 @@ from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
 from kafscale.settings import Settings
 from kafscale.storage import object_keys
-from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
 from kafscale.storage.index import DEFAULT_INTERVAL, LEGACY_VERSION, build_index
 from kafscale.storage.log_manager import append_rules
-from kafscale.storage.log_reader import LogReader
 from kafscale.storage.object_store import ObjectReader
 from kafscale.storage.partition import NOT_LED, Partition, PartitionId
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.log_reader import LogReader
+from kafscale.storage.reading.segment_loader import ReadSizes, SegmentLoader
 from kafscale.storage.segment import HEADER_SIZE
-from kafscale.storage.segment_loader import ReadSizes, SegmentLoader
 from kafscale.storage.slab import SlabPool
 from tests.storage.segments import segment_of
 from tests.support.controlled_store import ControlledStore

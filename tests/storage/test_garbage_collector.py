@@ -16,8 +16,8 @@ from kafscale.metadata.partition_record import (
 )
 from kafscale.metadata.store import Put
 from kafscale.storage import object_keys
-from kafscale.storage.garbage import candidates, garbage
-from kafscale.storage.garbage_collector import GarbageCollector
+from kafscale.storage.expiry.garbage import candidates, garbage
+from kafscale.storage.expiry.garbage_collector import GarbageCollector
 from kafscale.storage.object_store import ObjectInfo
 from kafscale.storage.references import SegmentReferences
 from tests.support import wire

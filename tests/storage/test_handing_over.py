@@ -16,8 +16,9 @@ from kafscale.metadata.partition_record import (
 )
 from kafscale.metadata.store import Compare, Put
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage import object_keys, partition_log, record_deletion, removals
+from kafscale.storage import object_keys, partition_log
 from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
+from kafscale.storage.expiry import record_deletion, removals
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import InProcessBroker, in_process_broker, until

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafscale.metadata.topic_configs import TopicConfig, effective
 from kafscale.settings import Settings
-from kafscale.storage.lifecycle import (
+from kafscale.storage.expiry.lifecycle import (
     DAY_MS,
     MAX_DAYS,
     MAX_ID_LENGTH,

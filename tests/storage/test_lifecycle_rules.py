@@ -4,8 +4,8 @@ from typing import Any
 
 from kafscale.metadata.topic_configs import effective
 from kafscale.settings import Settings
-from kafscale.storage.lifecycle import LifecycleOptions, LifecyclePlan, plan_rules
-from kafscale.storage.lifecycle_rules import (
+from kafscale.storage.expiry.lifecycle import LifecycleOptions, LifecyclePlan, plan_rules
+from kafscale.storage.expiry.lifecycle_rules import (
     changed_rules,
     dangerous_rules,
     prefix_of,

@@ -10,9 +10,9 @@ import pytest
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.metadata.partition_record import EpochStart
 from kafscale.ops.metric_export import render
-from kafscale.storage import read_ahead
 from kafscale.storage.index import LARGE_VERSION, LEGACY_VERSION, build_index, parse_index
-from kafscale.storage.segment_loader import ReadSizes, read_sizes
+from kafscale.storage.reading import read_ahead
+from kafscale.storage.reading.segment_loader import ReadSizes, read_sizes
 from tests.storage.stored_log import MIB, Reading, StoredLog, StoredSegmentFile, partition_of, stored_batch
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import until
@@ -79,7 +79,7 @@ async def test_a_partition_that_many_read_from_its_beginning_costs_one_get_per_s
 async def test_one_fetch_takes_records_of_so_many_segments_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafscale.storage.log_reader.MAX_SEGMENTS_PER_READ", 7)
+    monkeypatch.setattr("kafscale.storage.reading.log_reader.MAX_SEGMENTS_PER_READ", 7)
     async with reading(small_segments(20)) as (log, objects, made):
         assert await made.fetch(0) == b"".join(log.batches_from(0)[:14])
         assert gets(objects) == 7

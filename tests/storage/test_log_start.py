@@ -12,8 +12,8 @@ from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.partition_record import PartitionRecord, decode_partition_record
 from kafscale.metadata.store import MetadataStore
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.storage import removals
-from kafscale.storage.record_deletion import HIGH_WATERMARK
+from kafscale.storage.expiry import removals
+from kafscale.storage.expiry.record_deletion import HIGH_WATERMARK
 from kafscale.storage.recovery.rebuild import plan_rebuild
 from kafscale.storage.recovery.write import RecoveryWriter
 from tests.storage.recovery_bucket import Silence

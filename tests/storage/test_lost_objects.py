@@ -10,12 +10,12 @@ from kafscale.errors import CorruptDataError, StoreUnavailableError
 from kafscale.ops.metrics import LossOutcome
 from kafscale.storage import object_keys
 from kafscale.storage.cluster_marker import claim_marker
-from kafscale.storage.log_start import LogStart
-from kafscale.storage.lost_objects import BETWEEN_LOOKS_SEC, QUIET_SEC, LostObjects
+from kafscale.storage.expiry.log_start import LogStart
+from kafscale.storage.expiry.lost_objects import BETWEEN_LOOKS_SEC, QUIET_SEC, LostObjects
+from kafscale.storage.expiry.removals import Removals
 from kafscale.storage.object_store import ObjectInfo
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError
-from kafscale.storage.removals import Removals
 from tests.storage.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
 from tests.support.holders import lead_elsewhere
 

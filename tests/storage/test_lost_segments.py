@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage.lost_segments import loss_of
+from kafscale.storage.expiry.lost_segments import loss_of
 
 LOG = [
     SegmentReference(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage.merge_planner import (
+from kafscale.storage.merging.merge_planner import (
     MAX_SOURCES,
     NEWEST_LEFT,
     MergeLimits,

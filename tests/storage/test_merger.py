@@ -17,9 +17,9 @@ from kafscale.metadata.partition_record import (
 from kafscale.metadata.store import Put
 from kafscale.ops.metrics import MergeOutcome
 from kafscale.storage import object_keys
-from kafscale.storage.garbage_collector import GarbageCollector
+from kafscale.storage.expiry.garbage_collector import GarbageCollector
 from kafscale.storage.index import parse_index
-from kafscale.storage.merger import Merger
+from kafscale.storage.merging.merger import Merger
 from kafscale.storage.segment import parse_segment, verify_segment
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
@@ -338,7 +338,7 @@ async def test_sources_are_removed_after_the_grace_period(monkeypatch: pytest.Mo
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
-        monkeypatch.setattr("kafscale.storage.removals.GRACE_SEC", 0.0)
+        monkeypatch.setattr("kafscale.storage.expiry.removals.GRACE_SEC", 0.0)
         assert await merge(broker)
         kept = {merged_key(0, 6)} | {
             object_keys.segment_key("default", "topic", 0, offset) for offset in (7, 8, 9)

@@ -1,6 +1,6 @@
 """When a replica that failed is asked again: pauses that grow, one question at a time."""
 
-from kafscale.storage.replica_pauses import PausePolicy, ReplicaPauses
+from kafscale.storage.reading.replica_pauses import PausePolicy, ReplicaPauses
 
 POLICY = PausePolicy(first_ms=100, last_ms=1_000)
 

@@ -17,8 +17,8 @@ from kafscale.errors import (
 )
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics, StoreReadMetrics
-from kafscale.storage.replica_pauses import PausePolicy
-from kafscale.storage.replica_reads import ReplicaPatience, ReplicaReads
+from kafscale.storage.reading.replica_pauses import PausePolicy
+from kafscale.storage.reading.replica_reads import ReplicaPatience, ReplicaReads
 from tests.support.controlled_store import ControlledStore
 from tests.support.outages import Outage, SwitchedObjectStore
 from tests.support.virtual_time import run_virtually

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.metadata.topic_configs import effective
 from kafscale.settings import Settings
-from kafscale.storage.retention import Expiry, RetentionLimits, expiry, limits_of
+from kafscale.storage.expiry.retention import Expiry, RetentionLimits, expiry, limits_of
 
 NOW_MS = 1_000_000
 FOR_EVER = 2**63 - 1

@@ -8,12 +8,13 @@ import pytest
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.ops.metrics import ExpiryReason
-from kafscale.storage import object_keys, partition_log, removals
-from kafscale.storage.log_start import LogStart
+from kafscale.storage import object_keys, partition_log
+from kafscale.storage.expiry import removals
+from kafscale.storage.expiry.log_start import LogStart
+from kafscale.storage.expiry.removals import Removals
+from kafscale.storage.expiry.retention_enforcer import RetentionEnforcer
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError
-from kafscale.storage.removals import Removals
-from kafscale.storage.retention_enforcer import RetentionEnforcer
 from tests.storage.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
 from tests.support.holders import lead_elsewhere
 

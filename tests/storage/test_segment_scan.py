@@ -10,9 +10,9 @@ from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.record_batch import read_header
 from kafscale.storage.index import LARGE_VERSION, LEGACY_VERSION, build_index, parse_index
+from kafscale.storage.reading.segment_layout import SegmentLayout, layout_of
+from kafscale.storage.reading.segment_scan import SegmentScan
 from kafscale.storage.segment import HEADER_SIZE, body_crc, parse_segment
-from kafscale.storage.segment_layout import SegmentLayout, layout_of
-from kafscale.storage.segment_scan import SegmentScan
 from tests.storage.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, batch, segment_of, stored_segments
 
 NAME = "n/t/0/segment-00000000000000001000.kfs"

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from kafscale.errors import SettingError, StoreRefusedError, StoreUnavailableError
 from kafscale.settings import Settings
-from kafscale.storage.lifecycle_rules import S3Rule
+from kafscale.storage.expiry.lifecycle_rules import S3Rule
 
 # What the platform says goes before it, as for the object store's own client.
 DEFAULT_REGION: Final = "us-east-1"

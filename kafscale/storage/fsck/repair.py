@@ -21,6 +21,7 @@ from kafscale.metadata.partition_record import SegmentReference, encode_partitio
 from kafscale.metadata.store import Compare, Put
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import encode_checkpoint
+from kafscale.storage.expiry.garbage import candidates, garbage
 from kafscale.storage.fsck.dropping import without_segments
 from kafscale.storage.fsck.findings import Standing
 from kafscale.storage.fsck.partition_state import PartitionState, read_partition
@@ -28,7 +29,6 @@ from kafscale.storage.fsck.reading import Reading
 from kafscale.storage.fsck.repair_plan import Repair, RepairAction
 from kafscale.storage.fsck.topic_rest import TopicRest
 from kafscale.storage.fsck.verification import inspect_segment
-from kafscale.storage.garbage import candidates, garbage
 from kafscale.storage.index import index_version_at
 from kafscale.storage.object_store import ObjectInfo
 from kafscale.storage.recovery.rebuild import patiently

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
 
-from kafscale.storage import object_keys, removals
+from kafscale.storage import object_keys
+from kafscale.storage.expiry import removals
 from kafscale.storage.fsck.check import check_cluster
 from kafscale.storage.fsck.findings import FsckReport, OrphanReason
 from kafscale.storage.fsck.reading import Reading

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.partition import Partition
+from kafscale.storage.reading.cached_segment import CachedSegment
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.storage.index import DEFAULT_INTERVAL, build_index
-from kafscale.storage.merge_planner import merged_size_bytes
+from kafscale.storage.merging.merge_planner import merged_size_bytes
 from kafscale.storage.object_keys import SegmentKey, parse_segment_key
 from kafscale.storage.recovery.segment_inspection import SegmentInspection
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentHeader, encode_footer, encode_header

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.storage import object_keys
 from kafscale.storage.partition import Partition
-from kafscale.storage.segment_check import Expected
+from kafscale.storage.reading.segment_check import Expected
 
 SegmentKey = tuple[int, int, int]
 """A partition's number, and a segment's base and last offset: a merged one begins where its first source did."""

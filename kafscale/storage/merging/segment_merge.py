@@ -12,10 +12,10 @@ from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.types import Buffer
 from kafscale.storage import object_keys
 from kafscale.storage.bounded import in_order_ahead
-from kafscale.storage.merged_segment import MergedSegment
+from kafscale.storage.merging.merged_segment import MergedSegment
+from kafscale.storage.merging.pace import Pace
 from kafscale.storage.object_keys import SegmentKey
 from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.pace import Pace
 from kafscale.storage.partition import PartitionId
 from kafscale.storage.recovery.segment_inspection import SegmentInspection
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, parse_header

@@ -1,7 +1,7 @@
 """DeleteRecords: the log start offset moves up in the record, what lies below it goes later."""
 
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.storage.log_start import LogStart
+from kafscale.storage.expiry.log_start import LogStart
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError
 

@@ -2,7 +2,7 @@
 
 import weakref
 
-from kafscale.storage.cached_segment import CachedSegment
+from kafscale.storage.reading.cached_segment import CachedSegment
 
 # What replies that have not left may keep of memory that the cache has let go of, or that is theirs alone.
 MAX_LINGERING_BYTES = 256 * 1024 * 1024

@@ -16,9 +16,9 @@ from kafscale.ops.metrics import LossOutcome, Metrics
 from kafscale.storage import object_keys
 from kafscale.storage.bounded import map_bounded
 from kafscale.storage.cluster_marker import read_marker
+from kafscale.storage.expiry.log_start import LogStart
+from kafscale.storage.expiry.lost_segments import Loss, loss_of
 from kafscale.storage.log_manager import LogManager
-from kafscale.storage.log_start import LogStart
-from kafscale.storage.lost_segments import Loss, loss_of
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError

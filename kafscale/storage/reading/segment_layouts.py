@@ -16,9 +16,9 @@ from kafscale.ops.metrics import Metrics
 from kafscale.storage.bounded import in_order_ahead
 from kafscale.storage.index import IndexOffsetError, parse_index
 from kafscale.storage.object_store import ObjectReader, ObjectStore
-from kafscale.storage.segment_layout import SegmentLayout, layout_of
-from kafscale.storage.segment_scan import SegmentScan
-from kafscale.storage.stored_segment import SegmentKey, StoredSegment
+from kafscale.storage.reading.segment_layout import SegmentLayout, layout_of
+from kafscale.storage.reading.segment_scan import SegmentScan
+from kafscale.storage.reading.stored_segment import SegmentKey, StoredSegment
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from kafscale.metadata.partition_record import (
     epoch_of,
 )
 from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
-from kafscale.storage.batch_chain import BrokenChainError, Chain, ChainWalk, epochs_agree
 from kafscale.storage.index import DEFAULT_INTERVAL, LARGE_VERSION, SparseIndex
 from kafscale.storage.pieces import Pieces
+from kafscale.storage.reading.batch_chain import BrokenChainError, Chain, ChainWalk, epochs_agree
+from kafscale.storage.reading.segment_layout import ChunkRange
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, parse_footer, parse_header
-from kafscale.storage.segment_layout import ChunkRange
 
 
 class OtherTopicError(CorruptDataError):

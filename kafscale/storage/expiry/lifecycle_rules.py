@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafscale.storage.lifecycle import LifecyclePlan, LifecycleRule, is_own
+from kafscale.storage.expiry.lifecycle import LifecyclePlan, LifecycleRule, is_own
 from kafscale.storage.object_keys import SYSTEM_FOLDER, namespace_prefix
 
 S3Rule = Mapping[str, Any]

@@ -7,7 +7,6 @@ from crc32c import crc32c
 
 from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage.batch_chain import BrokenChainError, ChainWalk
 from kafscale.storage.index import (
     DEFAULT_INTERVAL,
     LARGE_VERSION,
@@ -16,8 +15,9 @@ from kafscale.storage.index import (
     build_index,
 )
 from kafscale.storage.pieces import Pieces
+from kafscale.storage.reading.batch_chain import BrokenChainError, ChainWalk
+from kafscale.storage.reading.segment_layout import SegmentLayout
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, parse_footer, parse_header
-from kafscale.storage.segment_layout import SegmentLayout
 
 
 class SegmentScan:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.ops.metrics import Metrics
 from kafscale.storage import object_keys
-from kafscale.storage.garbage import candidates, garbage
+from kafscale.storage.expiry.garbage import candidates, garbage
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.object_store import ObjectInfo, ObjectStore
 from kafscale.storage.partition import Partition

@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops.metrics import Metrics
-from kafscale.storage.batch_chain import BrokenChainError
-from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.index import LEGACY_VERSION
 from kafscale.storage.object_store import ObjectReader, ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.pieces import Pieces
-from kafscale.storage.segment import HEADER_SIZE
-from kafscale.storage.segment_check import (
+from kafscale.storage.reading.batch_chain import BrokenChainError
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.segment_check import (
     OtherTopicError,
     UncertainChunkError,
     check_chunk,
     check_whole,
     wanted_bytes,
 )
-from kafscale.storage.segment_layout import SegmentLayout
-from kafscale.storage.segment_layouts import SegmentLayouts
+from kafscale.storage.reading.segment_layout import SegmentLayout
+from kafscale.storage.reading.segment_layouts import SegmentLayouts
+from kafscale.storage.reading.stored_segment import StoredSegment, stored_segment
+from kafscale.storage.segment import HEADER_SIZE
 from kafscale.storage.slab import Slab, SlabPool
-from kafscale.storage.stored_segment import StoredSegment, stored_segment
 
 logger = logging.getLogger(__name__)
 

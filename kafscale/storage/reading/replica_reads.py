@@ -20,7 +20,7 @@ from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics, StoreReadMetrics
 from kafscale.storage.object_store import ObjectReader
 from kafscale.storage.pieces import Pieces
-from kafscale.storage.replica_pauses import PausePolicy, ReplicaPauses
+from kafscale.storage.reading.replica_pauses import PausePolicy, ReplicaPauses
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.records import first_record_at_or_after, record_with_max_timestamp
-from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.current_references import OutdatedReferenceError, load_named
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition import Partition
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.current_references import OutdatedReferenceError, load_named
 
 Found = tuple[int, int]
 """Offset and timestamp of a record."""

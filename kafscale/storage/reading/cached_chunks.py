@@ -2,8 +2,8 @@
 
 from bisect import bisect_right, insort
 
-from kafscale.storage.cached_segment import CachedSegment
-from kafscale.storage.stored_segment import SegmentKey
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.stored_segment import SegmentKey
 
 
 def _first_offset(chunk: CachedSegment) -> int:

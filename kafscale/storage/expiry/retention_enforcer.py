@@ -17,12 +17,12 @@ from kafscale.ops.metrics import ExpiryReason, Metrics
 from kafscale.storage import object_keys
 from kafscale.storage.bounded import map_bounded
 from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.expiry.log_start import LogStart
+from kafscale.storage.expiry.retention import Expiry, RetentionLimits, expiry, is_undated, limits_of
 from kafscale.storage.log_manager import LogManager
-from kafscale.storage.log_start import LogStart
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError
-from kafscale.storage.retention import Expiry, RetentionLimits, expiry, is_undated, limits_of
 from kafscale.storage.segment import HEADER_SIZE, parse_header
 
 logger = logging.getLogger(__name__)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from kafscale.metadata.partition_record import PartitionRecord, SegmentReference
 from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.expiry.removals import Removals
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
 from kafscale.storage.publisher import FencedError
 from kafscale.storage.references import SegmentReferences
-from kafscale.storage.removals import Removals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

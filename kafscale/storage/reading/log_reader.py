@@ -11,17 +11,17 @@ from kafscale.cache.single_flight import SingleFlight
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
-from kafscale.storage.cached_chunks import CachedChunks
-from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.index import parse_index
-from kafscale.storage.lent_memory import LentMemory
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
-from kafscale.storage.read_ahead import ReadAhead, Unit
+from kafscale.storage.reading.cached_chunks import CachedChunks
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.lent_memory import LentMemory
+from kafscale.storage.reading.read_ahead import ReadAhead, Unit
+from kafscale.storage.reading.segment_loader import SegmentLoader
+from kafscale.storage.reading.stored_segment import SegmentKey, segment_key
 from kafscale.storage.segment import HEADER_SIZE
-from kafscale.storage.segment_loader import SegmentLoader
 from kafscale.storage.slab import SlabPool
-from kafscale.storage.stored_segment import SegmentKey, segment_key
 
 # A slab less used than this is copied out of, so that the cache does not keep the unused rest.
 _KEPT_SLAB_FILL = 0.5

@@ -10,16 +10,21 @@ from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops.metrics import MergeOutcome, Metrics
 from kafscale.settings import Settings
 from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.expiry.removals import Removals
 from kafscale.storage.index import LEGACY_VERSION, MAX_LEGACY_POSITION
 from kafscale.storage.log_manager import LogManager
-from kafscale.storage.merge_planner import MergeLimits, plan_merge
+from kafscale.storage.merging.merge_planner import MergeLimits, plan_merge
+from kafscale.storage.merging.pace import Pace
+from kafscale.storage.merging.segment_merge import (
+    DamagedSourceError,
+    KeyTakenError,
+    MissingSourceError,
+    SegmentMerge,
+)
+from kafscale.storage.merging.segment_swap import SegmentSwap
 from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.pace import Pace
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError
-from kafscale.storage.removals import Removals
-from kafscale.storage.segment_merge import DamagedSourceError, KeyTakenError, MissingSourceError, SegmentMerge
-from kafscale.storage.segment_swap import SegmentSwap
 
 logger = logging.getLogger(__name__)
 

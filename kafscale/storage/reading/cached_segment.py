@@ -8,8 +8,8 @@ from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from kafscale.storage.index import SparseIndex
 from kafscale.storage.pieces import Pieces
+from kafscale.storage.reading.stored_segment import SegmentKey
 from kafscale.storage.slab import Slab, SlabPool
-from kafscale.storage.stored_segment import SegmentKey
 
 _BATCH_PREFIX = Struct(">qi")
 _BATCH_SPAN = Struct(">qi11xi")

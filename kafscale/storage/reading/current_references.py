@@ -6,9 +6,9 @@ What the partition's record names now then says whether that is an error.
 
 from kafscale.errors import ObjectNotFoundError
 from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage.cached_segment import CachedSegment
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition import Partition
+from kafscale.storage.reading.cached_segment import CachedSegment
 
 
 class OutdatedReferenceError(Exception):
