@@ -6,9 +6,9 @@ the cluster leads to a pass, which compares who holds an item with who should.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kafscale.errors import LeaseEndedError
 
@@ -96,9 +96,9 @@ class Keeper(Generic[Item]):
                 strays.add(wanted.item)
             elif wanted.holder is None and wanted.preferred == self._broker_id:
                 vacant.add(wanted.item)
-        self._begin(vacant, self._gain(vacant) if vacant else None)
-        self._begin(misplaced, self._holdings.let_go(misplaced) if misplaced else None)
-        self._begin(strays, self._holdings.let_go_strays(strays) if strays else None)
+        self._begin(vacant, self._gain)
+        self._begin(misplaced, self._holdings.let_go)
+        self._begin(strays, self._holdings.let_go_strays)
 
     async def _gain(self, items: set[Item]) -> None:
         await self._holdings.gain(items)
@@ -110,17 +110,17 @@ class Keeper(Generic[Item]):
         self._holdings.reconsider(items)
         self.poke()
 
-    def _begin(self, items: set[Item], move: Coroutine[Any, Any, None] | None) -> None:
-        if move is None:
+    def _begin(self, items: set[Item], move: Callable[[set[Item]], Awaitable[None]]) -> None:
+        if not items:
             return
         self._busy |= items
         task = asyncio.create_task(self._run(items, move), name=f"keep {self._name}")
         self._moves.add(task)
         task.add_done_callback(self._moves.discard)
 
-    async def _run(self, items: set[Item], move: Coroutine[Any, Any, None]) -> None:
+    async def _run(self, items: set[Item], move: Callable[[set[Item]], Awaitable[None]]) -> None:
         try:
-            await move
+            await move(items)
         except LeaseEndedError as problem:
             logger.info("could not move %s, the next registration will: %s", self._name, problem)
         except Exception:
