@@ -388,3 +388,44 @@ async def test_segments_with_many_batches_are_merged_with_an_index_that_finds_ea
         for start in (0, 1, 106, 500, first.last_offset, offset - 1):
             found = await read_all(client, offset, start=start)
             assert [position for position, _ in found] == list(range(start, offset))
+
+
+async def test_large_messages_are_indexed_more_densely_so_that_none_is_far_from_an_entry() -> None:
+    async with in_process_broker(**EVERY) as broker, broker.connect() as client:
+        await broker.create_topic()
+        large = [bytes([number]) * 900_000 for number in range(12)]
+        await produce(client, *large)
+        assert await merge(broker)
+        first = references(broker)[0]
+        index_key = object_keys.index_key_of(first.object_key)
+        index = parse_index(index_key, await broker.objects.get(index_key), 0)
+        assert (index.interval, list(index.offsets)) == (4, [0, 4, 8])
+        broker.forget_cached("topic")
+        assert await read_all(client, 12) == list(enumerate(large))
+
+
+async def test_a_store_that_is_away_ends_the_look_and_a_defect_does_not_end_the_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with in_process_broker(**EVERY) as broker, broker.connect() as client:
+        await broker.create_topic(partitions=2)
+        for index in (0, 1):
+            for value in values(10):
+                assert (await client.produce("topic", index, wire.batch([value]))).error_code == 0
+        broker.objects.fail("get_range", "*", StoreUnavailableError("away"))
+        assert not await merger(broker)._look()
+        assert broker.metrics.merges.outcomes[MergeOutcome.FAILED] == 1
+
+        def defective(*_: object, **__: object) -> None:
+            raise ValueError("a defect")
+
+        monkeypatch.setattr("kafscale.storage.merging.merger.plan_merge", defective)
+        assert not await merger(broker)._look()
+        assert not await merger(broker)._look()  # looked at again when there is something new
+        assert broker.metrics.merges.outcomes[MergeOutcome.FAILED] == 3
+        assert [record.message for record in caplog.records if record.exc_info] == [
+            "could not merge segments"
+        ] * 2
+        monkeypatch.undo()
+        await produce(client, b"more")
+        assert await merger(broker)._look()

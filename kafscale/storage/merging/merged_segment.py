@@ -18,6 +18,9 @@ from kafscale.storage.object_keys import SegmentKey, parse_segment_key
 from kafscale.storage.recovery.segment_inspection import SegmentInspection
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentHeader, encode_footer, encode_header
 
+# Between two entries of an index there should be no more than a reader wants to read at once.
+_INDEXED_BYTES = 4 * 1024 * 1024
+
 
 class MergedSegment:
     """A merged segment while its sources are fed, each from its first byte to its last, one after the other.
@@ -39,7 +42,8 @@ class MergedSegment:
         self._crc = 0
         self._position = HEADER_SIZE
         self._entries: list[tuple[int, int, int]] = []
-        self._since_entry = DEFAULT_INTERVAL
+        self._interval = max(1, min(DEFAULT_INTERVAL, _INDEXED_BYTES * self.record_count // self.size_bytes))
+        self._since_entry = self._interval
         self._reference: SegmentReference | None = None
         self._key = ""
         self._inspection: SegmentInspection | None = None
@@ -79,8 +83,8 @@ class MergedSegment:
             )
 
     def _add(self, header: BatchHeader) -> None:
-        if self._since_entry >= DEFAULT_INTERVAL:
-            self._entries.append((header.base_offset, self._position, DEFAULT_INTERVAL))
+        if self._since_entry >= self._interval:
+            self._entries.append((header.base_offset, self._position, self._interval))
             self._since_entry = 0
         self._since_entry += header.record_count
         self._position += header.size_bytes
@@ -92,7 +96,7 @@ class MergedSegment:
 
     def index(self, version: int) -> bytes:
         """The index, once every source was fed. Raises `IndexPositionError`."""
-        return build_index(self._entries, DEFAULT_INTERVAL, version=version)
+        return build_index(self._entries, self._interval, version=version)
 
     def reference(self, object_key: str) -> SegmentReference:
         """What the partition's record says of it once it is published."""

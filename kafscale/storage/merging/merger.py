@@ -59,6 +59,7 @@ class Merger:
         self._swap = SegmentSwap(logs, checkpointer)
         pace = Pace(max(1, settings.merge_bytes_per_sec))
         self._merge = SegmentMerge(objects, settings.s3_namespace, pace)
+        self._is_store_away = False
         self._settled: WeakKeyDictionary[Partition, tuple[int, MergeLimits]] = WeakKeyDictionary()
         self._passed_over: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
         self._taken: WeakKeyDictionary[Partition, set[tuple[int, int]]] = WeakKeyDictionary()
@@ -73,12 +74,25 @@ class Merger:
                     pass
 
     async def _look(self) -> bool:
-        """Merge once in each partition where it is worth while; whether there was one."""
+        """Merge once in each partition where it is worth while; whether there was one, and a store answers."""
         merged = False
+        self._is_store_away = False
         for partition in tuple(self._logs.partitions()):
-            if partition.is_led and await self.consider(partition):
+            if partition.is_led and await self._try(partition):
                 merged = True
+            if self._is_store_away:
+                return False
         return merged
+
+    async def _try(self, partition: Partition) -> bool:
+        try:
+            return await self.consider(partition)
+        except Exception:
+            # A defect. Segments that are not merged do less harm than a broker that ends for them.
+            logger.exception("could not merge segments", extra={"partition": str(partition.id)})
+            self._settled[partition] = (partition.revision, self._limits(partition))
+            self._metrics.merges.count(MergeOutcome.FAILED)
+            return False
 
     async def consider(self, partition: Partition) -> bool:
         """Merge some of the partition's segments, if it is worth while and possible; whether it was."""
@@ -98,6 +112,7 @@ class Merger:
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
             self._metrics.merges.count(MergeOutcome.FAILED)
+            self._is_store_away = isinstance(problem, StoreError)
             return False
 
     def _limits(self, partition: Partition) -> MergeLimits:
