@@ -52,9 +52,8 @@ from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
 from kafscale.storage.publisher import Publisher
-from kafscale.storage.reading.log_reader import LogReader
+from kafscale.storage.reading.log_reader import log_reader
 from kafscale.storage.reading.replica_reads import ReplicaReads
-from kafscale.storage.reading.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.segment_life import SegmentLife
 from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
@@ -119,21 +118,8 @@ class BrokerProcess:
         self._replica_reads = ReplicaReads(replica, objects, metrics, steady_ms) if replica else None
         self._pool = SlabPool(settings.buffer_bytes)
         self._budget = MemoryBudget(settings.buffer_bytes)
-        self._reader = LogReader(
-            SegmentLoader(
-                self._replica_reads or objects,
-                objects,
-                settings.s3_namespace,
-                self._pool,
-                metrics,
-                sizes=read_sizes(settings.cache_size_bytes),
-                index_cache_bytes=settings.index_cache_size_bytes,
-                index_version=self._index_version,
-            ),
-            settings.cache_size_bytes,
-            settings.read_ahead_segments,
-            self._pool,
-            metrics,
+        self._reader = log_reader(
+            self._replica_reads or objects, objects, settings, self._pool, metrics, self._index_version
         )
         self._checkpointer = Checkpointer(objects, settings.s3_namespace, now_ms, _new_token)
         self._publisher = Publisher(
@@ -359,8 +345,7 @@ class BrokerProcess:
         self._health.add_warning("object_store", self._object_store_health.warning)
         gauge(metric_families.TOPICS, lambda: view.topic_count)
         gauge(metric_families.BROKERS, lambda: view.broker_count)
-        gauge(metric_families.PARTITIONS_LED, lambda: self._logs.partition_count)
-        gauge(metric_families.PARTITIONS_FOLLOWED, lambda: self._logs.followed_count)
+        self._logs.register_gauges(self._metrics)
         gauge(metric_families.PARTITIONS_OFFLINE, view.offline_partition_count)
 
     async def _stop(self) -> bool:

@@ -14,6 +14,7 @@ from kafscale.metadata.partition_record import PartitionRecord, SegmentReference
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.topic_configs import CompressionType, MessageTimestampType, TopicConfig, effective
 from kafscale.metadata.view import ClusterView
+from kafscale.ops import metric_families
 from kafscale.ops.metrics import LeadershipChange, Metrics
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
@@ -128,6 +129,11 @@ class LogManager:
     def followed_count(self) -> int:
         """How many partitions this broker follows."""
         return len(self._followed)
+
+    def register_gauges(self, metrics: Metrics) -> None:
+        """Export how many partitions there are."""
+        metrics.gauge(metric_families.PARTITIONS_LED, lambda: self.partition_count)
+        metrics.gauge(metric_families.PARTITIONS_FOLLOWED, lambda: self.followed_count)
 
     def log_end_offset(self, topic: str, index: int) -> int | None:
         """The partition's published log end offset, for any thread; None when this broker does not lead it."""

@@ -1,6 +1,6 @@
 """Finds the bytes that a fetch asks for: from the segments in memory, else from the object store."""
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -11,14 +11,16 @@ from kafscale.cache.single_flight import SingleFlight
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
+from kafscale.settings import Settings
 from kafscale.storage.index import parse_index
+from kafscale.storage.object_store import ObjectReader, ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.reading.cached_chunks import CachedChunks
 from kafscale.storage.reading.cached_segment import CachedSegment
 from kafscale.storage.reading.lent_memory import LentMemory
 from kafscale.storage.reading.read_ahead import ReadAhead, Unit
-from kafscale.storage.reading.segment_loader import SegmentLoader
+from kafscale.storage.reading.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.reading.stored_segment import SegmentKey, segment_key
 from kafscale.storage.segment import HEADER_SIZE
 from kafscale.storage.slab import SlabPool
@@ -368,3 +370,25 @@ class LogReader:
         await self._ahead.close()
         await self._loads.close()
         await self._loader.close()
+
+
+def log_reader(
+    objects: ObjectReader,
+    primary: ObjectStore,
+    settings: Settings,
+    pool: SlabPool,
+    metrics: Metrics,
+    index_version: Callable[[], int],
+) -> LogReader:
+    """A reader with the caches that the settings say. `objects`, `primary` and `index_version`: as its loader's."""
+    loader = SegmentLoader(
+        objects,
+        primary,
+        settings.s3_namespace,
+        pool,
+        metrics,
+        sizes=read_sizes(settings.cache_size_bytes),
+        index_cache_bytes=settings.index_cache_size_bytes,
+        index_version=index_version,
+    )
+    return LogReader(loader, settings.cache_size_bytes, settings.read_ahead_segments, pool, metrics)
