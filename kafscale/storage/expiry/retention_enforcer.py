@@ -81,8 +81,9 @@ class RetentionEnforcer:
                 await asyncio.sleep(0)
             try:
                 await self.enforce(partition)
-            except FencedError:
-                pass  # Another broker leads it, and looks itself.
+            except FencedError as fenced:
+                # Another broker leads it, and looks itself.
+                logger.debug("left to another leader: %s", fenced)
             except (StoreError, CorruptDataError) as problem:
                 logger.warning(
                     "could not enforce retention, looking again later",

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.metadata.topic_configs import TopicConfig
 from kafscale.ops.metrics import MergeOutcome, Metrics
 from kafscale.settings import Settings
 from kafscale.storage.checkpointer import Checkpointer
@@ -28,8 +29,12 @@ from kafscale.storage.publisher import FencedError
 
 logger = logging.getLogger(__name__)
 
+# Partitions with nothing to do that are looked at before others get their turn on the event loop.
+_LOOKS_PER_TURN = 200
 # What of a partition's retention a merged segment may span: it expires as a whole, with its newest record.
 _SHARE_OF_RETENTION = 10
+
+_State = tuple[int, TopicConfig, int]
 
 
 class Merger:
@@ -60,7 +65,7 @@ class Merger:
         pace = Pace(max(1, settings.merge_bytes_per_sec))
         self._merge = SegmentMerge(objects, settings.s3_namespace, pace)
         self._is_store_away = False
-        self._settled: WeakKeyDictionary[Partition, tuple[int, MergeLimits]] = WeakKeyDictionary()
+        self._settled: WeakKeyDictionary[Partition, _State] = WeakKeyDictionary()
         self._passed_over: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
         self._taken: WeakKeyDictionary[Partition, set[tuple[int, int]]] = WeakKeyDictionary()
 
@@ -77,7 +82,9 @@ class Merger:
         """Merge once in each partition where it is worth while; whether there was one, and a store answers."""
         merged = False
         self._is_store_away = False
-        for partition in tuple(self._logs.partitions()):
+        for number, partition in enumerate(tuple(self._logs.partitions())):
+            if number % _LOOKS_PER_TURN == 0:
+                await asyncio.sleep(0)
             if partition.is_led and await self._try(partition):
                 merged = True
             if self._is_store_away:
@@ -90,18 +97,17 @@ class Merger:
         except Exception:
             # A defect. Segments that are not merged do less harm than a broker that ends for them.
             logger.exception("could not merge segments", extra={"partition": str(partition.id)})
-            self._settled[partition] = (partition.revision, self._limits(partition))
+            self._settled[partition] = self._state(partition)
             self._metrics.merges.count(MergeOutcome.FAILED)
             return False
 
     async def consider(self, partition: Partition) -> bool:
         """Merge some of the partition's segments, if it is worth while and possible; whether it was."""
-        limits = self._limits(partition)
-        state = (partition.revision, limits)
+        state = self._state(partition)
         if self._settled.get(partition) == state:
             return False
         try:
-            sources = await self._plan(partition, limits)
+            sources = await self._plan(partition, self._limits(partition))
             if not sources:
                 self._settled[partition] = state
                 return False
@@ -114,6 +120,10 @@ class Merger:
             self._metrics.merges.count(MergeOutcome.FAILED)
             self._is_store_away = isinstance(problem, StoreError)
             return False
+
+    def _state(self, partition: Partition) -> _State:
+        """What a plan follows from: where it is the same, so is the plan."""
+        return partition.revision, partition.config, self._index_version()
 
     def _limits(self, partition: Partition) -> MergeLimits:
         config, settings = partition.config, self._settings
