@@ -46,6 +46,7 @@ TROUBLES = (
     "end lease",
     "set clock",
     "add broker",
+    "delete records",
 )
 """What may happen to a broker; see cluster_troubles.py."""
 

@@ -37,6 +37,7 @@ class Troubles:
             "end lease": self._end_lease,
             "set clock": self._set_clock,
             "add broker": self._add_broker,
+            "delete records": self._delete_records,
             "delete topic": self._delete_topic,
         }
         self._kinds = [every[kind] for kind in cluster.plan.kinds]
@@ -132,6 +133,33 @@ class Troubles:
                 link.mend()
 
         self._meanwhile(mend_later())
+
+    async def _delete_records(self) -> None:
+        """What every consumer has read goes, at a broker that leads or takes itself for the leader."""
+        logs = sorted(self._cluster.invariants.logs.values(), key=str)
+        if not logs:
+            return
+        log = self._rng.choice(logs)
+        positions = [one.position for one in self._cluster.consumers if one.log is log]
+        offset = min(positions, default=log.record.log_end_offset)
+        led_by = [
+            (broker, partition)
+            for broker in self._cluster.brokers_up()
+            if (partition := broker.logs.partition(log.name, log.index)) is not None
+        ]
+        if not led_by or not offset:
+            return
+        broker, partition = self._rng.choice(led_by)
+        log.may_start_at = max(log.may_start_at, offset)
+        self._cluster.trace.add(broker.name, f"is asked to delete the records of {log} below", offset)
+
+        async def delete() -> None:
+            try:
+                await broker.broker._segment_life.record_deletion.delete_before(partition, offset)
+            except (KafkaError, StoreError) as problem:
+                self._cluster.trace.add(broker.name, f"does not delete the records of {log}: {problem}")
+
+        broker.process.run(delete(), "delete records")
 
     async def _delay(self) -> None:
         """Uploads of one broker are slow for a while, so that many of them are under way when something happens."""

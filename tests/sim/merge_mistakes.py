@@ -12,6 +12,7 @@ from kafscale.storage.expiry import garbage_collector
 from kafscale.storage.expiry.garbage import Candidate, garbage
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
+from kafscale.storage.references import SegmentReferences
 from tests.sim.links import Conditions
 from tests.sim.simulated_clients import Load
 
@@ -70,6 +71,16 @@ def checkpoints_that_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Checkpointer, "alone", together)
 
 
+def swap_whose_first_source_has_left(patch: pytest.MonkeyPatch) -> None:
+    """A merge is published although the log begins behind its first source by now."""
+
+    def what_is_left(self: SegmentReferences, merged: SegmentReference) -> list[SegmentReference]:
+        start, end = self._within(merged)
+        return self._references[start:end]
+
+    patch.setattr(SegmentReferences, "sources_of", what_is_left)
+
+
 MERGE_MISTAKES: dict[Plant, dict[str, Any]] = {
     every_unnamed_merge_is_garbage: {
         **_MERGING,
@@ -82,6 +93,14 @@ MERGE_MISTAKES: dict[Plant, dict[str, Any]] = {
     checkpoints_that_overtake_each_other: {
         **_MERGING,
         "checkpoint_segments": 2,
+        "objects": _SLOW,
+        "metadata": _GOOD,
+    },
+    swap_whose_first_source_has_left: {
+        **_MERGING,
+        "kinds": ("delete records",),
+        "troubles": 15,
+        "longest_calm": 0.7,
         "objects": _SLOW,
         "metadata": _GOOD,
     },

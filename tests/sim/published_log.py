@@ -35,7 +35,8 @@ class _Producer:
 class PublishedLog:
     """One partition from its creation to its deletion, as it was published.
 
-    `topic` has the number of its incarnation: names come back. `values` by offset, `offsets` ascending.
+    `topic` has the number of its incarnation: names come back. `values` by offset, `offsets` ascending, those of
+    deleted records too. `may_start_at`: up to where somebody has asked for deletion.
     """
 
     name: str
@@ -51,7 +52,9 @@ class PublishedLog:
     bodies: dict[str, bytes] = field(default_factory=dict)
     claimed_by: dict[int, str] = field(default_factory=dict)
     is_deleted: bool = False
+    may_start_at: int = 0
     merges: int = 0
+    deletions: int = 0
     _producers: dict[int, _Producer] = field(default_factory=dict)
 
     @property
@@ -99,6 +102,8 @@ class PublishedLog:
             self.fail(f"{self}: {origin} wrote the record of epoch {after.leader_epoch}, which is {owner}'s")
         if after.log_end_offset < before.log_end_offset:
             self.fail(f"{self}: the log end went back, {before.log_end_offset} to {after.log_end_offset}")
+        if after.log_start_offset != before.log_start_offset:
+            self._start_later(before.log_start_offset, after.log_start_offset)
         if before.checkpoint_key != after.checkpoint_key:
             self._take_merged(after, before.log_end_offset)
         known = set(self.references)
@@ -109,11 +114,20 @@ class PublishedLog:
             self.fail(f"{self}: log end {after.log_end_offset} is not the end of the last segment")
         self._check_references(after, before.checkpoint_key != after.checkpoint_key)
 
+    def _start_later(self, before: int, after: int) -> None:
+        if not before < after <= self.may_start_at:
+            self.fail(
+                f"{self}: the log start went from {before} to {after}, asked was for {self.may_start_at}"
+            )
+        while self.references and self.references[0].last_offset < after:
+            del self.bodies[self._key(self.references.pop(0))]
+        self.deletions += 1
+
     def _take_merged(self, after: PartitionRecord, log_end_offset: int) -> None:
         """A new checkpoint may name merged segments in the place of their sources."""
         checkpoint = self.checkpoint(after)
         known = set(self.references)
-        for reference in () if checkpoint is None else checkpoint.segments:
+        for reference in () if checkpoint is None else self._named_by(after, checkpoint):
             if reference not in known and reference.base_offset < log_end_offset:
                 self._swap(reference)
 
@@ -211,12 +225,17 @@ class PublishedLog:
         checkpoint = self.checkpoint(after)
         if checkpoint is None:
             return
-        if [*checkpoint.segments, *after.segments] != self.references:
+        if self._named_by(after, checkpoint) != self.references:
             self.fail(
                 f"{self}: checkpoint {after.checkpoint_key} and its record do not name what is published"
             )
         merged = {one.producer_id: one for one in (*checkpoint.producers, *after.producers)}
         self._check_producers(tuple(merged.values()), complete=True)
+
+    @staticmethod
+    def _named_by(record: PartitionRecord, checkpoint: Checkpoint) -> list[SegmentReference]:
+        start = record.log_start_offset
+        return [one for one in (*checkpoint.segments, *record.segments) if one.last_offset >= start]
 
     def checkpoint(self, record: PartitionRecord) -> Checkpoint | None:
         """What the record names; None is a mistake and was told."""
@@ -241,7 +260,7 @@ class PublishedLog:
         checkpoint = self.checkpoint(self.record)
         if checkpoint is None:
             return
-        if [*checkpoint.segments, *self.record.segments] != self.references:
+        if self._named_by(self.record, checkpoint) != self.references:
             self.fail(f"{self}: the record and its checkpoint do not name what was published")
         for key, data in self.bodies.items():
             if self.bucket(key) != data:

@@ -91,6 +91,7 @@ async def _run(seed: int, cluster: SimulatedCluster) -> Verdict:
         "brokers": len(cluster.all_brokers),
         "acknowledged": cluster.history.count(),
         "published": sum(len(log.offsets) for log in cluster.invariants.logs.values()),
+        "deletions": sum(log.deletions for log in cluster.invariants.logs.values()),
         "merges": sum(log.merges for log in cluster.invariants.logs.values()),
         "claims": sum(len(log.claimed_by) for log in cluster.invariants.logs.values()),
     }
