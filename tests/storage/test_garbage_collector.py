@@ -167,7 +167,7 @@ def test_what_is_garbage_is_never_referred_to_again_whatever_leaders_do(data: st
     references = SegmentReferences()
     log_end_offset = 0
     garbage_so_far: set[str] = set()
-    for _ in range(data.draw(st.integers(1, 25))):
+    for _ in range(data.draw(st.integers(1, 14))):
         held = list(references)
         step = data.draw(st.sampled_from(["flush", "flush", "merge", "expire"]))
         if step == "flush":

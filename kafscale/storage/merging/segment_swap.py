@@ -4,12 +4,17 @@ Both are needed, because the record itself names only the newest segments. Until
 nothing has changed for anybody; from then on nothing names the sources (docs/decisions/0016-merging.md).
 """
 
+import logging
+
+from kafscale.errors import StoreError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition import Partition
 from kafscale.storage.publisher import FencedError
 from kafscale.storage.references import SegmentReferences
+
+logger = logging.getLogger(__name__)
 
 
 class SegmentSwap:
@@ -45,5 +50,12 @@ class SegmentSwap:
                 partition.publish(record, revision)
                 log.adopt(record)
                 sources = references.replace(merged)
-        await self._checkpointer.remove_superseded(partition, named_end_offset)
+        try:
+            await self._checkpointer.remove_superseded(partition, named_end_offset)
+        except StoreError as problem:
+            # The next checkpoint's writer looks again.
+            logger.info(
+                "could not remove old checkpoints",
+                extra={"partition": str(partition.id), "problem": str(problem)},
+            )
         return sources
