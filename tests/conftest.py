@@ -1,4 +1,7 @@
-"""What holds for all tests: Hypothesis' profile, and `--no-skips` for runs that must leave nothing out."""
+"""What holds for all tests: Hypothesis' profile, a fixture for commands, and `--no-skips` for complete runs."""
+
+import logging
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -8,6 +11,18 @@ from _pytest.terminal import TerminalReporter
 # repeated; pytest-randomly seeds Hypothesis too and prints that seed in the header.
 hypothesis.settings.register_profile("kafscale", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("kafscale")
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """For tests of commands, which configure the logging of their process."""
+    root, own = logging.getLogger(), logging.getLogger("kafscale")
+    handlers, levels = list(root.handlers), (root.level, own.level)
+    yield
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

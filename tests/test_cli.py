@@ -1,10 +1,9 @@
 """The `kafscale` command: help, version, exit codes, and one line for what is wrong."""
 
-import logging
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,15 +17,7 @@ from kafscale.settings import SETTINGS, Settings
 Run = Callable[[Settings], int]
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("kafscale")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    yield
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, run: Run, **environment: str) -> Result:

@@ -1,10 +1,8 @@
 """`kafscale fsck`: what it prints, what it repairs, and its exit codes."""
 
 import json
-import logging
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,7 @@ CLEAN, STORE_FAILED, NOT_LEGAL, PROBLEMS = 0, 1, 2, 3
 SEGMENT = "production/orders/0/segment-00000000000000000040"
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("kafscale")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    yield
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 @pytest.fixture

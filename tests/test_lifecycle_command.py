@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import re
 import uuid
 from collections.abc import Iterator
@@ -36,15 +35,7 @@ DAY_MS = 86_400_000
 FOREIGN = {"ID": "logs", "Filter": {"Prefix": "logs/"}, "Status": "Enabled", "Expiration": {"Days": 3}}
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("kafscale")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    yield
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 @pytest.fixture(scope="module")

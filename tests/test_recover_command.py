@@ -1,10 +1,8 @@
 """`kafscale recover`: what it prints, what it writes, and its exit codes."""
 
 import json
-import logging
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +15,7 @@ from kafscale.recover_command import EXIT_REFUSED
 from tests.storage.recovery_bucket import batch, key_of
 from tests.storage.segments import SAMPLE_BUCKET, segment_of
 
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("kafscale")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    yield
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ LARGE_VERSION = 2
 HEADER_SIZE = 16
 ENTRY_SIZE = 12
 DEFAULT_INTERVAL = 100
+# Between two entries there should be no more than a reader wants to read at once.
+_INDEXED_BYTES = 4 * 1024 * 1024
 MAX_LEGACY_POSITION = 2**31 - 1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """How far after its segment's first offset a batch of a version 2 index may start, as in Kafka: a signed int32."""
@@ -57,6 +59,11 @@ class IndexOffsetError(KafscaleError):
 def index_version_at(segment_format: int) -> int:
     """The version to write at the finalized level of the feature `SEGMENT_FORMAT`. Both are read for ever."""
     return LARGE_VERSION if segment_format >= LARGE_SEGMENTS_LEVEL else LEGACY_VERSION
+
+
+def interval_for(size_bytes: int, record_count: int) -> int:
+    """The interval for a segment of that size: `DEFAULT_INTERVAL`, less where its records are large."""
+    return max(1, min(DEFAULT_INTERVAL, _INDEXED_BYTES * record_count // size_bytes))
 
 
 class IndexHeader(NamedTuple):

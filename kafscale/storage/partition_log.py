@@ -22,7 +22,7 @@ from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import BatchHeader, compress_into, sequence_after, stamp_log_append_time
 from kafscale.protocol.types import Buffer
-from kafscale.storage.index import build_index
+from kafscale.storage.index import build_index, interval_for
 from kafscale.storage.producer_state import PendingBatch, ProducerStates
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, encode_footer, encode_header
 from kafscale.storage.segment_buffer import AppendWaiter, SegmentBuffer
@@ -228,7 +228,11 @@ class PartitionLog:
                 max_timestamp_ms=buffer.max_timestamp_ms,
             ),
             parts=(header, *body, encode_footer(body_crc=body_crc(body), last_offset=last_offset)),
-            index=build_index(buffer.index_entries(base_offset), version=index_version),
+            index=build_index(
+                buffer.index_entries(base_offset),
+                interval_for(buffer.size_bytes, buffer.record_count),
+                version=index_version,
+            ),
             index_version=index_version,
             created_ms=created_ms,
         )

@@ -70,6 +70,13 @@ def produce(broker: KafscaleBroker, topic: str, generation: str) -> list[tuple[i
     return expected
 
 
+def written(broker: KafscaleBroker) -> tuple[str, list[tuple[int, bytes | None]]]:
+    """A new topic with its segments, and what a consumer is to see."""
+    topic = unique_name()
+    create_topic(broker, topic)
+    return topic, produce(broker, topic, "first")
+
+
 def consume(broker: KafscaleBroker, topic: str, count: int = SEGMENTS) -> list[tuple[int, bytes | None]]:
     """That many records, from the beginning, one segment after the other."""
     found: list[tuple[int, bytes | None]] = []
@@ -104,9 +111,7 @@ def of(page: MetricsPage, name: str) -> dict[str, float]:
 def test_segments_come_from_the_replica_and_what_it_lacks_from_the_primary(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
-    topic = unique_name()
-    create_topic(broker, topic)
-    expected = produce(broker, topic, "first")
+    topic, expected = written(broker)
     replicate(primary, replica, topic)
     assert consume(broker, topic) == expected
     page = scrape(broker)
@@ -122,9 +127,7 @@ def test_segments_come_from_the_replica_and_what_it_lacks_from_the_primary(
 def test_a_replica_that_hangs_costs_one_wait_and_is_read_from_again_when_it_is_back(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
-    topic = unique_name()
-    create_topic(broker, topic)
-    expected = produce(broker, topic, "first")
+    topic, expected = written(broker)
     replicate(primary, replica, topic)
     assert consume(broker, topic) == expected
     replica.pause()
@@ -156,9 +159,7 @@ def test_a_replica_that_hangs_costs_one_wait_and_is_read_from_again_when_it_is_b
 def test_consumers_go_on_when_the_replica_is_killed_and_when_it_never_was(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
-    topic = unique_name()
-    create_topic(broker, topic)
-    expected = produce(broker, topic, "first")
+    topic, expected = written(broker)
     replicate(primary, replica, topic)
     replica.kill9()
     began = time.monotonic()
@@ -172,9 +173,7 @@ def test_consumers_go_on_when_the_replica_is_killed_and_when_it_never_was(
 def test_what_the_replica_has_is_read_while_the_primary_is_away(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
-    topic = unique_name()
-    create_topic(broker, topic)
-    expected = produce(broker, topic, "first")
+    topic, expected = written(broker)
     replicate(primary, replica, topic)
     primary.pause()
     try:
@@ -189,9 +188,7 @@ def test_what_the_replica_has_is_read_while_the_primary_is_away(
 def test_a_bucket_that_is_not_there_is_passed_over(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
-    topic = unique_name()
-    create_topic(broker, topic)
-    expected = produce(broker, topic, "first")
+    topic, expected = written(broker)
     shutil.rmtree(replica.bucket_folder)
     assert consume(broker, topic) == expected
     assert scrape(broker).value(ERRORS, store="replica", error="StoreRefusedError") == 1
@@ -202,9 +199,7 @@ def test_objects_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_name
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
     """Replication does not delete, as a rule, and the new topic's objects have the same keys."""
-    topic = unique_name()
-    create_topic(broker, topic)
-    produce(broker, topic, "first")
+    topic, _ = written(broker)
     replicate(primary, replica, topic)
     delete_topic(broker, topic)
     create_topic(broker, topic)

@@ -26,7 +26,7 @@ from kafscale.settings import Settings
 from kafscale.storage import object_keys
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.flusher import Flusher, FlushPolicy
-from kafscale.storage.index import index_version_at
+from kafscale.storage.index import LEGACY_VERSION, index_version_at
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import Partition
@@ -71,6 +71,7 @@ class BrokerParts:
             self.metrics,
             sizes=read_sizes(settings.cache_size_bytes),
             index_cache_bytes=settings.index_cache_size_bytes,
+            index_version=lambda: LEGACY_VERSION,
         )
         self.reader = LogReader(loader, settings.cache_size_bytes, 0, self.pool, self.metrics)
         tokens = itertools.count()

@@ -16,6 +16,7 @@ from kafscale.storage.index import (
     SparseIndex,
     build_index,
     index_version_at,
+    interval_for,
     parse_index,
 )
 from kafscale.storage.object_keys import index_key_of
@@ -209,3 +210,19 @@ def test_indexes_of_another_writer_are_read(bucket: Path) -> None:
         index.check(last_offset=segment.last_offset, body_end=segment.body_end)
         seen += 1
     assert seen == (4 if bucket == GOLDEN_BUCKET else 58)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "record_count", "interval"),
+    [
+        pytest.param(100, 1, 100, id="one small record"),
+        pytest.param(4 * 2**20, 40_000, 100, id="small records"),
+        pytest.param(64 * 2**20, 64, 4, id="of 1 MiB"),
+        pytest.param(64 * 2**20, 1, 1, id="one large record"),
+        pytest.param(100, 0, 1, id="no record"),
+    ],
+)
+def test_entries_are_closer_where_records_are_large(
+    size_bytes: int, record_count: int, interval: int
+) -> None:
+    assert interval_for(size_bytes, record_count) == interval

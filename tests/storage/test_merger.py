@@ -451,3 +451,27 @@ async def test_a_merge_counts_although_old_checkpoints_cannot_be_removed_just_th
         await until(
             lambda: broker.process._segment_life._removals.is_waiting(source), "its sources are to go"
         )
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+async def test_retention_bounds_a_merged_segment_only_where_records_expire(policy: str) -> None:
+    async with in_process_broker(**EVERY) as broker, broker.connect() as client:
+        await broker.create_topic(configs={"cleanup.policy": policy, "retention.ms": 10_000_000})
+        hour_ms = 3_600_000
+        for number, value in enumerate(values(10)):
+            records = wire.batch([value], timestamp=1_700_000_000_000 + number * hour_ms)
+            assert (await client.produce("topic", 0, records)).error_code == 0
+        assert await merge(broker) == (policy == "compact")
+
+
+async def test_a_flush_indexes_large_messages_more_densely_too() -> None:
+    async with in_process_broker(flush_interval_ms=300, **EVERY) as broker, broker.connect() as client:
+        await broker.create_topic()
+        for number in range(6):
+            await client.send_produce("topic", {0: wire.batch([bytes([number]) * 900_000])})
+        for _ in range(6):
+            assert (await client.receive_produce())[1][0].error_code == 0
+        for reference in references(broker):
+            key = object_keys.index_key("default", "topic", 0, reference.base_offset)
+            index = parse_index(key, await broker.objects.get(key), reference.base_offset)
+            assert index.interval == 4

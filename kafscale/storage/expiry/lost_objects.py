@@ -111,8 +111,9 @@ class LostObjects:
         try:
             async with self._turns:
                 await self.search(partition)
-        except FencedError:
-            pass  # Another broker leads the partition, and will find out itself.
+        except FencedError as fenced:
+            # Another broker leads the partition, and will find out itself.
+            logger.debug("left to another leader: %s", fenced)
         except (StoreError, CorruptDataError) as problem:
             logger.warning(
                 "could not find out what is missing, looking again at a later read",

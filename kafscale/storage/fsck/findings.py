@@ -56,11 +56,6 @@ _SEVERITIES: Final = {
     FindingKind.HOLE_PASSED_OVER: Severity.NOTE,
 }
 
-INDEX_KINDS: Final = frozenset(
-    (FindingKind.INDEX_MISSING, FindingKind.INDEX_DAMAGED, FindingKind.INDEX_LIES, FindingKind.INDEX_VERSION)
-)
-"""What concerns an index alone: reads go on, more slowly, because every reader makes such an index anew."""
-
 HOLES: Final = frozenset((FindingKind.HOLE_UNEXPLAINED, FindingKind.HOLE_PASSED_OVER))
 
 

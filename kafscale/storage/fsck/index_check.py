@@ -6,7 +6,7 @@ from bisect import bisect_left
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.storage.fsck.findings import FindingKind
-from kafscale.storage.index import build_index, parse_index
+from kafscale.storage.index import build_index, interval_for, parse_index
 from kafscale.storage.segment import HEADER_SIZE
 
 
@@ -30,7 +30,8 @@ class BatchTable:
 
     def build(self, version: int) -> bytes:
         """The index that the segment should have. Raises `IndexPositionError`, `IndexOffsetError`."""
-        return build_index(zip(self._offsets, self._positions, self._counts, strict=True), version=version)
+        entries = zip(self._offsets, self._positions, self._counts, strict=True)
+        return build_index(entries, interval_for(self._next_position, sum(self._counts)), version=version)
 
     def problem_of(self, key: str, data: bytes) -> tuple[FindingKind, str] | None:
         """What is wrong with the stored index; None when it may be used."""

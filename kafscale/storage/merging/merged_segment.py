@@ -12,14 +12,11 @@ from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import BatchHeader
-from kafscale.storage.index import DEFAULT_INTERVAL, build_index
+from kafscale.storage.index import build_index, interval_for
 from kafscale.storage.merging.merge_planner import merged_size_bytes
 from kafscale.storage.object_keys import SegmentKey, parse_segment_key
 from kafscale.storage.recovery.segment_inspection import SegmentInspection
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, SegmentHeader, encode_footer, encode_header
-
-# Between two entries of an index there should be no more than a reader wants to read at once.
-_INDEXED_BYTES = 4 * 1024 * 1024
 
 
 class MergedSegment:
@@ -42,7 +39,7 @@ class MergedSegment:
         self._crc = 0
         self._position = HEADER_SIZE
         self._entries: list[tuple[int, int, int]] = []
-        self._interval = max(1, min(DEFAULT_INTERVAL, _INDEXED_BYTES * self.record_count // self.size_bytes))
+        self._interval = interval_for(self.size_bytes, self.record_count)
         self._since_entry = self._interval
         self._reference: SegmentReference | None = None
         self._key = ""

@@ -12,6 +12,7 @@ from kafscale.ops.metrics import MergeOutcome, Metrics
 from kafscale.settings import Settings
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.expiry.removals import Removals
+from kafscale.storage.expiry.retention import limits_of
 from kafscale.storage.index import LEGACY_VERSION, MAX_LEGACY_POSITION
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.merging.merge_planner import MergeLimits, plan_merge
@@ -128,15 +129,19 @@ class Merger:
     def _limits(self, partition: Partition) -> MergeLimits:
         config, settings = partition.config, self._settings
         target_bytes = min(max(settings.merge_target_bytes, config.segment_bytes), self._max_bytes)
-        if config.retention_bytes >= 0:
-            share_bytes = config.retention_bytes // _SHARE_OF_RETENTION
+        retention = limits_of(config)
+        max_span_ms = None
+        if retention is not None and retention.retention_bytes >= 0:
+            share_bytes = retention.retention_bytes // _SHARE_OF_RETENTION
             target_bytes = min(target_bytes, max(share_bytes, config.segment_bytes))
+        if retention is not None and retention.retention_ms >= 0:
+            max_span_ms = retention.retention_ms // _SHARE_OF_RETENTION
         if self._index_version() == LEGACY_VERSION:
             target_bytes = min(target_bytes, MAX_LEGACY_POSITION)
         return MergeLimits(
             target_bytes=target_bytes,
             min_segments=settings.merge_min_segments,
-            max_span_ms=None if config.retention_ms < 0 else config.retention_ms // _SHARE_OF_RETENTION,
+            max_span_ms=max_span_ms,
         )
 
     async def _plan(self, partition: Partition, limits: MergeLimits) -> tuple[SegmentReference, ...]:

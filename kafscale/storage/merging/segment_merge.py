@@ -1,7 +1,6 @@
 """Makes the object of a merged segment: its sources are read, checked and written on, piece by piece."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,13 +13,10 @@ from kafscale.storage import object_keys
 from kafscale.storage.bounded import in_order_ahead
 from kafscale.storage.merging.merged_segment import MergedSegment
 from kafscale.storage.merging.pace import Pace
-from kafscale.storage.object_keys import SegmentKey
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import PartitionId
 from kafscale.storage.recovery.segment_inspection import SegmentInspection
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, parse_header
-
-logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 2 * 1024 * 1024
 # With the size of a piece this bounds the memory of a merge.
@@ -88,7 +84,7 @@ class SegmentMerge:
             except ObjectExistsError:
                 async for _ in chunks:
                     pass  # Its bytes are wanted all the same, to compare.
-                await self._check_existing(partition, key, merged, sources)
+                await self._check_existing(key, merged)
         await self._objects.put(object_keys.index_key_of(key), [merged.index(index_version)])
         return merged.reference(key)
 
@@ -121,9 +117,7 @@ class SegmentMerge:
         except ObjectNotFoundError as problem:
             raise MissingSourceError(piece.source, problem) from problem
 
-    async def _check_existing(
-        self, partition: PartitionId, key: str, merged: MergedSegment, sources: Sequence[SegmentReference]
-    ) -> None:
+    async def _check_existing(self, key: str, merged: MergedSegment) -> None:
         """Whether what lies under the key is what would have been put there. Raises `KeyTakenError`."""
         size_bytes = await self._objects.size_bytes(key)
         if size_bytes != merged.size_bytes:
@@ -133,13 +127,8 @@ class SegmentMerge:
         found = [await self._objects.get_range(key, start, length) for start, length in ends]
         if found != [merged.header, merged.footer]:
             raise KeyTakenError(f"{key} holds other batches than the segments that are to be merged")
-        parsed = SegmentKey(
-            namespace=self._namespace,
-            topic=partition.topic,
-            partition=partition.index,
-            base_offset=sources[0].base_offset,
-            last_offset=sources[-1].last_offset,
-        )
+        parsed = object_keys.parse_segment_key(key)
+        assert parsed is not None
         inspection = SegmentInspection(key, parsed, size_bytes, lists_batches=False)
         try:
             async with aclosing(

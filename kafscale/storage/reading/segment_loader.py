@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops.metrics import Metrics
-from kafscale.storage.index import LEGACY_VERSION
 from kafscale.storage.object_store import ObjectReader, ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.pieces import Pieces
@@ -77,7 +76,7 @@ class SegmentLoader:
         *,
         sizes: ReadSizes,
         index_cache_bytes: int,
-        index_version: Callable[[], int] = lambda: LEGACY_VERSION,
+        index_version: Callable[[], int],
     ) -> None:
         self.sizes = sizes
         self._objects = objects

@@ -8,11 +8,11 @@ from crc32c import crc32c
 from kafscale.errors import CorruptDataError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.storage.index import (
-    DEFAULT_INTERVAL,
     LARGE_VERSION,
     LEGACY_VERSION,
     MAX_LEGACY_POSITION,
     build_index,
+    interval_for,
 )
 from kafscale.storage.pieces import Pieces
 from kafscale.storage.reading.batch_chain import BrokenChainError, ChainWalk
@@ -30,8 +30,9 @@ class SegmentScan:
         self._name = name
         self._reference = reference
         self._body_end = reference.size_bytes - FOOTER_SIZE
+        self._interval = interval_for(reference.size_bytes, reference.record_count)
         self._walk = ChainWalk(
-            name, HEADER_SIZE, reference.base_offset, interval=DEFAULT_INTERVAL, chunk_bytes=chunk_bytes
+            name, HEADER_SIZE, reference.base_offset, interval=self._interval, chunk_bytes=chunk_bytes
         )
         self._header = self._footer = b""
         # What of the body has come and is in no CRC yet: the beginning of a batch's header.
@@ -103,5 +104,5 @@ class SegmentScan:
         chain = self._walk.chain
         if version == LEGACY_VERSION and chain.positions[-1] > MAX_LEGACY_POSITION:
             version = LARGE_VERSION
-        entries = zip(chain.offsets, chain.positions, (DEFAULT_INTERVAL,) * len(chain.offsets), strict=True)
-        return build_index(entries, version=version)
+        entries = zip(chain.offsets, chain.positions, (self._interval,) * len(chain.offsets), strict=True)
+        return build_index(entries, self._interval, version=version)
