@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads docs clean
+.PHONY: help setup setup-spark run cluster test tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -28,8 +28,15 @@ $(BIN)/.runtime: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(BIN)/.develop: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench,check,test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench,check,spark,test]'
 	@touch $@ $(BIN)/.runtime
+
+$(BIN)/.spark: pyproject.toml spark_jobs/pom.xml | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	@$(BIN)/python -m spark_jobs.jars
+	@touch $@ $(BIN)/.runtime
+
+setup-spark: $(BIN)/.spark ## add the lake export: PySpark and Iceberg's jars (needs Java 17 or newer)
 
 setup: $(BIN)/.runtime ## create .venv with the kafscale command
 

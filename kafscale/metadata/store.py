@@ -81,7 +81,21 @@ class Changes:
     revision: int
 
 
-class MetadataStore(Protocol):
+class MetadataReader(Protocol):
+    """The reads, which every backend also gives to processes that only look.
+
+    They are linearizable and show only what is durable. Both raise `StoreUnavailableError` and
+    `StoreIndeterminateError` as `MetadataStore`'s methods do.
+    """
+
+    async def get(self, key: str) -> KeyValue | None:
+        """The key as it is now, None when it is not there."""
+
+    async def range(self, prefix: str) -> Snapshot:
+        """Everything under the prefix."""
+
+
+class MetadataStore(MetadataReader, Protocol):
     """What every backend does; `tests/contract/test_metadata_store.py` is the contract.
 
     Revisions only grow, by one or more a transaction; others may use them up, too, so nothing but their order
@@ -95,12 +109,6 @@ class MetadataStore(Protocol):
     @property
     def max_operations(self) -> int:
         """How many compares, and how many operations, one transaction may hold."""
-
-    async def get(self, key: str) -> KeyValue | None:
-        """The key as it is now, None when it is not there."""
-
-    async def range(self, prefix: str) -> Snapshot:
-        """Everything under the prefix."""
 
     async def transact(
         self, compares: Sequence[Compare], operations: Sequence[Operation]

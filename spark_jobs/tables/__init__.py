@@ -1,0 +1,1 @@
+"""Iceberg tables as exports write them: created, evolved, committed together with what they hold."""
