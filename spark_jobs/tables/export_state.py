@@ -1,0 +1,189 @@
+"""What a table says of itself: which offsets of a topic it has. It travels with the data, in the same commit. Pure.
+
+Stored as JSON under `kafscale.export.<topic>` in the summary of the snapshot that brought the data, and as a table
+property of the same name, which outlives the expiry of snapshots. Format: docs/format/export-state.md.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafscale.errors import KafscaleError
+from spark_jobs.tables.ranges import Ranges, difference, first_missing, union
+
+VERSION: Final = 1
+PREFIX: Final = "kafscale.export."
+
+
+class ExportStateError(KafscaleError):
+    """What a table says of itself cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportState:
+    """What of a topic is in a table; by partition.
+
+    `commit_id` is that of the commit that made it so, empty for a table that has nothing of the topic. `starts` are
+    the offsets at which the export of a partition began. `exported`: the offsets whose records, as far as there are
+    any, are in the table. `gaps`: those that had expired before, and that somebody agreed to do without.
+    """
+
+    topic: str
+    topic_id: str = ""
+    commit_id: str = ""
+    starts: Mapping[int, int] = field(default_factory=dict)
+    exported: Mapping[int, Ranges] = field(default_factory=dict)
+    gaps: Mapping[int, Ranges] = field(default_factory=dict)
+
+    def position(self, partition: int) -> int | None:
+        """The next offset to export; None for a partition whose export has not begun."""
+        start = self.starts.get(partition)
+        return None if start is None else first_missing(self.done(partition), start)
+
+    def done(self, partition: int) -> Ranges:
+        """What is not to be exported again."""
+        return union(self.exported.get(partition, ()), self.gaps.get(partition, ()))
+
+    def after(
+        self,
+        *,
+        commit_id: str,
+        topic_id: str,
+        starts: Mapping[int, int],
+        exported: Mapping[int, Ranges],
+        gaps: Mapping[int, Ranges],
+    ) -> "ExportState":
+        """The state once a commit has added these. A start that is known already stays as it is."""
+        return ExportState(
+            topic=self.topic,
+            topic_id=topic_id,
+            commit_id=commit_id,
+            starts={**starts, **self.starts},
+            exported=_with(self.exported, exported),
+            gaps=_with(self.gaps, gaps),
+        )
+
+
+def _with(before: Mapping[int, Ranges], added: Mapping[int, Ranges]) -> dict[int, Ranges]:
+    return {
+        partition: union(before.get(partition, ()), added.get(partition, ()))
+        for partition in sorted({*before, *added})
+    }
+
+
+def property_of(topic: str) -> str:
+    """The name under which the state of a topic is stored."""
+    return f"{PREFIX}{topic}"
+
+
+def encode_state(state: ExportState) -> str:
+    """The stored text."""
+    fields = {
+        "version": VERSION,
+        "topic": state.topic,
+        "topic_id": state.topic_id,
+        "commit_id": state.commit_id,
+        "starts": {str(partition): start for partition, start in sorted(state.starts.items())},
+        "exported": _encode_ranges(state.exported),
+        "gaps": _encode_ranges(state.gaps),
+    }
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _encode_ranges(by_partition: Mapping[int, Ranges]) -> dict[str, list[list[int]]]:
+    return {
+        str(partition): [list(one) for one in ranges]
+        for partition, ranges in sorted(by_partition.items())
+        if ranges
+    }
+
+
+def decode_state(topic: str, text: str) -> ExportState:
+    """The state of `topic`. Raises `ExportStateError`."""
+    try:
+        fields = json.loads(text)
+        version = fields["version"]
+        if version != VERSION:
+            raise ExportStateError(
+                f"{property_of(topic)} has version {version}; this program knows {VERSION}: use the version of "
+                "Kafscale that wrote it, or a newer one"
+            )
+        state = ExportState(
+            topic=_text(fields["topic"]),
+            topic_id=_text(fields["topic_id"]),
+            commit_id=_text(fields["commit_id"]),
+            starts={int(partition): _offset(start) for partition, start in fields["starts"].items()},
+            exported=_decode_ranges(fields["exported"]),
+            gaps=_decode_ranges(fields["gaps"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise ExportStateError(
+            f"{property_of(topic)} is not an export state: {problem!r} in {text[:200]!r}"
+        ) from problem
+    if state.topic != topic or not state.commit_id:
+        raise ExportStateError(f"{property_of(topic)} is the state of topic {state.topic!r}: {text[:200]!r}")
+    return state
+
+
+def _decode_ranges(fields: Mapping[str, Any]) -> dict[int, Ranges]:
+    decoded = {}
+    for partition, ranges in fields.items():
+        pairs = tuple((_offset(first), _offset(following)) for first, following in ranges)
+        if union(pairs) != pairs:
+            raise ValueError(f"ranges {pairs} of partition {partition}")
+        decoded[int(partition)] = pairs
+    return decoded
+
+
+def _offset(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} is not an offset")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+def find_state(
+    topic: str,
+    ancestors: Iterable[Mapping[str, str]],
+    properties: Mapping[str, str],
+    others: Iterable[Mapping[str, str]],
+) -> ExportState:
+    """What a table has of a topic.
+
+    `ancestors`: the summaries of the current snapshot and of those it came from, the newest first; `others`: of
+    every snapshot that the table remembers. What the snapshots say goes before the property, because they go back
+    with the data when a table is rolled back. Raises `ExportStateError`.
+    """
+    name = property_of(topic)
+    for summary in ancestors:
+        if name in summary:
+            return decode_state(topic, summary[name])
+    stored = properties.get(name)
+    if stored is None:
+        return ExportState(topic=topic)
+    state = decode_state(topic, stored)
+    for summary in others:
+        if name in summary and decode_state(topic, summary[name]).commit_id == state.commit_id:
+            raise ExportStateError(
+                f"the table was rolled back behind every export of topic {topic!r} that its history tells of, so "
+                f"what it has of the topic is not known: if it has nothing, remove the table property {name}"
+            )
+    return state
+
+
+def lag(state: ExportState, ends: Mapping[int, int]) -> dict[int, int]:
+    """By partition: the offsets from the position up to the log's end that are still to be exported."""
+    left = {}
+    for partition, end in ends.items():
+        position = state.position(partition)
+        wanted = ((0 if position is None else position, end),)
+        left[partition] = sum(
+            following - first for first, following in difference(wanted, state.done(partition))
+        )
+    return left
