@@ -1,0 +1,89 @@
+"""What the export job tells while it works: one Protocol for those who report it, count it, or both."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+Offsets = Mapping[int, int]
+"""An offset per partition."""
+
+BatchRanges = Mapping[int, tuple[int, int]]
+"""Per partition its first offset and the one after its last."""
+
+
+class ExportEvents(Protocol):
+    """Listens to an export. Calls for one topic come in order; `rows_read` and `tasks_done` from any thread."""
+
+    def topic_started(self, topic: str, table: str, start: Offsets, end: Offsets) -> None:
+        """The job is about to export `start` to `end` (not included) into the table.
+
+        A job that keeps going says so again for each round; the first `start` stays.
+        """
+
+    def batch_started(self, topic: str, ranges: BatchRanges) -> None:
+        """Spark begins to write these offsets."""
+
+    def rows_read(self, topic: str, rows: int) -> None:
+        """So many rows of the running batch, in all, have come from the source."""
+
+    def tasks_done(self, topic: str, done: int, tasks: int) -> None:
+        """So many of the tasks of the running batch that are known have ended."""
+
+    def batch_committed(
+        self, topic: str, rows: int, dead_letters: int, positions: Offsets, log_end: Offsets, seconds: float
+    ) -> None:
+        """The batch is in its tables.
+
+        `rows`: those appended to the table; `dead_letters`: those appended to the dead-letter table instead.
+        `positions`: the next offset to export; `log_end`: the log end offset; of the partitions that may have
+        moved. `seconds`: from planning the batch to its commit.
+        """
+
+    def gap_recorded(self, topic: str, partition: int, first: int, next_offset: int) -> None:
+        """The offsets from `first` to before `next_offset` have expired unexported, and are recorded as a gap."""
+
+    def topic_failed(self, topic: str, error: BaseException | str) -> None:
+        """The topic is given up in this run; what is committed of it stays."""
+
+
+class EveryListener:
+    """Passes each event on to all listeners, in their order."""
+
+    def __init__(self, *listeners: ExportEvents) -> None:
+        self._listeners = listeners
+
+    def topic_started(self, topic: str, table: str, start: Offsets, end: Offsets) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.topic_started(topic, table, start, end)
+
+    def batch_started(self, topic: str, ranges: BatchRanges) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.batch_started(topic, ranges)
+
+    def rows_read(self, topic: str, rows: int) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.rows_read(topic, rows)
+
+    def tasks_done(self, topic: str, done: int, tasks: int) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.tasks_done(topic, done, tasks)
+
+    def batch_committed(
+        self, topic: str, rows: int, dead_letters: int, positions: Offsets, log_end: Offsets, seconds: float
+    ) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.batch_committed(topic, rows, dead_letters, positions, log_end, seconds)
+
+    def gap_recorded(self, topic: str, partition: int, first: int, next_offset: int) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.gap_recorded(topic, partition, first, next_offset)
+
+    def topic_failed(self, topic: str, error: BaseException | str) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.topic_failed(topic, error)

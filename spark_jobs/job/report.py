@@ -1,0 +1,245 @@
+"""What an export has done so far: lines while it works, a summary at its end for people and for programs. Pure.
+
+Every method may be called from any thread.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from kafscale.progress_lines import PacedLines
+from kafscale.report_text import section, table
+from spark_jobs.job.events import BatchRanges, Offsets
+from spark_jobs.job.topic_tally import Gap, TopicTally
+
+PROGRESS_SEC: Final = 5.0
+
+_COLUMNS: Final = ("TOPIC", "TABLE", "ROWS", "DEAD LETTERS", "OFFSETS", "LAG", "SECONDS", "ROWS/S", "STATUS")
+
+
+class ExportReport:
+    """Listens to an export (see `ExportEvents`) and says how it goes.
+
+    `write` takes a line at a time: at most one every `interval_sec` about progress, and at once what somebody
+    should know. `clock`: monotonic seconds.
+    """
+
+    def __init__(
+        self, write: Callable[[str], None], clock: Callable[[], float], interval_sec: float = PROGRESS_SEC
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._started_at = clock()
+        self._lines = PacedLines(write, clock, interval_sec)
+        self._topics: dict[str, TopicTally] = {}
+        self._lock = threading.Lock()
+
+    def topic_started(self, topic: str, table: str, start: Offsets, end: Offsets) -> None:
+        """See `ExportEvents`; said at once when it is the topic's first time."""
+        with self._lock:
+            is_new = topic not in self._topics
+            tally = self._tally(topic)
+            tally.start(table, start, end)
+            if is_new:
+                offsets = sum(max(0, end[partition] - start.get(partition, 0)) for partition in end)
+                where = f"{len(end)} partition{'s' * (len(end) != 1)}"
+                self._write(f"{topic} -> {table}: {offsets:,} offsets of {where} to export")
+
+    def batch_started(self, topic: str, ranges: BatchRanges) -> None:
+        """See `ExportEvents`."""
+        with self._lock:
+            self._tally(topic).start_batch(ranges, self._clock())
+            self._say_progress(topic)
+
+    def rows_read(self, topic: str, rows: int) -> None:
+        """See `ExportEvents`."""
+        with self._lock:
+            self._tally(topic).batch_rows = rows
+            self._say_progress(topic)
+
+    def tasks_done(self, topic: str, done: int, tasks: int) -> None:
+        """See `ExportEvents`."""
+        with self._lock:
+            self._tally(topic).batch_tasks = (done, tasks)
+            self._say_progress(topic)
+
+    def batch_committed(
+        self, topic: str, rows: int, dead_letters: int, positions: Offsets, log_end: Offsets, seconds: float
+    ) -> None:
+        """See `ExportEvents`."""
+        with self._lock:
+            self._tally(topic).commit_batch(rows, dead_letters, positions, log_end, seconds)
+            self._say_progress(topic)
+
+    def gap_recorded(self, topic: str, partition: int, first: int, next_offset: int) -> None:
+        """See `ExportEvents`; said at once."""
+        with self._lock:
+            gap = Gap(partition=partition, first=first, next_offset=next_offset)
+            self._tally(topic).add_gap(gap)
+            self._write(f"{topic}: {_gap_text(gap)}")
+
+    def topic_failed(self, topic: str, error: BaseException | str) -> None:
+        """See `ExportEvents`; said at once."""
+        with self._lock:
+            said = str(error) or type(error).__name__
+            self._tally(topic).fail(said)
+            self._write(f"{topic}: FAILED: {said}")
+
+    @property
+    def failed_topics(self) -> list[str]:
+        """The topics that were given up, by name."""
+        with self._lock:
+            return sorted(topic for topic, tally in self._topics.items() if tally.error)
+
+    def summary_text(self) -> str:
+        """All that was done, for people."""
+        with self._lock:
+            tallies = self._sorted()
+            lines = list(table([_COLUMNS, *map(_row, tallies)])) if tallies else []
+            lines += section("Offsets exported", _offset_lines(tallies))
+            lines += section("Gaps: expired before they were exported", _gap_lines(tallies))
+            lines += section("Failures", (f"{one.topic}: {one.error}" for one in tallies if one.error))
+            return "\n".join([*lines, *([""] if lines else []), self._verdict(tallies)])
+
+    def summary_fields(self) -> dict[str, Any]:
+        """All that was done, for programs; docs/lake-export.md lists the fields."""
+        with self._lock:
+            tallies = self._sorted()
+            return {
+                "rows": sum(one.rows for one in tallies),
+                "dead_letters": sum(one.dead_letters for one in tallies),
+                "seconds": round(self._clock() - self._started_at, 3),
+                "failed_topics": sum(bool(one.error) for one in tallies),
+                "topics": [_topic_fields(one) for one in tallies],
+            }
+
+    def _tally(self, topic: str) -> TopicTally:
+        return self._topics.setdefault(topic, TopicTally(topic=topic))
+
+    def _sorted(self) -> list[TopicTally]:
+        return [self._topics[topic] for topic in sorted(self._topics)]
+
+    def _say_progress(self, topic: str) -> None:
+        self._lines.say(progress_line(self._topics[topic], self._clock()))
+
+    def _verdict(self, tallies: list[TopicTally]) -> str:
+        rows, dead_letters = sum(one.rows for one in tallies), sum(one.dead_letters for one in tallies)
+        failed = sum(bool(one.error) for one in tallies)
+        told = (
+            f"{rows:,} rows and {dead_letters:,} dead letters of {_count(len(tallies), 'topic')} exported in "
+            f"{self._clock() - self._started_at:.1f} s"
+        )
+        return f"{told}; {_count(failed, 'topic')} FAILED." if failed else f"{told}."
+
+
+def progress_line(tally: TopicTally, now: float) -> str:
+    """How far a topic has come, in a line."""
+    share = tally.offsets_passed / tally.offsets_wanted if tally.offsets_wanted else 1.0
+    parts = [
+        f"{tally.topic}: {tally.offsets_passed:,} of {tally.offsets_wanted:,} offsets ({int(share * 100)}%)",
+        f"{tally.rows + tally.dead_letters + tally.batch_rows:,} rows",
+    ]
+    pace = tally.pace(now)
+    if pace is not None:
+        parts.append(f"{pace[0]:,.0f} rows/s")
+    parts.append(f"lag {tally.lag:,}")
+    if pace is not None and tally.offsets_left:
+        parts.append(f"about {_duration(tally.offsets_left / pace[1])} left")
+    done, tasks = tally.batch_tasks
+    if tasks:
+        parts.append(f"{done} of {_count(tasks, 'task')} done")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _row(tally: TopicTally) -> tuple[str, ...]:
+    pace = tally.rows_per_second()
+    return (
+        tally.topic,
+        tally.table or "-",
+        f"{tally.rows:,}",
+        f"{tally.dead_letters:,}",
+        f"{tally.offsets_done:,}",
+        f"{tally.lag:,}",
+        f"{tally.seconds:.1f}",
+        "-" if pace is None else f"{pace:,.0f}",
+        _status(tally),
+    )
+
+
+def _status(tally: TopicTally) -> str:
+    if tally.error:
+        return "FAILED"
+    if tally.batches:
+        return "exported"
+    return "up to date" if not tally.offsets_left else "waiting"
+
+
+def _moved(tally: TopicTally) -> Iterator[tuple[int, int, int]]:
+    for partition, position in sorted(tally.positions.items()):
+        start = tally.starts.get(partition, 0)
+        if position > start:
+            yield partition, start, position
+
+
+def _offset_lines(tallies: Iterable[TopicTally]) -> Iterator[str]:
+    for tally in tallies:
+        for partition, start, position in _moved(tally):
+            lag = tally.lag_of(partition)
+            yield f"{tally.topic}-{partition}: {start} to {position - 1}" + (f", lag {lag:,}" if lag else "")
+
+
+def _gap_text(gap: Gap) -> str:
+    return (
+        f"partition {gap.partition}, offsets {gap.first} to {gap.next_offset - 1} expired before they were "
+        "exported; recorded as a gap"
+    )
+
+
+def _gap_lines(tallies: Iterable[TopicTally]) -> Iterator[str]:
+    for tally in tallies:
+        for gap in tally.gaps:
+            yield f"{tally.topic}-{gap.partition}: {gap.first} to {gap.next_offset - 1}"
+
+
+def _topic_fields(tally: TopicTally) -> dict[str, Any]:
+    pace = tally.rows_per_second()
+    partitions = sorted({*tally.positions, *tally.ends, *tally.log_ends})
+    return {
+        "topic": tally.topic,
+        "table": tally.table or None,
+        "rows": tally.rows,
+        "dead_letters": tally.dead_letters,
+        "batches": tally.batches,
+        "offsets": tally.offsets_done,
+        "lag": tally.lag,
+        "seconds": round(tally.seconds, 3),
+        "rows_per_second": None if pace is None else round(pace, 1),
+        "partitions": [
+            {
+                "partition": partition,
+                "first_offset": tally.starts.get(partition, 0),
+                "next_offset": tally.positions.get(partition, tally.starts.get(partition, 0)),
+                "log_end_offset": tally.log_ends.get(partition, tally.ends.get(partition)),
+                "lag": tally.lag_of(partition),
+            }
+            for partition in partitions
+        ],
+        "gaps": [
+            {"partition": gap.partition, "first_offset": gap.first, "last_offset": gap.next_offset - 1}
+            for gap in tally.gaps
+        ],
+        "error": tally.error or None,
+    }

@@ -1,0 +1,125 @@
+"""What an export has done of one topic so far: rows, positions, lag, pace. Pure."""
+
+from dataclasses import dataclass, field
+
+from spark_jobs.job.events import BatchRanges, Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Offsets that expired unexported: the first, and the one after the last."""
+
+    partition: int
+    first: int
+    next_offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicTally:
+    """Adds up. `started`: the first offset of each partition, as the first round said; `ends`: the last round's.
+
+    `batch_*` are of the batch that runs, and nothing while none does.
+    """
+
+    topic: str
+    table: str = ""
+    starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
+    log_ends: dict[int, int] = field(default_factory=dict)
+    rows: int = 0
+    dead_letters: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    offsets_done: int = 0
+    offsets_wanted: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    error: str = ""
+    batch_started_at: float | None = None
+    batch_ranges: BatchRanges = field(default_factory=dict)
+    batch_rows: int = 0
+    batch_tasks: tuple[int, int] = (0, 0)
+
+    def start(self, table: str, start: Offsets, end: Offsets) -> None:
+        """A round begins: the offsets from `start` to before `end` are wanted, beside what is done already."""
+        self.table = table
+        self.error = ""
+        for partition, offset in start.items():
+            self.starts.setdefault(partition, offset)
+            self.positions.setdefault(partition, offset)
+        self.ends.update(end)
+        self.offsets_wanted = self.offsets_done + sum(
+            max(0, end[partition] - start.get(partition, 0)) for partition in end
+        )
+
+    def start_batch(self, ranges: BatchRanges, now: float) -> None:
+        """A batch begins."""
+        self.batch_started_at = now
+        self.batch_ranges = ranges
+        self.batch_rows = 0
+        self.batch_tasks = (0, 0)
+
+    def commit_batch(
+        self, rows: int, dead_letters: int, positions: Offsets, log_end: Offsets, seconds: float
+    ) -> None:
+        """The batch that runs is done."""
+        self.rows += rows
+        self.dead_letters += dead_letters
+        self.batches += 1
+        self.seconds += seconds
+        self.offsets_done += self._batch_offsets()
+        self.positions.update(positions)
+        self.log_ends.update(log_end)
+        self._end_batch()
+
+    def add_gap(self, gap: Gap) -> None:
+        """Offsets are given up: there is that much less to do."""
+        self.gaps.append(gap)
+        self.offsets_done += gap.next_offset - gap.first
+
+    def fail(self, error: str) -> None:
+        """The topic is given up; what the running batch has done does not count."""
+        self.error = error
+        self._end_batch()
+
+    def _end_batch(self) -> None:
+        self.batch_started_at = None
+        self.batch_ranges = {}
+        self.batch_rows = 0
+        self.batch_tasks = (0, 0)
+
+    def _batch_offsets(self) -> int:
+        return sum(following - first for first, following in self.batch_ranges.values())
+
+    @property
+    def offsets_passed(self) -> int:
+        """The offsets done, and those that the running batch has passed as far as its rows tell."""
+        return self.offsets_done + min(self.batch_rows, self._batch_offsets())
+
+    @property
+    def offsets_left(self) -> int:
+        """How many of the wanted offsets are still to come."""
+        return max(0, self.offsets_wanted - self.offsets_passed)
+
+    def lag_of(self, partition: int) -> int:
+        """The offsets between what is exported and the log's end, as far as it is known."""
+        end = self.log_ends.get(partition, self.ends.get(partition, 0))
+        return max(0, end - self.positions.get(partition, 0))
+
+    @property
+    def lag(self) -> int:
+        """Of all partitions, without what the running batch has read."""
+        return sum(map(self.lag_of, {*self.log_ends, *self.ends}))
+
+    def rows_per_second(self) -> float | None:
+        """Of what is committed, dead letters included; None before there is anything to tell it from."""
+        return (self.rows + self.dead_letters) / self.seconds if self.seconds > 0 and self.batches else None
+
+    def pace(self, now: float) -> tuple[float, float] | None:
+        """Rows and offsets in a second, the running batch included; None before there is anything to tell."""
+        running = now - self.batch_started_at if self.batch_started_at is not None else 0.0
+        busy_sec = self.seconds + running
+        if busy_sec <= 0 or not self.offsets_passed:
+            return None
+        rows = self.rows + self.dead_letters + self.batch_rows
+        return rows / busy_sec, self.offsets_passed / busy_sec
