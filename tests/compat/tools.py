@@ -11,6 +11,7 @@ from tests.support.etcd_install import install_etcd
 from tests.support.installing import TOOLS, ensure_command, run_command
 from tests.support.installing import CannotInstallError as CannotInstallError
 from tests.support.s3_install import install_s3_server
+from tests.support.spark_install import install_spark_libs
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("pom.xml")
@@ -88,6 +89,7 @@ def main() -> int:
         "franz-go": install_franz,
         "versitygw": install_s3_server,
         "etcd": install_etcd,
+        "Spark's jars": install_spark_libs,
     }
     with (TOOLS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
