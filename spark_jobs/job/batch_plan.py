@@ -1,0 +1,188 @@
+"""Which offsets one commit brings into a table: what is published, less what the table has. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kafscale.errors import KafscaleError
+from kafscale.metadata.partition_record import SegmentReference
+from spark_jobs.source.topic_state import PartitionLog, TopicLog
+from spark_jobs.tables.export_state import ExportState
+from spark_jobs.tables.ranges import Range, Ranges, difference, intersection
+
+
+class ExportRefusedError(KafscaleError):
+    """What is asked for would leave something out, or bring it twice, without anybody having agreed to it."""
+
+
+class GapPolicy(StrEnum):
+    """What becomes of records that expired before they were exported."""
+
+    FAIL = "fail"
+    RECORD = "record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a run is to bring, by partition: ranges of offsets, fixed when the run begins.
+
+    `starts`: where the export of a partition begins that has not begun; a backfill begins none.
+    """
+
+    topic_id: str
+    ranges: Mapping[int, Ranges]
+    starts: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """One commit: a range for each partition that has anything to bring, and what turned out to be lost.
+
+    `record_count`: how many records the ranges hold, None where the references do not tell, because a range starts
+    or ends inside of a segment.
+    """
+
+    ranges: Mapping[int, Range] = field(default_factory=dict)
+    gaps: Mapping[int, Ranges] = field(default_factory=dict)
+    size_bytes: int = 0
+    record_count: int | None = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.ranges and not self.gaps
+
+
+def target_of_run(state: ExportState, log: TopicLog, starts: Mapping[int, int]) -> Target:
+    """Everything up to the log's end as it is now.
+
+    `starts`: where to begin with partitions that have no export. Raises `ExportRefusedError`.
+    """
+    _check_topic(state, log)
+    begun: dict[int, int] = {}
+    ranges: dict[int, Ranges] = {}
+    for partition in log.partitions:
+        index, end = partition.partition, partition.log_end_offset
+        position = state.position(index)
+        if position is None:
+            # A partition that was added to a topic that is exported: none of its records may be left out.
+            position = begun[index] = 0 if state.starts else starts[index]
+        if position > end:
+            raise ExportRefusedError(
+                f"the table has {log.topic}-{index} up to offset {position}, but the log ends at {end}: the topic "
+                "was restored from an older state, or the table belongs to another cluster; export into a new table"
+            )
+        ranges[index] = difference(((position, end),), state.done(index))
+    return Target(topic_id=str(log.topic_id), starts=begun, ranges=ranges)
+
+
+def target_of_backfill(state: ExportState, log: TopicLog, wanted: Mapping[int, Range]) -> Target:
+    """The wanted offsets, as far as the log goes and the table does not have them. Raises `ExportRefusedError`."""
+    _check_topic(state, log)
+    ranges: dict[int, Ranges] = {}
+    for partition in log.partitions:
+        first, following = wanted.get(partition.partition, (0, 0))
+        asked = ((first, min(following, partition.log_end_offset)),)
+        ranges[partition.partition] = difference(asked, state.done(partition.partition))
+    return Target(topic_id=str(log.topic_id), ranges=ranges)
+
+
+def _check_topic(state: ExportState, log: TopicLog) -> None:
+    if state.topic_id and state.topic_id != str(log.topic_id):
+        raise ExportRefusedError(
+            f"the table holds an earlier topic of the name {log.topic!r} (topic id {state.topic_id}, now "
+            f"{log.topic_id}), whose offsets mean other records: export into a new table"
+        )
+
+
+def plan_batch(
+    target: Target, state: ExportState, log: TopicLog, *, gap_policy: GapPolicy, max_batch_bytes: int
+) -> BatchPlan:
+    """The next commit towards the target: in each partition the first range that is left, cut to the size.
+
+    A batch holds at least one segment of each of its partitions. Raises `ExportRefusedError` for what has expired,
+    unless that is to be recorded.
+    """
+    left = {
+        partition.partition: difference(
+            target.ranges.get(partition.partition, ()), state.done(partition.partition)
+        )
+        for partition in log.partitions
+    }
+    gaps = {
+        partition.partition: _expired(partition, left[partition.partition]) for partition in log.partitions
+    }
+    gaps = {partition: lost for partition, lost in gaps.items() if lost}
+    if gaps and gap_policy is GapPolicy.FAIL:
+        raise ExportRefusedError(_tell_expired(log.topic, gaps))
+    firsts: dict[int, tuple[PartitionLog, Range]] = {}
+    for partition in log.partitions:
+        there = difference(left[partition.partition], gaps.get(partition.partition, ()))
+        if there:
+            firsts[partition.partition] = (partition, there[0])
+    return _cut(firsts, gaps, max_batch_bytes)
+
+
+def _expired(partition: PartitionLog, left: Ranges) -> Ranges:
+    return intersection(left, ((0, partition.log_start_offset),))
+
+
+def _tell_expired(topic: str, gaps: Mapping[int, Ranges]) -> str:
+    told = ", ".join(
+        f"{topic}-{partition} offsets {first} to {following - 1}"
+        for partition, ranges in sorted(gaps.items())
+        for first, following in ranges
+    )
+    return (
+        f"expired before it was exported: {told}; to go on without these records, and have the table say so, run "
+        "again with --on-expired record"
+    )
+
+
+def _cut(
+    firsts: Mapping[int, tuple[PartitionLog, Range]], gaps: Mapping[int, Ranges], max_batch_bytes: int
+) -> BatchPlan:
+    sizes = {
+        index: sum(one.size_bytes for one in _references(partition.references, wanted))
+        for index, (partition, wanted) in firsts.items()
+    }
+    whole = sum(sizes.values())
+    share = min(1.0, max_batch_bytes / whole) if whole else 1.0
+    ranges: dict[int, Range] = {}
+    size_bytes = 0
+    counts: list[int | None] = []
+    for index, (partition, wanted) in firsts.items():
+        room = sizes[index] * share
+        following = wanted[1] if share == 1.0 else wanted[0]
+        taken = 0
+        for reference in _references(partition.references, wanted):
+            if share < 1.0:
+                if taken and taken + reference.size_bytes > room:
+                    break
+                following = min(wanted[1], reference.last_offset + 1)
+            taken += reference.size_bytes
+        if share < 1.0 and taken == sizes[index]:
+            following = wanted[1]
+        ranges[index] = (wanted[0], following)
+        size_bytes += taken
+        counts.append(_count(partition.references, ranges[index]))
+    known = [count for count in counts if count is not None]
+    return BatchPlan(
+        ranges=ranges,
+        gaps=gaps,
+        size_bytes=size_bytes,
+        record_count=sum(known) if len(known) == len(counts) else None,
+    )
+
+
+def _references(references: Sequence[SegmentReference], wanted: Range) -> Iterator[SegmentReference]:
+    return (one for one in references if one.base_offset < wanted[1] and one.last_offset >= wanted[0])
+
+
+def _count(references: Sequence[SegmentReference], wanted: Range) -> int | None:
+    count = 0
+    for reference in _references(references, wanted):
+        if reference.base_offset < wanted[0] or reference.last_offset >= wanted[1]:
+            return None
+        count += reference.record_count
+    return count

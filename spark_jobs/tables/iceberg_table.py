@@ -1,0 +1,144 @@
+"""The Iceberg table that an export writes: made when it is missing, taken as it is when it is there, and evolved."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructField, StructType
+
+from kafscale.errors import KafscaleError
+from spark_jobs.tables import jvm
+from spark_jobs.tables.conform import conformed
+from spark_jobs.tables.layout import partition_terms, quoted, sort_terms, type_text
+from spark_jobs.tables.publish import WAP_ENABLED
+
+logger = logging.getLogger(__name__)
+
+_ICEBERG_ERRORS = "org.apache.iceberg."
+
+
+class TableRefusedError(KafscaleError):
+    """The table cannot take what the export brings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """How a table is made. `properties` are set on a table that is there, too, the rest is not.
+
+    `adds_columns`: whether columns that an existing table does not have are added to it; else they are left out.
+    """
+
+    partition_by: Sequence[str] = ()
+    sort_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    adds_columns: bool = True
+
+
+def schema_of_table(spark: SparkSession, name: str) -> StructType | None:
+    """The columns of the table, None when there is none. Raises `TableRefusedError` for one that is not Iceberg's."""
+    if not spark.catalog.tableExists(name):
+        return None
+    try:
+        jvm.load_table(spark, name)
+    except Exception as problem:
+        if not jvm.java_exceptions(problem):
+            raise
+        raise TableRefusedError(
+            f"table {name} is there, but it is no Iceberg table that can be read: {_first_line(problem)}"
+        ) from problem
+    return spark.table(name).schema
+
+
+def ensure_table(spark: SparkSession, name: str, columns: StructType, options: TableOptions) -> None:
+    """See to it that the table is there and can take rows of these columns, as far as its options allow.
+
+    Raises `SettingError` for a layout that is not legal, `TableRefusedError`.
+    """
+    if schema_of_table(spark, name) is None:
+        _create(spark, name, columns, options)
+        return
+    table = jvm.load_table(spark, name)
+    _set_properties(spark, name, table, options)
+    present = {one.name for one in spark.table(name).schema}
+    wanted = StructType([_optional(one) for one in columns if options.adds_columns or one.name in present])
+    try:
+        jvm.union_schema(spark, table, wanted)
+    except Exception as problem:
+        if not jvm.java_exceptions(problem):
+            raise
+        raise TableRefusedError(
+            f"table {name} cannot take the columns of the export: {_first_line(problem)}"
+        ) from problem
+    spark.catalog.refreshTable(name)
+    _check_required(spark, name, {one.name for one in columns})
+
+
+def _create(spark: SparkSession, name: str, columns: StructType, options: TableOptions) -> None:
+    names = columns.fieldNames()
+    partitioned, ordered = partition_terms(options.partition_by, names), sort_terms(options.sort_by, names)
+    namespace, _, _ = name.rpartition(".")
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(namespace)}")
+    described = ", ".join(f"{quoted(one.name)} {type_text(one.dataType)}" for one in columns)
+    properties = ", ".join(
+        f"{_literal(key)} = {_literal(value)}"
+        for key, value in {"format-version": "2", **options.properties, WAP_ENABLED: "true"}.items()
+    )
+    layout = f"PARTITIONED BY ({', '.join(partitioned)})" if partitioned else ""
+    # Two exporters of two topics may come to the same new table at once.
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {quoted(name)} ({described}) USING iceberg {layout} TBLPROPERTIES ({properties})"
+    )
+    if ordered:
+        spark.sql(f"ALTER TABLE {quoted(name)} WRITE ORDERED BY {', '.join(ordered)}")
+    logger.info("created table %s", name)
+
+
+def _set_properties(spark: SparkSession, name: str, table: Any, options: TableOptions) -> None:
+    there = jvm.as_mapping(table.properties())
+    wanted = {**options.properties, WAP_ENABLED: "true"}
+    changed = {key: value for key, value in wanted.items() if there.get(key) != value}
+    if changed:
+        properties = ", ".join(f"{_literal(key)} = {_literal(value)}" for key, value in changed.items())
+        spark.sql(f"ALTER TABLE {quoted(name)} SET TBLPROPERTIES ({properties})")
+
+
+def _optional(column: StructField) -> StructField:
+    return StructField(column.name, column.dataType, nullable=True)
+
+
+def _check_required(spark: SparkSession, name: str, brought: set[str]) -> None:
+    missing = [one.name for one in spark.table(name).schema if not one.nullable and one.name not in brought]
+    if missing:
+        raise TableRefusedError(
+            f"table {name} requires column {missing[0]!r}, which the export does not bring: make it optional with "
+            f"ALTER TABLE {name} ALTER COLUMN {missing[0]} DROP NOT NULL"
+        )
+
+
+def fitted(rows: DataFrame, table_schema: StructType) -> DataFrame:
+    """The rows with just the table's columns, in its order and shape: null where the export brings nothing."""
+    brought = {one.name: one.dataType for one in rows.schema}
+    return rows.select(
+        *(
+            conformed(sql.col(quoted(one.name)), brought[one.name], one.dataType).alias(one.name)
+            if one.name in brought
+            else sql.lit(None).cast(one.dataType).alias(one.name)
+            for one in table_schema
+        )
+    )
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _first_line(problem: BaseException) -> str:
+    if isinstance(problem, PySparkException):
+        return str(problem).splitlines()[0]
+    java = getattr(problem, "java_exception", None)
+    return str(java.getMessage()).splitlines()[0] if java is not None else str(problem)

@@ -1,0 +1,62 @@
+"""Iceberg's Java API from the driver: the few calls that Spark's own have no word for.
+
+py4j objects have no types: nothing but this file and `publish.py` touches them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+
+def load_table(spark: SparkSession, name: str) -> Any:
+    """The Iceberg table as it is now. Raises py4j's error for one that is not there, or not Iceberg's."""
+    table = jvm_of(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    table.refresh()
+    return table
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """The driver's JVM."""
+    context = spark.sparkContext
+    assert context._jvm is not None
+    return context._jvm
+
+
+def as_mapping(java_map: Any) -> dict[str, str]:
+    """A Java map of texts."""
+    return {str(name): str(java_map[name]) for name in java_map}
+
+
+def summaries(snapshots: Any) -> Iterator[Mapping[str, str]]:
+    """The summaries of a Java iterable of snapshots, in its order, each fetched when it is asked for."""
+    iterator = snapshots.iterator()
+    while iterator.hasNext():
+        yield as_mapping(iterator.next().summary())
+
+
+def ancestors(spark: SparkSession, table: Any) -> Any:
+    """The current snapshot and those it came from, the newest first."""
+    return jvm_of(spark).org.apache.iceberg.util.SnapshotUtil.currentAncestors(table)
+
+
+def union_schema(spark: SparkSession, table: Any, wanted: StructType) -> None:
+    """Add the columns and nested fields of `wanted` that the table does not have, and widen those that Iceberg can.
+
+    Raises py4j's error for types that cannot be brought together.
+    """
+    jvm = jvm_of(spark)
+    java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(wanted.json())
+    schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
+    table.updateSchema().unionByNameWith(schema).commit()
+
+
+def java_exceptions(problem: BaseException) -> list[str]:
+    """The class names of a py4j error and its causes, the outermost first; empty for any other error."""
+    names: list[str] = []
+    java = getattr(problem, "java_exception", None) or getattr(problem, "_origin", None)
+    while java is not None and len(names) < 20:
+        names.append(str(java.getClass().getName()))
+        java = java.getCause()
+    return names

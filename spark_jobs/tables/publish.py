@@ -1,0 +1,183 @@
+"""Exactly once: rows become visible in one commit with what the table then says of the topic, or not at all.
+
+Spark writes the rows as a staged snapshot (write-audit-publish), which no query sees. One Iceberg transaction then
+appends the staged files, says in the snapshot's summary and in a table property what the table now has, and is held
+against the state that the rows were read for: an exporter that is late finds another state and is refused, whatever
+it believes about its lease. Decision 0022.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+
+from kafscale.errors import KafscaleError
+from spark_jobs.tables import jvm
+from spark_jobs.tables.export_state import ExportState, encode_state, find_state, property_of
+
+logger = logging.getLogger(__name__)
+
+WAP_ENABLED: Final = "write.wap.enabled"
+_WAP_ID_CONF = "spark.wap.id"
+# What Iceberg writes into summaries for write-audit-publish; the second keeps the staged files from being removed
+# with the staged snapshot, which expires first.
+_STAGED_ID = "wap.id"
+_PUBLISHED_ID = "published-wap-id"
+_SOURCE_SNAPSHOT = "source-snapshot-id"
+
+_COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
+_REFUSED = "org.apache.iceberg.exceptions.ValidationException"
+_ATTEMPTS = 5
+_RETRY_SEC = 0.5
+
+
+class StaleExportError(KafscaleError):
+    """Another exporter has committed to the table since the state was read; nothing of this commit is visible."""
+
+
+class CommitUnknownError(KafscaleError):
+    """It is not known whether the commit happened: the table will tell, before anything else is committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """Rows that are written but not visible. `snapshot_id` None where there were none to write."""
+
+    commit_id: str
+    snapshot_id: int | None = None
+    row_count: int = 0
+
+
+def read_state(spark: SparkSession, table_name: str, topic: str) -> ExportState:
+    """What the table has of the topic. Raises `ExportStateError`."""
+    return _state_of(spark, jvm.load_table(spark, table_name), topic)
+
+
+def _state_of(spark: SparkSession, table: Any, topic: str) -> ExportState:
+    return find_state(
+        topic,
+        jvm.summaries(jvm.ancestors(spark, table)),
+        jvm.as_mapping(table.properties()),
+        jvm.summaries(table.snapshots()),
+    )
+
+
+def stage(rows: DataFrame, table_name: str, commit_id: str, options: Mapping[str, str]) -> Staged:
+    """Write the rows of a batch into the table so that nobody sees them yet.
+
+    The table has `WAP_ENABLED`. `options`: as `DataFrameWriterV2.option` takes them. Raises what Spark raises.
+    """
+    spark = rows.sparkSession
+    writer = rows.writeTo(table_name)
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    spark.conf.set(_WAP_ID_CONF, commit_id)
+    try:
+        writer.append()
+    finally:
+        spark.conf.unset(_WAP_ID_CONF)
+    return _find_staged(jvm.load_table(spark, table_name), commit_id)
+
+
+def _find_staged(table: Any, commit_id: str) -> Staged:
+    # The newest ones are the last.
+    for snapshot in reversed(list(table.snapshots())):
+        summary = jvm.as_mapping(snapshot.summary())
+        if summary.get(_STAGED_ID) == commit_id:
+            return Staged(
+                commit_id=commit_id,
+                snapshot_id=int(snapshot.snapshotId()),
+                row_count=int(summary.get("added-records", "0")),
+            )
+    return Staged(commit_id=commit_id)
+
+
+def publish(
+    spark: SparkSession, table_name: str, staged: Staged, before: ExportState, after: ExportState
+) -> None:
+    """Make the staged rows visible and `after` what the table says, if it still says `before`.
+
+    Raises `StaleExportError`, `CommitUnknownError`, and py4j's error for what the catalog refuses.
+    """
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_RETRY_SEC * attempt)
+        table = jvm.load_table(spark, table_name)
+        found = _state_of(spark, table, before.topic)
+        if found.commit_id == after.commit_id:
+            return
+        if found.commit_id != before.commit_id:
+            raise _stale(table_name, before, found)
+        try:
+            _commit(spark, table, staged, before, after)
+        except Exception as problem:
+            names = jvm.java_exceptions(problem)
+            if not names:
+                raise
+            if _REFUSED in names:
+                raise _stale(table_name, before, read_state(spark, table_name, before.topic)) from problem
+            # Failed or unknown: what the table says at the next attempt decides. Two commits of the same rows
+            # cannot both land, for each replaces the very metadata that it was made from.
+            logger.warning("a commit to %s did not succeed at once: %s", table_name, problem)
+            if attempt == _ATTEMPTS - 1:
+                if _COMMIT_FAILED in names:
+                    raise
+                raise CommitUnknownError(
+                    f"it is not known whether the last commit to {table_name} happened; run the export again: it "
+                    f"goes on from what the table then says ({names[0]})"
+                ) from problem
+        else:
+            return
+
+
+def _commit(spark: SparkSession, table: Any, staged: Staged, before: ExportState, after: ExportState) -> None:
+    name, text = property_of(after.topic), encode_state(after)
+    transaction = table.newTransaction()
+    append = transaction.newAppend()
+    if staged.snapshot_id is not None:
+        snapshot = table.snapshot(staged.snapshot_id)
+        for file in snapshot.addedDataFiles(table.io()):
+            append.appendFile(file)
+        append.set(_SOURCE_SNAPSHOT, str(staged.snapshot_id))
+        append.set(_PUBLISHED_ID, staged.commit_id)
+    append.set(name, text)
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    append.validateWith(_SameState(table, before))
+    append.commit()
+    transaction.updateProperties().set(name, text).commit()
+    transaction.commitTransaction()
+
+
+class _SameState:
+    """Iceberg's `SnapshotAncestryValidator`: asked again for each version of the table that a commit is tried on."""
+
+    def __init__(self, table: Any, before: ExportState) -> None:
+        self._table = table
+        self._before = before
+
+    def validate(self, snapshots: Any) -> bool:
+        metadata = self._table.operations().current()
+        found = find_state(
+            self._before.topic,
+            jvm.summaries(snapshots),
+            jvm.as_mapping(metadata.properties()),
+            jvm.summaries(metadata.snapshots()),
+        )
+        return found.commit_id == self._before.commit_id
+
+    def errorMessage(self) -> str:  # noqa: N802 - the interface's name
+        return "another export of the topic has committed"
+
+    class Java:
+        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
+
+
+def _stale(table_name: str, before: ExportState, found: ExportState) -> StaleExportError:
+    return StaleExportError(
+        f"another exporter of topic {before.topic!r} has committed to {table_name} (commit "
+        f"{found.commit_id or 'none'}, not {before.commit_id or 'none'}); nothing of this batch is visible"
+    )
