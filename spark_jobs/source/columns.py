@@ -1,0 +1,61 @@
+"""The columns of the source: names, order and types are those of Spark's own Kafka source.
+
+`timestamp` is an instant, in Arrow in microseconds of UTC; `headers` is null for a record without any.
+"""
+
+from functools import cache
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+"""The values of `timestampType`, as Kafka's TimestampType has them."""
+
+_SPARK_COLUMNS: tuple[tuple[str, DataType], ...] = (
+    ("key", BinaryType()),
+    ("value", BinaryType()),
+    ("topic", StringType()),
+    ("partition", IntegerType()),
+    ("offset", LongType()),
+    ("timestamp", TimestampType()),
+    ("timestampType", IntegerType()),
+)
+_SPARK_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+ARROW_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+ARROW_HEADERS = pa.list_(pa.field("element", ARROW_HEADER))
+ARROW_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+_ARROW_COLUMNS = (
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", ARROW_TIMESTAMP),
+    ("timestampType", pa.int32()),
+)
+
+
+@cache
+def spark_schema(include_headers: bool) -> StructType:
+    """The schema as Spark has it. All columns are nullable, as they are in Spark's source; do not change it."""
+    columns = [*_SPARK_COLUMNS, *((("headers", _SPARK_HEADERS),) if include_headers else ())]
+    return StructType([StructField(name, of_type) for name, of_type in columns])
+
+
+@cache
+def arrow_schema(include_headers: bool) -> pa.Schema:
+    """The schema of the Arrow record batches that are given to Spark."""
+    return pa.schema([*_ARROW_COLUMNS, *((("headers", ARROW_HEADERS),) if include_headers else ())])

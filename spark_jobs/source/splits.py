@@ -1,0 +1,190 @@
+"""Divides a range of a partition's offsets into splits, one for each Spark task: how much of which segments to read.
+
+Many small segments go into one split, a large one is divided where its index says that batches start. What is
+planned costs no look at the segments: their sizes stand in the references, and only a large one's index is read.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kafscale.errors import CorruptDataError, ObjectNotFoundError
+from kafscale.metadata.partition_record import EpochStart, SegmentReference
+from kafscale.storage import object_keys
+from kafscale.storage.bounded import map_bounded
+from kafscale.storage.index import parse_index
+from kafscale.storage.object_store import ObjectReader
+from kafscale.storage.reading.segment_layout import ChunkRange, layout_of
+from kafscale.storage.segment import FOOTER_SIZE
+from spark_jobs.source.topic_state import PartitionLog
+
+MIB = 1024 * 1024
+DEFAULT_SPLIT_BYTES = 64 * MIB
+
+WHOLE_SEGMENT_BYTES = 16 * MIB
+"""A segment of up to this size is read whole, with one request, and held against the CRC of its body."""
+
+CHUNK_BYTES = 8 * MIB
+"""About as much of a larger one is read with one request."""
+
+# A request takes its time however little it brings: segments smaller than this count as if they were as large.
+_REQUEST_BYTES = 64 * 1024
+_INDEXES_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one request reads, and the offsets that are wanted of it: `first_offset` to before `next_offset`.
+
+    `chunk` None: the whole segment. The wanted offsets lie inside the segment, or the chunk; there may be gaps.
+    """
+
+    reference: SegmentReference
+    first_offset: int
+    next_offset: int
+    chunk: ChunkRange | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of batches are read."""
+        return self.reference.size_bytes if self.chunk is None else self.chunk.size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """What one task reads: pieces of one partition, ascending, not empty. Can be pickled.
+
+    `epochs` is what the partition's record remembered of its leader epochs when this was planned.
+    """
+
+    topic: str
+    partition: int
+    pieces: tuple[Piece, ...]
+    size_bytes: int
+    epochs: tuple[EpochStart, ...] = ()
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that is wanted."""
+        return self.pieces[0].first_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last one that is wanted."""
+        return self.pieces[-1].next_offset
+
+
+async def plan_splits(
+    log: PartitionLog,
+    objects: ObjectReader,
+    namespace: str,
+    first_offset: int,
+    next_offset: int,
+    *,
+    split_bytes: int = DEFAULT_SPLIT_BYTES,
+) -> list[Split]:
+    """Splits, ascending, that together hold every published record from `first_offset` to before `next_offset`.
+
+    Offsets that no reference holds are not in any split; where nothing is published there are none. Each split
+    has about `split_bytes` to read. Raises `StoreError`.
+    """
+    pieces = await plan_pieces(log, objects, namespace, first_offset, next_offset)
+    return [
+        Split(
+            topic=log.topic,
+            partition=log.partition,
+            pieces=tuple(group),
+            size_bytes=sum(piece.size_bytes for piece in group),
+            epochs=log.epochs,
+        )
+        for group in group_pieces(pieces, split_bytes)
+    ]
+
+
+async def plan_pieces(
+    log: PartitionLog, objects: ObjectReader, namespace: str, first_offset: int, next_offset: int
+) -> list[Piece]:
+    """The requests that together bring these offsets, ascending. Raises as `plan_splits` does."""
+
+    async def divided(reference: SegmentReference) -> list[Piece]:
+        chunks = await _chunks(log, objects, namespace, reference)
+        return pieces_of(reference, chunks, first_offset, next_offset)
+
+    found = await map_bounded(
+        divided, references_between(log.references, first_offset, next_offset), _INDEXES_AT_ONCE
+    )
+    return [piece for pieces in found for piece in pieces]
+
+
+def references_between(
+    references: Iterable[SegmentReference], first_offset: int, next_offset: int
+) -> list[SegmentReference]:
+    """Those that hold one of the offsets from `first_offset` to before `next_offset`."""
+    return [
+        reference
+        for reference in references
+        if reference.last_offset >= first_offset and reference.base_offset < next_offset
+    ]
+
+
+def pieces_of(
+    reference: SegmentReference, chunks: Sequence[ChunkRange], first_offset: int, next_offset: int
+) -> list[Piece]:
+    """What to read of a segment for the offsets: the chunks that hold some; without `chunks`, all of it."""
+    wanted_first = max(first_offset, reference.base_offset)
+    wanted_next = min(next_offset, reference.last_offset + 1)
+    if not chunks:
+        return [Piece(reference=reference, first_offset=wanted_first, next_offset=wanted_next)]
+    return [
+        Piece(
+            reference=reference,
+            first_offset=max(wanted_first, chunk.first_offset),
+            next_offset=min(wanted_next, chunk.next_offset),
+            chunk=chunk,
+        )
+        for chunk in chunks
+        if chunk.first_offset < wanted_next and chunk.next_offset > wanted_first
+    ]
+
+
+def group_pieces(pieces: Iterable[Piece], split_bytes: int) -> list[list[Piece]]:
+    """Neighbours together, up to about `split_bytes` to read, or one piece."""
+    groups: list[list[Piece]] = []
+    room_bytes = 0
+    for piece in pieces:
+        cost_bytes = max(piece.size_bytes, _REQUEST_BYTES)
+        if not groups or cost_bytes > room_bytes:
+            groups.append([])
+            room_bytes = split_bytes
+        groups[-1].append(piece)
+        room_bytes -= cost_bytes
+    return groups
+
+
+async def _chunks(
+    log: PartitionLog, objects: ObjectReader, namespace: str, reference: SegmentReference
+) -> list[ChunkRange]:
+    """How a large segment is divided; nothing for one that is read whole, or that has no usable index."""
+    if reference.size_bytes <= WHOLE_SEGMENT_BYTES:
+        return []
+    key = object_keys.key_of_reference(namespace, log.topic, log.partition, reference)
+    index_key = object_keys.index_key_of(key)
+    try:
+        data = await objects.get(index_key)
+        return chunks_of(index_key, data, reference)
+    except (ObjectNotFoundError, CorruptDataError):
+        # The task that reads the segment looks through all of it, and finds out where its batches start.
+        return []
+
+
+def chunks_of(index_key: str, data: bytes, reference: SegmentReference) -> list[ChunkRange]:
+    """The chunks of a large segment by its index. Raises `CorruptDataError` for an index that cannot be."""
+    body_end = reference.size_bytes - FOOTER_SIZE
+    index = parse_index(index_key, data, reference.base_offset)
+    index.check(last_offset=reference.last_offset, body_end=body_end)
+    layout = layout_of(index, last_offset=reference.last_offset, body_end=body_end, chunk_bytes=CHUNK_BYTES)
+    chunks: list[ChunkRange] = []
+    offset = reference.base_offset
+    while offset <= reference.last_offset:
+        chunks.append(layout.at_offset(offset))
+        offset = chunks[-1].next_offset
+    return chunks
