@@ -1,0 +1,217 @@
+"""A topic written straight into the stores, in the broker's own formats, without a broker."""
+
+import itertools
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kafscale.metadata import keys
+from kafscale.metadata.leadership import next_epoch
+from kafscale.metadata.model import TopicRecord
+from kafscale.metadata.partition_record import (
+    PartitionRecord,
+    SegmentReference,
+    decode_partition_record,
+    encode_partition_record,
+)
+from kafscale.metadata.store import ABSENT, Compare, MetadataStore, Operation, Put
+from kafscale.metadata.topic_record import encode_topic_record
+from kafscale.protocol.record_batch import read_header
+from kafscale.protocol.records import Record
+from kafscale.storage import object_keys
+from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
+from kafscale.storage.cluster_identity import establish_cluster
+from kafscale.storage.index import DEFAULT_INTERVAL, LEGACY_VERSION, build_index
+from kafscale.storage.merging.pace import Pace
+from kafscale.storage.merging.segment_merge import SegmentMerge
+from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.partition import PartitionId
+from kafscale.storage.references import SegmentReferences
+from kafscale.storage.segment import HEADER_SIZE
+from spark_jobs.source.topic_state import read_partition
+from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch, encode
+from tests.storage.segments import segment_of
+
+_UNHURRIED = 1 << 50
+_tokens = itertools.count(1)
+
+
+class StoredTopic:
+    """One topic. Everything it does is what a leader would have done, in the leader's order.
+
+    `index_interval`: records between entries of the index.
+    """
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        objects: ObjectStore,
+        topic: str,
+        *,
+        namespace: str = "default",
+        index_interval: int = DEFAULT_INTERVAL,
+    ) -> None:
+        self.metadata = metadata
+        self.objects = objects
+        self.topic = topic
+        self.namespace = namespace
+        self._index_interval = index_interval
+
+    async def create(self, partitions: int) -> None:
+        """Make the topic; stores that are new become a cluster's."""
+        await establish_cluster(self.metadata, self.objects, self.namespace)
+        topic = TopicRecord(name=self.topic, topic_id=uuid.uuid4(), partition_count=partitions)
+        operations: list[Operation] = [Put(keys.topic(self.topic), encode_topic_record(topic))]
+        record = next_epoch(PartitionRecord(leader_epoch=0))
+        operations += [
+            Put(keys.partition(self.topic, index), encode_partition_record(record))
+            for index in range(partitions)
+        ]
+        done = await self.metadata.transact([Compare(keys.topic(self.topic), ABSENT)], operations)
+        assert done.succeeded, f"there is a topic {self.topic} already"
+
+    async def append(self, partition: int, batches: Sequence[Batch]) -> list[Record]:
+        """Publish the batches as one segment; returns the records as stored."""
+        record = await self.record(partition)
+        encoded, records = _encode(batches, record)
+        reference = await self._put_segment(partition, encoded)
+        after = replace(
+            record,
+            log_end_offset=reference.last_offset + 1,
+            segments=(*record.segments, reference),
+        )
+        await self._publish(partition, record, after)
+        return records
+
+    async def leave_unpublished(self, partition: int, batches: Sequence[Batch]) -> str:
+        """Put the next segment and do not publish it; returns its key.
+
+        The next append goes on one offset later, as a leader does that meets an older one's leftover.
+        """
+        record = await self.record(partition)
+        encoded, _ = _encode(batches, record)
+        reference = await self._put_segment(partition, encoded)
+        return self._key(partition, reference)
+
+    async def new_leader(self, partition: int) -> int:
+        """Let another leader go on; returns its leader epoch."""
+        record = await self.record(partition)
+        after = next_epoch(record)
+        await self._publish(partition, record, after)
+        return after.leader_epoch
+
+    async def write_checkpoint(self, partition: int) -> None:
+        """Move every reference from the record into a checkpoint object."""
+        record = await self.record(partition)
+        references = await self.references(partition)
+        await self._publish(partition, record, await self._checkpointed(partition, record, references))
+
+    async def merge(
+        self, partition: int, first_offset: int, last_offset: int, *, keeps_sources: bool = False
+    ) -> SegmentReference:
+        """Merge the segments from the one with `first_offset` to the one with `last_offset`.
+
+        The sources are deleted unless they are kept, as they are for the broker's grace period.
+        """
+        record, references = await self.record(partition), await self.references(partition)
+        sources = [
+            reference
+            for reference in references
+            if reference.last_offset >= first_offset and reference.base_offset <= last_offset
+        ]
+        merging = SegmentMerge(self.objects, self.namespace, Pace(_UNHURRIED))
+        merged = await merging.create(PartitionId(self.topic, partition), sources, LEGACY_VERSION)
+        swapped = SegmentReferences(references)
+        swapped.replace(merged)
+        await self._publish(partition, record, await self._checkpointed(partition, record, list(swapped)))
+        if not keeps_sources:
+            await self._delete(partition, sources)
+        return merged
+
+    async def move_log_start(self, partition: int, offset: int, *, keeps_objects: bool = False) -> None:
+        """Let the log start at `offset`: whole segments below it leave the record, then their objects go."""
+        record, references = await self.record(partition), await self.references(partition)
+        dropped = [reference for reference in references if reference.last_offset < offset]
+        kept = tuple(segment for segment in record.segments if segment.last_offset >= offset)
+        await self._publish(partition, record, replace(record, log_start_offset=offset, segments=kept))
+        if not keeps_objects:
+            await self._delete(partition, dropped)
+
+    async def record(self, partition: int) -> PartitionRecord:
+        """The partition's record as it is now."""
+        return (await self._held(partition))[0]
+
+    async def references(self, partition: int) -> list[SegmentReference]:
+        """Every published segment, ascending."""
+        found = await read_partition(self.metadata, self.objects, self.topic, partition)
+        return list(found.references)
+
+    def keys_of(self, partition: int, references: Sequence[SegmentReference]) -> list[str]:
+        """The segments' objects."""
+        return [self._key(partition, reference) for reference in references]
+
+    async def _held(self, partition: int) -> tuple[PartitionRecord, int]:
+        held = await self.metadata.get(keys.partition(self.topic, partition))
+        assert held is not None, f"topic {self.topic} has no partition {partition}"
+        return decode_partition_record(held.key, held.value), held.mod_revision
+
+    async def _publish(self, partition: int, before: PartitionRecord, after: PartitionRecord) -> None:
+        found, revision = await self._held(partition)
+        assert found == before, f"somebody else wrote the record of {self.topic}-{partition}"
+        key = keys.partition(self.topic, partition)
+        put = Put(key, encode_partition_record(after))
+        done = await self.metadata.transact([Compare(key, revision)], [put])
+        assert done.succeeded, f"somebody else wrote the record of {self.topic}-{partition}"
+
+    async def _put_segment(self, partition: int, batches: Sequence[bytes]) -> SegmentReference:
+        headers = [read_header(batch, 0) for batch in batches]
+        data = segment_of(batches, created_ms=FIRST_TIMESTAMP_MS)
+        reference = SegmentReference(
+            base_offset=headers[0].base_offset,
+            last_offset=headers[-1].last_offset,
+            record_count=sum(header.record_count for header in headers),
+            leader_epoch=headers[-1].partition_leader_epoch,
+            size_bytes=len(data),
+            max_timestamp_ms=max(header.max_timestamp for header in headers),
+        )
+        positions = itertools.accumulate((header.size_bytes for header in headers), initial=HEADER_SIZE)
+        entries = [
+            (header.base_offset, position, header.record_count)
+            for header, position in zip(headers, positions, strict=False)
+        ]
+        key = self._key(partition, reference)
+        await self.objects.put_if_absent(key, [data])
+        index = build_index(entries, self._index_interval, version=LEGACY_VERSION)
+        await self.objects.put_if_absent(object_keys.index_key_of(key), [index])
+        return reference
+
+    async def _checkpointed(
+        self, partition: int, record: PartitionRecord, references: Sequence[SegmentReference]
+    ) -> PartitionRecord:
+        end_offset = record.log_end_offset
+        key = object_keys.checkpoint_key(
+            self.namespace, self.topic, partition, end_offset, record.leader_epoch, f"{next(_tokens):08x}"
+        )
+        checkpoint = Checkpoint(end_offset=end_offset, segments=tuple(references))
+        await self.objects.put_if_absent(key, [encode_checkpoint(checkpoint)])
+        return replace(record, segments=(), checkpoint_key=key, checkpoint_end_offset=end_offset)
+
+    async def _delete(self, partition: int, references: Sequence[SegmentReference]) -> None:
+        segments = self.keys_of(partition, references)
+        await self.objects.delete([*segments, *map(object_keys.index_key_of, segments)])
+
+    def _key(self, partition: int, reference: SegmentReference) -> str:
+        return object_keys.key_of_reference(self.namespace, self.topic, partition, reference)
+
+
+def _encode(batches: Sequence[Batch], record: PartitionRecord) -> tuple[list[bytes], list[Record]]:
+    """The batches behind the log's end, and their records."""
+    encoded: list[bytes] = []
+    records: list[Record] = []
+    offset = record.log_end_offset
+    for batch in batches:
+        data, of_batch = encode(batch, offset, record.leader_epoch)
+        encoded.append(data)
+        records += of_batch
+        offset = read_header(data, 0).last_offset + 1
+    return encoded, records
