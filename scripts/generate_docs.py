@@ -12,8 +12,9 @@ from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.routes import ROUTES
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS
-from kafscale.ops.metric_families import FAMILIES
+from kafscale.ops.metric_families import FAMILIES, Family
 from kafscale.settings import SETTINGS
+from spark_jobs.job import metric_families as export_metric_families
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,6 +38,15 @@ def _default(text: str) -> str:
 
 def metrics_table() -> str:
     """Every metric of the broker, in the order of its export."""
+    return _metrics_table(FAMILIES)
+
+
+def export_metrics_table() -> str:
+    """Every metric of the lake export, in their order."""
+    return _metrics_table(export_metric_families.FAMILIES)
+
+
+def _metrics_table(families: Iterable[Family]) -> str:
     return _table(
         ("Metric", "Type", "Labels", "Meaning"),
         (
@@ -46,7 +56,7 @@ def metrics_table() -> str:
                 " ".join(f"`{label}`" for label in row.labels),
                 row.documentation,
             )
-            for row in FAMILIES
+            for row in families
         ),
     )
 
@@ -107,6 +117,7 @@ def group_events_table() -> str:
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"settings": settings_table},
     "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
+    "docs/exports-metrics.md": {"export-metrics": export_metrics_table},
     "docs/operations.md": {"metrics": metrics_table},
     "docs/supported-apis.md": {"apis": supported_apis_table},
     "docs/topic-configs.md": {"topic-configs": topic_configs_table},

@@ -41,6 +41,9 @@ class ExportEvents(Protocol):
     def gap_recorded(self, topic: str, partition: int, first: int, next_offset: int) -> None:
         """The offsets from `first` to before `next_offset` have expired unexported, and are recorded as a gap."""
 
+    def topic_finished(self, topic: str) -> None:
+        """What this round was to export is in the tables, be it that there was nothing to do."""
+
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
         """The topic is given up in this run; what is committed of it stays."""
 
@@ -82,6 +85,11 @@ class EveryListener:
         """See `ExportEvents`."""
         for listener in self._listeners:
             listener.gap_recorded(topic, partition, first, next_offset)
+
+    def topic_finished(self, topic: str) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.topic_finished(topic)
 
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
         """See `ExportEvents`."""

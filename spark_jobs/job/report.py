@@ -78,6 +78,11 @@ class ExportReport:
             self._tally(topic).add_gap(gap)
             self._write(f"{topic}: {_gap_text(gap)}")
 
+    def topic_finished(self, topic: str) -> None:
+        """See `ExportEvents`."""
+        with self._lock:
+            self._tally(topic).is_finished = True
+
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
         """See `ExportEvents`; said at once."""
         with self._lock:
@@ -182,9 +187,9 @@ def _row(tally: TopicTally) -> tuple[str, ...]:
 def _status(tally: TopicTally) -> str:
     if tally.error:
         return "FAILED"
-    if tally.batches:
-        return "exported"
-    return "up to date" if not tally.offsets_left else "waiting"
+    if not tally.is_finished:
+        return "NOT FINISHED"
+    return "exported" if tally.batches else "up to date"
 
 
 def _moved(tally: TopicTally) -> Iterator[tuple[int, int, int]]:
@@ -220,6 +225,7 @@ def _topic_fields(tally: TopicTally) -> dict[str, Any]:
     return {
         "topic": tally.topic,
         "table": tally.table or None,
+        "finished": tally.is_finished,
         "rows": tally.rows,
         "dead_letters": tally.dead_letters,
         "batches": tally.batches,

@@ -35,6 +35,7 @@ class TopicTally:
     offsets_wanted: int = 0
     gaps: list[Gap] = field(default_factory=list)
     error: str = ""
+    is_finished: bool = False
     batch_started_at: float | None = None
     batch_ranges: BatchRanges = field(default_factory=dict)
     batch_rows: int = 0
@@ -44,6 +45,7 @@ class TopicTally:
         """A round begins: the offsets from `start` to before `end` are wanted, beside what is done already."""
         self.table = table
         self.error = ""
+        self.is_finished = False
         for partition, offset in start.items():
             self.starts.setdefault(partition, offset)
             self.positions.setdefault(partition, offset)

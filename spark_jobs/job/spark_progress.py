@@ -1,0 +1,120 @@
+"""How far Spark is with the jobs of a batch, asked for every few seconds while they run."""
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from spark_jobs.job.events import ExportEvents
+
+_logger = logging.getLogger(__name__)
+
+POLL_SEC: Final = 2.0
+
+_EXECUTIONS_LOOKED_AT: Final = 8
+"""Of the newest; a batch has fewer."""
+
+_SCAN: Final = "BatchScan"
+_ROWS: Final = "number of output rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgress:
+    """What is known of the jobs of a group. `rows`: those that the widest of its queries has read by now.
+
+    Executors tell about running tasks with their heartbeats (spark.executor.heartbeatInterval, 10 s), so `rows`
+    comes that much late.
+    """
+
+    tasks: int = 0
+    tasks_done: int = 0
+    tasks_failed: int = 0
+    rows: int = 0
+
+
+def read_job_progress(spark: SparkSession, group: str) -> JobProgress:
+    """Of the jobs that were started in the job group, from any thread. Raises `Py4JError` when Spark is gone."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = set(tracker.getJobIdsForGroup(group))
+    infos = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
+    ids = {stage for info in infos for stage in info.stageIds}
+    stages = [stage for stage_id in ids if (stage := tracker.getStageInfo(stage_id)) is not None]
+    return JobProgress(
+        tasks=sum(stage.numTasks for stage in stages),
+        tasks_done=sum(stage.numCompletedTasks for stage in stages),
+        tasks_failed=sum(stage.numFailedTasks for stage in stages),
+        rows=_rows_scanned(spark, jobs) if jobs else 0,
+    )
+
+
+def _rows_scanned(spark: SparkSession, jobs: set[int]) -> int:
+    """By the query that has read the most: of a batch that is read once for each table, each counts all rows."""
+    store = spark._jsparkSession.sharedState().statusStore()
+    count = store.executionsCount()
+    executions = store.executionsList(max(0, count - _EXECUTIONS_LOOKED_AT), _EXECUTIONS_LOOKED_AT)
+    most = 0
+    for index in range(executions.size()):
+        execution = executions.apply(index)
+        if any(execution.jobs().contains(job) for job in jobs):
+            most = max(most, _rows_of(store, execution.executionId()))
+    return most
+
+
+def _rows_of(store: Any, execution_id: int) -> int:
+    values = store.executionMetrics(execution_id)
+    nodes = store.planGraph(execution_id).allNodes()
+    rows = 0
+    for index in range(nodes.size()):
+        node = nodes.apply(index)
+        if not node.name().startswith(_SCAN):
+            continue
+        metrics = node.metrics()
+        for place in range(metrics.size()):
+            metric = metrics.apply(place)
+            # Spark stores the value as it shows it: "1,234,567".
+            shown = values.get(metric.accumulatorId()) if metric.name() == _ROWS else None
+            if shown is not None and shown.isDefined():
+                rows += int(shown.get().replace(",", ""))
+    return rows
+
+
+@contextmanager
+def told_while_it_runs(
+    spark: SparkSession, events: ExportEvents, topic: str, poll_sec: float = POLL_SEC
+) -> Iterator[str]:
+    """Tell of the Spark jobs that this thread starts within; gives their job group.
+
+    That nothing can be told is no reason to fail: it is logged once.
+    """
+    context = spark.sparkContext
+    group = f"kafscale-export-{uuid.uuid4().hex}"
+    before = context.getLocalProperty("spark.jobGroup.id")
+    described = context.getLocalProperty("spark.job.description")
+    context.setJobGroup(group, f"export of topic {topic}")
+    ended = threading.Event()
+
+    def poll() -> None:
+        try:
+            while not ended.wait(poll_sec):
+                progress = read_job_progress(spark, group)
+                if progress.tasks and not ended.is_set():
+                    events.tasks_done(topic, progress.tasks_done, progress.tasks)
+                    events.rows_read(topic, progress.rows)
+        except Py4JError as error:
+            _logger.warning("Spark does not tell how far it is", extra={"topic": topic, "error": str(error)})
+
+    thread = threading.Thread(target=poll, name=f"progress of {topic}", daemon=True)
+    thread.start()
+    try:
+        yield group
+    finally:
+        ended.set()
+        thread.join()
+        context.setLocalProperty("spark.jobGroup.id", before)  # type: ignore[arg-type]
+        context.setLocalProperty("spark.job.description", described)  # type: ignore[arg-type]
