@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from spark_jobs.jar_set import OLDEST_JAVA, JarSet
 from tests.support.etcd_install import install_etcd
-from tests.support.installing import TOOLS, ensure_command, run_command
+from tests.support.installing import TOOLS, ensure_command, install_jars, run_command
 from tests.support.installing import CannotInstallError as CannotInstallError
 from tests.support.s3_install import install_s3_server
 from tests.support.spark_install import install_spark_libs
@@ -16,8 +17,7 @@ from tests.support.spark_install import install_spark_libs
 ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("pom.xml")
 KAFKA_LIBS = TOOLS / "kafka-libs"
-KAFKA_LIBS_STAMP = KAFKA_LIBS / ".pom-sha256"
-OLDEST_JAVA = 17
+KAFKA_JARS = JarSet(POM, KAFKA_LIBS)
 FRANZ_SOURCE = Path(__file__).with_name("go")
 FRANZ = TOOLS / "franz"
 FRANZ_STAMP = TOOLS / "franz.sha256"
@@ -27,7 +27,7 @@ def java_missing() -> str | None:
     """Why Java tests cannot run here, or None."""
     if shutil.which("java") is None:
         return f"no java on the PATH (a JDK of version {OLDEST_JAVA} or newer is needed)"
-    if not _libs_current():
+    if not KAFKA_JARS.paths():
         return "Kafka's Java artifacts are not in .tools/kafka-libs (run `python -m tests.compat.tools`)"
     return None
 
@@ -45,21 +45,8 @@ def franz_missing() -> str | None:
 
 
 def install_kafka_libs() -> str:
-    """Kafka's tools, clients and broker into `.tools/kafka-libs`, through Maven. Returns what was done."""
-    if _libs_current():
-        return "there already"
-    ensure_command("java", package=f"openjdk-{OLDEST_JAVA}-jdk-headless")
-    ensure_command("mvn", package="maven")
-    staging = TOOLS / "kafka-libs.new"
-    shutil.rmtree(staging, ignore_errors=True)
-    run_command(
-        "mvn", "--quiet", "--batch-mode", "--file", str(POM), "dependency:copy-dependencies",
-        f"-DoutputDirectory={staging}", "-DincludeScope=runtime",
-    )  # fmt: skip
-    (staging / KAFKA_LIBS_STAMP.name).write_text(_pom_digest())
-    shutil.rmtree(KAFKA_LIBS, ignore_errors=True)
-    staging.rename(KAFKA_LIBS)
-    return f"{len(list(KAFKA_LIBS.glob('*.jar')))} jars fetched with Maven"
+    """Kafka's tools, clients and broker into `.tools/kafka-libs`. Returns what was done."""
+    return install_jars(KAFKA_JARS)
 
 
 def install_kcat() -> str:
@@ -101,10 +88,6 @@ def main() -> int:
     return 0
 
 
-def _libs_current() -> bool:
-    return KAFKA_LIBS_STAMP.exists() and KAFKA_LIBS_STAMP.read_text() == _pom_digest()
-
-
 def _franz_current() -> bool:
     return FRANZ.exists() and FRANZ_STAMP.exists() and FRANZ_STAMP.read_text() == _franz_digest()
 
@@ -114,10 +97,6 @@ def _franz_digest() -> str:
     for path in sorted(FRANZ_SOURCE.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
-
-
-def _pom_digest() -> str:
-    return hashlib.sha256(POM.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""What every installer of test tools does: run a command, fetch a Debian package, build a Go program."""
+"""What every installer of test tools does: run a command, fetch a Debian package, jars, build a Go program."""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from kafscale.errors import StartupError
+from spark_jobs.jar_set import OLDEST_JAVA, JarSet
 
 TOOLS = Path(__file__).resolve().parents[2] / ".tools"
 
@@ -44,3 +47,15 @@ def ensure_command(command: str, *, package: str) -> str:
     run_command("apt-get", "update", "--quiet")
     run_command("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package)
     return "installed with apt-get"
+
+
+def install_jars(jars: JarSet) -> str:
+    """A pom's jars into their folder, through Maven, and the Java for them. Returns what was done."""
+    if jars.paths():
+        return "there already"
+    ensure_command("java", package=f"openjdk-{OLDEST_JAVA}-jdk-headless")
+    ensure_command("mvn", package="maven")
+    try:
+        return jars.fetch()
+    except StartupError as error:
+        raise CannotInstallError(str(error)) from error

@@ -1,0 +1,76 @@
+"""Iceberg's jars, which PySpark does not bring: `python -m spark_jobs.jars` fetches them, `--list` tells them.
+
+Their coordinates stand in pom.xml beside this file, and nowhere else. Where there is no Maven, a session
+leaves them to Spark itself (`spark.jars.packages`).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from kafscale.errors import StartupError
+from spark_jobs.jar_set import JarSet, MavenMissingError, check_java
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _tools_folder() -> Path:
+    """`.tools` of the checkout; of an installed package, the user's cache."""
+    if (_PACKAGE.parent / "pyproject.toml").exists():
+        return _PACKAGE.parent / ".tools"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafscale"
+
+
+ICEBERG = JarSet(_PACKAGE / "pom.xml", _tools_folder() / "spark-jars")
+
+
+def jar_configuration() -> dict[str, str]:
+    """Spark's configuration that brings Iceberg: the fetched jars, or where there are none, their coordinates."""
+    fetched = ICEBERG.paths()
+    if fetched:
+        return {"spark.jars": ",".join(map(str, fetched))}
+    return {"spark.jars.packages": ",".join(ICEBERG.coordinates())}
+
+
+@click.command()
+@click.option(
+    "--list",
+    "as_list",
+    is_flag=True,
+    help="Print the jars' paths with commas between, for spark-submit --jars.",
+)
+@click.option(
+    "--packages",
+    is_flag=True,
+    help="Print their coordinates with commas between, for spark-submit --packages.",
+)
+def main(as_list: bool, packages: bool) -> None:
+    """Fetch the jars of the lake export with Maven, unless they are there.
+
+    Exit status: 0 done, also where there is no Maven (Spark then fetches them itself when it starts); 1 there is
+    no Java that Spark could run with, or Maven failed.
+    """
+    try:
+        if packages:
+            click.echo(",".join(ICEBERG.coordinates()))
+            return
+        check_java()
+        try:
+            done = ICEBERG.fetch()
+        except MavenMissingError as missing:
+            if as_list:
+                raise
+            done = f"{missing}; Spark will fetch them itself when it first starts"
+        if as_list:
+            click.echo(",".join(map(str, ICEBERG.paths())))
+        else:
+            click.echo(f"Iceberg's jars: {done}")
+    except StartupError as error:
+        click.echo(f"kafscale: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
