@@ -186,3 +186,13 @@ def _count(references: Sequence[SegmentReference], wanted: Range) -> int | None:
             return None
         count += reference.record_count
     return count
+
+
+def state_after(
+    state: ExportState, batch: BatchPlan, commit_id: str, topic_id: str, starts: Mapping[int, int]
+) -> ExportState:
+    """What the table says once the batch is in it."""
+    exported: dict[int, Ranges] = {partition: (wanted,) for partition, wanted in batch.ranges.items()}
+    return state.after(
+        commit_id=commit_id, topic_id=topic_id, starts=starts, exported=exported, gaps=batch.gaps
+    )

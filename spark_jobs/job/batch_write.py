@@ -1,0 +1,143 @@
+"""Writes the rows of one batch: what decodes into the table, staged; what does not into the dead-letter table."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import DataType
+
+from kafscale.errors import KafscaleError
+from spark_jobs.decoding.dead_letters import dead_letter_columns
+from spark_jobs.decoding.decoder import open_decoder
+from spark_jobs.job.batch_plan import BatchPlan
+from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.tables.iceberg_table import TableOptions, ensure_table, fitted, schema_of_table
+from spark_jobs.tables.publish import Staged, publish, read_state, stage
+from spark_jobs.tables.ranges import Range, Ranges, intersection
+
+_COORDINATES = ("topic", "partition", "offset")
+_NOT_IN_THE_TABLE = ("value_bytes", "error")
+
+
+class ExportMismatchError(KafscaleError):
+    """The rows that were written are not those that the log's references promise; nothing of them is visible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A batch whose rows are staged and whose dead letters are in their table."""
+
+    staged: Staged
+    dead_letters: int = 0
+
+
+OpenRecords = Callable[[Mapping[int, Range]], DataFrame]
+"""The topic's records at these offsets, by partition, with the data source's columns."""
+
+
+class BatchWriter:
+    """Writes batches of one topic. `check` raises when the topic's lease is lost."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topic: str,
+        options: TopicOptions,
+        open_records: OpenRecords,
+        check: Callable[[], None],
+    ) -> None:
+        self._spark = spark
+        self._topic = topic
+        self._options = options
+        self._open_records = open_records
+        self._check = check
+
+    def write(self, batch: BatchPlan, commit_id: str, topic_id: str) -> Written:
+        """Write the batch; what is in the table becomes visible only with `publish`.
+
+        Raises `ExportMismatchError`, `TableRefusedError`, `SettingError`, and what Spark raises.
+        """
+        records = self._open_records(batch.ranges)
+        decoder = open_decoder(self._options.value, self._spark, records, self._known_type())
+        decoded, known = self._without_known_dead_letters(decoder.decode(records), batch)
+        seen = Observation()
+        decoded = decoded.observe(
+            seen, sql.count(sql.lit(1)).alias("records"), sql.count("error").alias("dead_letters")
+        )
+        rows = decoded.where(sql.col("error").isNull()).drop(*_NOT_IN_THE_TABLE)
+        ensure_table(self._spark, self._options.table, rows.schema, self._options.table_options)
+        staged = stage(self._fitted(rows), self._options.table, commit_id, self._options.write_options)
+        counts: dict[str, Any] = seen.get
+        records_seen, dead_letters = int(counts["records"]), int(counts["dead_letters"])
+        self._compare(batch, staged, records_seen, dead_letters, known)
+        if dead_letters:
+            self._write_dead_letters(decoded, batch, commit_id, topic_id)
+        return Written(staged=staged, dead_letters=dead_letters)
+
+    def _known_type(self) -> DataType | None:
+        schema = schema_of_table(self._spark, self._options.table)
+        if schema is None or "value" not in schema.names:
+            return None
+        return schema["value"].dataType
+
+    def _fitted(self, rows: DataFrame) -> DataFrame:
+        schema = schema_of_table(self._spark, self._options.table)
+        assert schema is not None, "the table was made before"
+        return fitted(rows, schema)
+
+    def _without_known_dead_letters(self, decoded: DataFrame, batch: BatchPlan) -> tuple[DataFrame, int]:
+        """The records that are not in the dead-letter table already, and how many are.
+
+        There are some after a crash between the two commits. They stay dead letters, even if they would decode now.
+        """
+        table = self._options.dead_letter_table
+        if schema_of_table(self._spark, table) is None:
+            return decoded, 0
+        state = read_state(self._spark, table, self._topic)
+        ranges = {
+            partition: intersection((wanted,), state.exported.get(partition, ()))
+            for partition, wanted in batch.ranges.items()
+        }
+        if not any(ranges.values()):
+            return decoded, 0
+        known = self._spark.table(table).where(_within(self._topic, ranges)).select(*_COORDINATES)
+        return decoded.join(known, [*_COORDINATES], "left_anti"), known.count()
+
+    def _compare(self, batch: BatchPlan, staged: Staged, records: int, dead_letters: int, known: int) -> None:
+        if staged.row_count != records - dead_letters:
+            raise ExportMismatchError(
+                f"{staged.row_count} rows were written of {records} records with {dead_letters} dead letters"
+            )
+        if batch.record_count is not None and batch.record_count != records + known:
+            raise ExportMismatchError(
+                f"{records + known} records were read of topic {self._topic!r} where the log has "
+                f"{batch.record_count}: run `kafscale fsck --topic {self._topic}`"
+            )
+
+    def _write_dead_letters(
+        self, decoded: DataFrame, batch: BatchPlan, commit_id: str, topic_id: str
+    ) -> None:
+        table = self._options.dead_letter_table
+        dead = dead_letter_columns(decoded)
+        properties = self._options.table_options.properties
+        ensure_table(self._spark, table, dead.schema, TableOptions(properties=properties))
+        before = read_state(self._spark, table, self._topic)
+        staged = stage(dead, table, commit_id, self._options.write_options)
+        exported: dict[int, Ranges] = {partition: (wanted,) for partition, wanted in batch.ranges.items()}
+        after = before.after(commit_id=commit_id, topic_id=topic_id, starts={}, exported=exported, gaps={})
+        self._check()
+        publish(self._spark, table, staged, before, after)
+
+
+def _within(topic: str, ranges: Mapping[int, Ranges]) -> Any:
+    condition = sql.lit(False)
+    for partition, wanted in ranges.items():
+        for first, following in wanted:
+            condition = condition | (
+                (sql.col("partition") == partition)
+                & (sql.col("offset") >= first)
+                & (sql.col("offset") < following)
+            )
+    return (sql.col("topic") == topic) & condition

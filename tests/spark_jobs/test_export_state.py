@@ -1,0 +1,128 @@
+"""What a table says of itself survives the ways in which tables live."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.tables.export_state import (
+    ExportState,
+    ExportStateError,
+    decode_state,
+    encode_state,
+    find_state,
+    lag,
+    property_of,
+)
+from spark_jobs.tables.ranges import union
+
+TOPIC = "orders"
+NAME = "kafscale.export.orders"
+
+
+def state(commit_id: str = "c1", end: int = 10) -> ExportState:
+    return ExportState(
+        topic=TOPIC, topic_id="t", commit_id=commit_id, starts={0: 0}, exported={0: ((0, end),)}
+    )
+
+
+def summary(of: ExportState) -> dict[str, str]:
+    return {"operation": "append", NAME: encode_state(of)}
+
+
+ranges = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=5).map(union)
+by_partition = st.dictionaries(st.integers(0, 2000), ranges.filter(bool), max_size=5)
+
+
+@given(by_partition, by_partition, st.dictionaries(st.integers(0, 2000), st.integers(0, 2**62)))
+def test_it_is_read_back_as_it_was_written(
+    exported: dict[int, tuple[tuple[int, int], ...]],
+    gaps: dict[int, tuple[tuple[int, int], ...]],
+    starts: dict[int, int],
+) -> None:
+    written = ExportState(
+        topic=TOPIC, topic_id="t", commit_id="c", starts=starts, exported=exported, gaps=gaps
+    )
+    assert decode_state(TOPIC, encode_state(written)) == written
+
+
+@given(st.text())
+def test_other_texts_are_refused_by_name(text: str) -> None:
+    with pytest.raises(ExportStateError, match=NAME):
+        decode_state(TOPIC, text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("version", 2),
+        ("topic", "other"),
+        ("commit_id", ""),
+        ("starts", {"0": -1}),
+        ("starts", {"x": 1}),
+        ("exported", {"0": [[5, 3]]}),
+        ("exported", {"0": [[0, 5], [4, 9]]}),
+        ("exported", {"0": [[0, True]]}),
+        ("gaps", [[0, 1]]),
+    ],
+)
+def test_fields_that_are_not_legal_are_refused(field: str, value: object) -> None:
+    fields = json.loads(encode_state(state())) | {field: value}
+    with pytest.raises(ExportStateError, match=NAME):
+        decode_state(TOPIC, json.dumps(fields))
+
+
+def test_a_table_that_says_nothing_has_nothing() -> None:
+    assert find_state(TOPIC, [{"operation": "append"}], {"owner": "me"}, []) == ExportState(topic=TOPIC)
+
+
+def test_the_newest_snapshot_that_tells_is_believed_before_the_property() -> None:
+    older, newer = summary(state("c1", 5)), summary(state("c2", 10))
+    compaction = {"operation": "replace"}
+    found = find_state(TOPIC, [compaction, newer, older], {NAME: encode_state(state("c3", 15))}, [])
+    assert found.commit_id == "c2"
+
+
+def test_the_property_outlives_the_expiry_of_snapshots() -> None:
+    found = find_state(TOPIC, [{"operation": "replace"}], {NAME: encode_state(state("c2"))}, [])
+    assert found.commit_id == "c2"
+
+
+def test_a_table_that_was_rolled_back_has_what_the_older_snapshot_says() -> None:
+    older, newer = summary(state("c1", 5)), summary(state("c2", 10))
+    found = find_state(TOPIC, [older], {NAME: encode_state(state("c2", 10))}, [older, newer])
+    assert found.position(0) == 5
+
+
+def test_a_table_that_was_rolled_back_behind_all_it_remembers_is_not_guessed_at() -> None:
+    with pytest.raises(ExportStateError, match="rolled back"):
+        find_state(
+            TOPIC, [{"operation": "append"}], {NAME: encode_state(state("c2"))}, [summary(state("c2"))]
+        )
+
+
+def test_topics_in_one_table_do_not_meet() -> None:
+    assert property_of("orders") != property_of("orders.2")
+    assert find_state("other", [summary(state())], {NAME: encode_state(state())}, []).commit_id == ""
+
+
+def test_the_position_passes_over_what_was_brought_ahead_and_over_gaps() -> None:
+    ahead = ExportState(
+        topic=TOPIC,
+        commit_id="c",
+        starts={0: 10, 1: 7},
+        exported={0: ((0, 4), (10, 20), (25, 30))},
+        gaps={0: ((20, 25),)},
+    )
+    assert (ahead.position(0), ahead.position(1), ahead.position(2)) == (30, 7, None)
+    assert lag(ahead, {0: 33, 1: 7, 2: 5}) == {0: 3, 1: 0, 2: 5}
+
+
+def test_a_known_start_stays() -> None:
+    after = state().after(
+        commit_id="c2", topic_id="t", starts={0: 4, 1: 8}, exported={0: ((10, 12),)}, gaps={1: ((8, 9),)}
+    )
+    assert after.starts == {0: 0, 1: 8}
+    assert after.exported == {0: ((0, 12),), 1: ()} or after.exported == {0: ((0, 12),)}
+    assert after.position(1) == 9
