@@ -1,6 +1,5 @@
 """From where a query starts and ends to offsets of each partition, and what of them has been lost. Pure."""
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -122,7 +121,7 @@ def batch_ranges(
 
     Raises `SourceOptionError` for a partition that would end before it starts, and as `report_loss` does.
     """
-    ranges = []
+    ranges: list[OffsetRange] = []
     for key, log in logs.items():
         start, end = starts[key], ends[key]
         if start > end:
@@ -154,12 +153,12 @@ def stream_ranges(
             )
             continue
         start = starts.get(key, 0)
-        if start > log.log_end_offset:
+        if start > min(end, log.log_end_offset):
             report_loss(
-                f"{_named(key)} was read up to offset {start}, but its log ends at {log.log_end_offset}: the topic "
-                "was deleted and created again, or its store was restored from an older state"
+                f"{_named(key)} was read up to offset {start}, but now ends at {min(end, log.log_end_offset)}: the "
+                "topic was deleted and created again, or its store was restored from an older state"
             )
-            start, end = log.log_start_offset, log.log_end_offset
+            start = log.log_start_offset
         _add(ranges, key, *_within_log(key, start, end, log, report_loss))
     return ranges
 
@@ -202,9 +201,8 @@ def limit_positions(
         return dict(latest)
     ends: dict[PartitionKey, int] = {}
     for key, end in latest.items():
-        share = max_offsets * waiting[key] / total
-        taken = math.ceil(share) if share < 1 else math.floor(share)
-        ends[key] = min(end, begins[key] + taken) if waiting[key] else end
+        share = max(1, max_offsets * waiting[key] // total)
+        ends[key] = min(end, begins[key] + share) if waiting[key] else end
     return ends
 
 
