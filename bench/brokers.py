@@ -137,6 +137,11 @@ class Kafscale(Broker):
         self._metrics_port = free_port()
         self._settings = dict(settings or {})
 
+    @property
+    def data_folder(self) -> Path:
+        """Where its object store and its metadata are."""
+        return self.folder / "data"
+
     def command(self) -> list[str]:
         return [str(Path(sys.executable).parent / "kafscale"), "serve"]
 
@@ -144,7 +149,7 @@ class Kafscale(Broker):
         return {
             "KAFSCALE_BROKER_ADDR": self.bootstrap,
             "KAFSCALE_METRICS_ADDR": f"{_HOST}:{self._metrics_port}",
-            "KAFSCALE_DATA_DIR": str(self.folder / "data"),
+            "KAFSCALE_DATA_DIR": str(self.data_folder),
             **self._settings,
         }
 

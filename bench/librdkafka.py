@@ -108,12 +108,16 @@ class _Handle:
 class BatchTemplate:
     """Records ready to be handed to `Producer.produce` again and again; keeps their bytes alive."""
 
-    def __init__(self, values: Sequence[bytes]) -> None:
+    def __init__(self, values: Sequence[bytes], keys: Sequence[bytes] = ()) -> None:
         self._values = [ctypes.create_string_buffer(value, len(value)) for value in values]
+        self._keys = [ctypes.create_string_buffer(key, len(key)) for key in keys]
         self.messages = (Message * len(values))()
         for message, value in zip(self.messages, self._values, strict=True):
             message.payload = ctypes.addressof(value)
             message.len = len(value)
+        for message, key in zip(self.messages, self._keys, strict=bool(keys)):
+            message.key = ctypes.addressof(key)
+            message.key_len = len(key)
         self.address = ctypes.addressof(self.messages)
 
     def __len__(self) -> int:
@@ -127,12 +131,16 @@ class Producer(_Handle):
         super().__init__(_PRODUCER, topic, properties)
         self._events = c_void_p(_LIBRARY.rd_kafka_queue_get_main(self._handle))
 
-    def produce(self, partition: int, batch: BatchTemplate) -> int:
-        """Queues the whole batch for one partition without copying; raises when the queue is full."""
-        queued = int(_LIBRARY.rd_kafka_produce_batch(self._topic, partition, 0, batch.address, len(batch)))
-        if queued != len(batch):
+    def produce(self, partition: int, batch: BatchTemplate, at_most: int | None = None) -> int:
+        """Queues the whole batch, or its first `at_most` records, for one partition without copying.
+
+        Returns how many that is; raises when the queue is full.
+        """
+        records = len(batch) if at_most is None else min(at_most, len(batch))
+        queued = int(_LIBRARY.rd_kafka_produce_batch(self._topic, partition, 0, batch.address, records))
+        if queued != records:
             refused = next(message.err for message in batch.messages if message.err)
-            raise LibrdkafkaError(f"queued {queued} of {len(batch)} records: {_error_text(refused)}")
+            raise LibrdkafkaError(f"queued {queued} of {records} records: {_error_text(refused)}")
         return queued
 
     def poll(self, timeout_ms: int) -> int:

@@ -44,6 +44,22 @@ def process_tree_cpu(pid: int) -> CpuSeconds:
     return CpuSeconds(user=user / _TICKS_PER_SECOND, system=system / _TICKS_PER_SECOND)
 
 
+def process_tree_cpu_with_ended(pid: int) -> CpuSeconds:
+    """As `process_tree_cpu`, with the descendants that have ended, once their parent has waited for them."""
+    user = system = 0
+    for member in _with_descendants(pid):
+        fields = _stat_fields(member)
+        user += int(fields[11]) + int(fields[13])
+        system += int(fields[12]) + int(fields[14])
+    return CpuSeconds(user=user / _TICKS_PER_SECOND, system=system / _TICKS_PER_SECOND)
+
+
+def process_cpu(pid: int) -> CpuSeconds:
+    """CPU of `pid` alone, all its threads. Raises FileNotFoundError when it has ended."""
+    fields = _stat_fields(pid)
+    return CpuSeconds(user=int(fields[11]) / _TICKS_PER_SECOND, system=int(fields[12]) / _TICKS_PER_SECOND)
+
+
 def machine_cpu() -> CpuSeconds:
     """CPU the whole machine spent on anything, kernel threads included; idle, iowait and steal left out."""
     first_line = Path("/proc/stat").read_text().split("\n", 1)[0].split()

@@ -1,0 +1,46 @@
+"""What the lake benchmark asks of its Spark process and what it gets back; both travel as one line of JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+NOOP, ICEBERG = "noop", "iceberg"
+SINKS = (NOOP, ICEBERG)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSpec:
+    """One Spark session: `cores` tasks at a time, everything it writes below `folder`."""
+
+    cores: int
+    folder: str
+    jars: tuple[str, ...]
+    memory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSpec:
+    """Read what `options` say through the data source `source`, every column of it, into `sink`."""
+
+    source: str
+    options: Mapping[str, str]
+    sink: str
+    broker_pid: int = 0  # 0: no broker takes part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One read: from the making of the data frame to the end of the job. CPU of user and system, in seconds."""
+
+    seconds: float
+    tasks: int
+    jvm_seconds: float  # the JVM that is driver and executor
+    python_seconds: float  # the driver's Python, the workers, and whatever else was started and has ended
+    broker_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """What was read, whatever its order: its rows, and a hash over partition, offset, key, value and headers."""
+
+    rows: int
+    hash: int
