@@ -29,16 +29,22 @@ def as_mapping(java_map: Any) -> dict[str, str]:
     return {str(name): str(java_map[name]) for name in java_map}
 
 
-def summaries(snapshots: Any) -> Iterator[Mapping[str, str]]:
-    """The summaries of a Java iterable of snapshots, in its order, each fetched when it is asked for."""
-    iterator = snapshots.iterator()
-    while iterator.hasNext():
-        yield as_mapping(iterator.next().summary())
+def ancestor_summaries(metadata: Any) -> Iterator[Mapping[str, str]]:
+    """The summaries of the current snapshot and of those it came from, the newest first, as far as known.
+
+    Each is fetched when it is asked for.
+    """
+    snapshot = metadata.currentSnapshot()
+    while snapshot is not None:
+        yield as_mapping(snapshot.summary())
+        parent_id = snapshot.parentId()
+        snapshot = None if parent_id is None else metadata.snapshot(parent_id)
 
 
-def ancestors(spark: SparkSession, table: Any) -> Any:
-    """The current snapshot and those it came from, the newest first."""
-    return jvm_of(spark).org.apache.iceberg.util.SnapshotUtil.currentAncestors(table)
+def all_summaries(metadata: Any) -> Iterator[Mapping[str, str]]:
+    """The summaries of every snapshot that the table remembers, each fetched when it is asked for."""
+    for snapshot in metadata.snapshots():
+        yield as_mapping(snapshot.summary())
 
 
 def union_schema(spark: SparkSession, table: Any, wanted: StructType) -> None:

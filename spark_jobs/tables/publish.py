@@ -1,9 +1,9 @@
 """Exactly once: rows become visible in one commit with what the table then says of the topic, or not at all.
 
 Spark writes the rows as a staged snapshot (write-audit-publish), which no query sees. One Iceberg transaction then
-appends the staged files, says in the snapshot's summary and in a table property what the table now has, and is held
-against the state that the rows were read for: an exporter that is late finds another state and is refused, whatever
-it believes about its lease. Decision 0022.
+appends the staged files, says in the snapshot's summary and in a table property what the table now has, and replaces
+just that version of the table in which the state is the one that the rows were read for: an exporter that is late
+finds another state and is refused, whatever it believes about its lease. Decision 0022.
 """
 
 import logging
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 
 from kafscale.errors import KafscaleError
@@ -30,7 +29,7 @@ _PUBLISHED_ID = "published-wap-id"
 _SOURCE_SNAPSHOT = "source-snapshot-id"
 
 _COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
-_REFUSED = "org.apache.iceberg.exceptions.ValidationException"
+_COMMIT_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
 _ATTEMPTS = 5
 _RETRY_SEC = 0.5
 
@@ -54,15 +53,15 @@ class Staged:
 
 def read_state(spark: SparkSession, table_name: str, topic: str) -> ExportState:
     """What the table has of the topic. Raises `ExportStateError`."""
-    return _state_of(spark, jvm.load_table(spark, table_name), topic)
+    return _state_of(jvm.load_table(spark, table_name).operations().current(), topic)
 
 
-def _state_of(spark: SparkSession, table: Any, topic: str) -> ExportState:
+def _state_of(metadata: Any, topic: str) -> ExportState:
     return find_state(
         topic,
-        jvm.summaries(jvm.ancestors(spark, table)),
-        jvm.as_mapping(table.properties()),
-        jvm.summaries(table.snapshots()),
+        jvm.ancestor_summaries(metadata),
+        jvm.as_mapping(metadata.properties()),
+        jvm.all_summaries(metadata),
     )
 
 
@@ -107,36 +106,33 @@ def publish(
         if attempt:
             time.sleep(_RETRY_SEC * attempt)
         table = jvm.load_table(spark, table_name)
-        found = _state_of(spark, table, before.topic)
+        transaction = table.newTransaction()
+        found = _state_of(transaction.startMetadata(), before.topic)
         if found.commit_id == after.commit_id:
             return
         if found.commit_id != before.commit_id:
             raise _stale(table_name, before, found)
         try:
-            _commit(spark, table, staged, before, after)
+            _commit(table, transaction, staged, after)
         except Exception as problem:
             names = jvm.java_exceptions(problem)
-            if not names:
+            if not names or (_COMMIT_FAILED not in names and _COMMIT_UNKNOWN not in names):
                 raise
-            if _REFUSED in names:
-                raise _stale(table_name, before, read_state(spark, table_name, before.topic)) from problem
             # Failed or unknown: what the table says at the next attempt decides. Two commits of the same rows
             # cannot both land, for each replaces the very metadata that it was made from.
-            logger.warning("a commit to %s did not succeed at once: %s", table_name, problem)
+            logger.warning("a commit to %s did not succeed at once: %s", table_name, names)
             if attempt == _ATTEMPTS - 1:
-                if _COMMIT_FAILED in names:
-                    raise
                 raise CommitUnknownError(
-                    f"it is not known whether the last commit to {table_name} happened; run the export again: it "
-                    f"goes on from what the table then says ({names[0]})"
+                    f"it is not known whether the last commit to {table_name} happened ({names[0]}): run the export "
+                    "again, it goes on from what the table then says"
                 ) from problem
         else:
             return
 
 
-def _commit(spark: SparkSession, table: Any, staged: Staged, before: ExportState, after: ExportState) -> None:
+def _commit(table: Any, transaction: Any, staged: Staged, after: ExportState) -> None:
+    """Replace the metadata that the transaction began with, and no other."""
     name, text = property_of(after.topic), encode_state(after)
-    transaction = table.newTransaction()
     append = transaction.newAppend()
     if staged.snapshot_id is not None:
         snapshot = table.snapshot(staged.snapshot_id)
@@ -145,35 +141,10 @@ def _commit(spark: SparkSession, table: Any, staged: Staged, before: ExportState
         append.set(_SOURCE_SNAPSHOT, str(staged.snapshot_id))
         append.set(_PUBLISHED_ID, staged.commit_id)
     append.set(name, text)
-    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-    append.validateWith(_SameState(table, before))
     append.commit()
     transaction.updateProperties().set(name, text).commit()
-    transaction.commitTransaction()
-
-
-class _SameState:
-    """Iceberg's `SnapshotAncestryValidator`: asked again for each version of the table that a commit is tried on."""
-
-    def __init__(self, table: Any, before: ExportState) -> None:
-        self._table = table
-        self._before = before
-
-    def validate(self, snapshots: Any) -> bool:
-        metadata = self._table.operations().current()
-        found = find_state(
-            self._before.topic,
-            jvm.summaries(snapshots),
-            jvm.as_mapping(metadata.properties()),
-            jvm.summaries(metadata.snapshots()),
-        )
-        return found.commit_id == self._before.commit_id
-
-    def errorMessage(self) -> str:  # noqa: N802 - the interface's name
-        return "another export of the topic has committed"
-
-    class Java:
-        implements = ["org.apache.iceberg.SnapshotAncestryValidator"]
+    # Not `commitTransaction`: that one would bring what has changed meanwhile and go on.
+    table.operations().commit(transaction.startMetadata(), transaction.currentMetadata())
 
 
 def _stale(table_name: str, before: ExportState, found: ExportState) -> StaleExportError:

@@ -14,6 +14,17 @@ from tests.support.s3_server import S3Server, s3_server
 from tests.support.spark_install import spark_libs_missing
 
 _numbers = itertools.count(1)
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark leaves the socket of each `collect` to the garbage collector."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
+            )
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 @pytest.fixture(scope="session")
