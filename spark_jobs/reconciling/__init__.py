@@ -1,0 +1,1 @@
+"""Holds a topic and its table against each other: count and hash per range of offsets."""

@@ -1,0 +1,82 @@
+"""Which offsets are compared, which cannot be any more, and which are not exported yet. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spark_jobs.source.topic_state import PartitionLog
+from spark_jobs.tables.export_state import ExportState
+from spark_jobs.tables.ranges import Ranges, difference, intersection
+
+
+class Standing(StrEnum):
+    """What of a span there is to compare."""
+
+    COMPARED = "compared"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Span:
+    """Exported offsets of one partition, from `first` to before `next_offset`."""
+
+    partition: int
+    first: int
+    next_offset: int
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan:
+    """What is to be done about a partition.
+
+    `lag`: not exported yet. `gaps`: expired before they were exported, and recorded. `before_start`: older than where
+    the export began, on purpose. `beyond_end`: exported, says the table, and the log has never reached them.
+    """
+
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    spans: tuple[Span, ...]
+    lag: Ranges = ()
+    gaps: Ranges = ()
+    before_start: Ranges = ()
+    beyond_end: Ranges = ()
+
+
+def plan_partition(state: ExportState, log: PartitionLog, range_size: int) -> PartitionPlan:
+    """Sort a partition's offsets by what the table says of itself and what the log still has."""
+    index, log_start, log_end = log.partition, log.log_start_offset, log.log_end_offset
+    exported = state.exported.get(index, ())
+    gaps = state.gaps.get(index, ())
+    there = ((log_start, log_end),)
+    not_done = difference(there, state.done(index))
+    start = state.starts.get(index, 0)
+    spans = [
+        Span(partition=index, first=first, next_offset=following, standing=standing)
+        for standing, ranges in (
+            (Standing.EXPIRED, intersection(exported, ((0, log_start),))),
+            (Standing.COMPARED, intersection(exported, there)),
+        )
+        for first, following in _split(ranges, range_size)
+    ]
+    return PartitionPlan(
+        partition=index,
+        log_start_offset=log_start,
+        log_end_offset=log_end,
+        spans=tuple(spans),
+        lag=intersection(not_done, ((start, log_end),)),
+        gaps=gaps,
+        before_start=intersection(not_done, ((0, start),)),
+        beyond_end=difference(exported, ((0, log_end),)),
+    )
+
+
+def _split(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Cut at the multiples of `size`, so that a span keeps its offsets from run to run."""
+    for first, following in ranges:
+        position = first
+        while position < following:
+            end = min(following, (position // size + 1) * size)
+            yield position, end
+            position = end

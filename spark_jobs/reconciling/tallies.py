@@ -1,0 +1,177 @@
+"""Counts and hashes per span, made by Spark in one pass over a side; and the rows of spans that differ."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as sql
+
+from spark_jobs.reconciling.comparison import Difference, DifferenceKind, Tally, Unexpected, classify
+from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, ROW_HASH, column_hash_name, with_row_hash
+from spark_jobs.reconciling.spans import Span
+
+_SPANS_SCHEMA = "span int, span_partition int, span_range bigint, span_first bigint, span_next bigint"
+_LOW_BITS = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideTallies:
+    """One side by span, and what lies in none of them."""
+
+    spans: Mapping[Span, Tally] = field(default_factory=dict)
+    outside: tuple[Unexpected, ...] = ()
+
+
+class SpanRows:
+    """The spans as Spark knows them; `range_size` is that at whose multiples they were cut."""
+
+    def __init__(self, spark: SparkSession, spans: Sequence[Span], range_size: int) -> None:
+        self._spark = spark
+        self._spans = spans
+        self._range_size = range_size
+
+    def of_rows(self, rows: DataFrame, spans: Iterable[Span], how: str) -> DataFrame:
+        """The rows with the number of their span: all rows for a left join, those in one of the spans for an inner.
+
+        `spans` are some of those that are known.
+        """
+        wanted = set(spans)
+        numbered = [
+            (number, one.partition, one.first // self._range_size, one.first, one.next_offset)
+            for number, one in enumerate(self._spans)
+            if one in wanted
+        ]
+        known = sql.broadcast(self._spark.createDataFrame(numbered, _SPANS_SCHEMA))
+        offset = sql.col(OFFSET)
+        is_inside = (
+            (sql.col(PARTITION) == sql.col("span_partition"))
+            & (sql.expr(f"{OFFSET} div {self._range_size}L") == sql.col("span_range"))
+            & (offset >= sql.col("span_first"))
+            & (offset < sql.col("span_next"))
+        )
+        return rows.join(known, is_inside, how).drop(
+            "span_partition", "span_range", "span_first", "span_next"
+        )
+
+    def tallies(self, hashes: DataFrame, column_count: int) -> SideTallies:
+        """Count and hash the rows of one side."""
+        rows = self.of_rows(with_row_hash(hashes, column_count), self._spans, "left")
+        outside = sql.when(sql.col("span").isNull(), sql.col(PARTITION)).alias("outside")
+        row_hash = sql.col(ROW_HASH)
+        found = (
+            rows.groupBy("span", outside)
+            .agg(
+                sql.count(sql.lit(1)).alias("rows"),
+                sql.min(OFFSET).alias("first"),
+                sql.max(OFFSET).alias("last"),
+                # Two sums of integers: one of decimals takes several times as long.
+                sql.sum(sql.shiftright(row_hash, 32)).alias("high"),
+                sql.sum(row_hash.bitwiseAND(sql.lit(_LOW_BITS))).alias("low"),
+            )
+            .collect()
+        )
+        return SideTallies(
+            spans={self._spans[row["span"]]: _tally(row) for row in found if row["span"] is not None},
+            outside=tuple(
+                Unexpected(partition=row["outside"], tally=_tally(row))
+                for row in sorted(found, key=lambda each: -1 if each["outside"] is None else each["outside"])
+                if row["span"] is None
+            ),
+        )
+
+    def duplicates(self, hashes: DataFrame, spans: Sequence[Span]) -> dict[Span, int]:
+        """Rows beyond the first of their offset, by span; those without any are left out."""
+        if not spans:
+            return {}
+        found = (
+            self.of_rows(hashes.select(PARTITION, OFFSET), spans, "inner")
+            .groupBy("span", PARTITION, OFFSET)
+            .agg((sql.count(sql.lit(1)) - 1).alias("more"))
+            .where("more > 0")
+            .groupBy("span")
+            .agg(sql.sum("more").alias("more"))
+            .collect()
+        )
+        return {self._spans[row["span"]]: int(row["more"]) for row in found}
+
+
+def _tally(row: Row) -> Tally:
+    first, last = row["first"], row["last"]
+    return Tally(
+        count=row["rows"],
+        first=-1 if first is None else first,
+        last=-1 if last is None else last,
+        hash_sum=(row["high"] << 32) + row["low"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowDifferences:
+    """What row by row comparison found: all offsets counted by kind, and the first of them."""
+
+    kinds: Mapping[DifferenceKind, int]
+    first: tuple[Difference, ...]
+
+
+def row_differences(
+    topic: DataFrame, stored: DataFrame, columns: Sequence[str], most_offsets: int
+) -> RowDifferences:
+    """Compare `hashed` rows by their coordinates. The first `most_offsets` that differ are told one by one."""
+    sides = topic.withColumn("of_topic", sql.lit(1)).unionByName(stored.withColumn("of_topic", sql.lit(0)))
+    is_topic = sql.col("of_topic") == 1
+    names = [column_hash_name(place) for place in range(len(columns))]
+    by_offset = sides.groupBy(PARTITION, OFFSET).agg(
+        sql.sum("of_topic").alias("topic_rows"),
+        sql.sum(1 - sql.col("of_topic")).alias("stored_rows"),
+        sql.array_compact(
+            sql.array(
+                *(_changed(name, column, is_topic) for name, column in zip(names, columns, strict=True))
+            )
+        ).alias("changed"),
+    )
+    same = (sql.col("topic_rows") == 1) & (sql.col("stored_rows") == 1) & (sql.size("changed") == 0)
+    differing = by_offset.where(~same).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counted = (
+            differing.groupBy(
+                sql.least("topic_rows", sql.lit(1)).alias("topic_rows"),
+                sql.least("stored_rows", sql.lit(2)).alias("stored_rows"),
+            )
+            .count()
+            .collect()
+        )
+        first = differing.orderBy(PARTITION, OFFSET).limit(most_offsets).collect()
+    finally:
+        differing.unpersist()
+    kinds: dict[DifferenceKind, int] = {}
+    for row in counted:
+        kind = _kind(row)
+        kinds[kind] = kinds.get(kind, 0) + row["count"]
+    return RowDifferences(kinds=kinds, first=tuple(map(_difference, first)))
+
+
+def _changed(name: str, column: str, is_topic: Column) -> Column:
+    """The column's name where an offset's only rows of both sides have another hash."""
+    in_topic, in_table = (
+        sql.max(sql.when(is_topic, sql.col(name))),
+        sql.max(sql.when(~is_topic, sql.col(name))),
+    )
+    return sql.when(in_topic != in_table, sql.lit(column))
+
+
+def _kind(row: Row) -> DifferenceKind:
+    kind = classify(row["topic_rows"], row["stored_rows"], same=False)
+    assert kind is not None, "rows that are the same were left out"
+    return kind
+
+
+def _difference(row: Row) -> Difference:
+    kind = _kind(row)
+    return Difference(
+        partition=row[PARTITION],
+        first=row[OFFSET],
+        last=row[OFFSET],
+        kind=kind,
+        columns=tuple(row["changed"]) if kind is DifferenceKind.CHANGED else (),
+    )
