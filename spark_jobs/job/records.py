@@ -1,0 +1,53 @@
+"""The records of a batch as Spark reads them: the data source, with the offsets that were planned."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kafscale.settings import SETTINGS, Settings
+from kafscale.store_settings import StoreSettings
+from spark_jobs.job.batch_write import OpenRecords
+from spark_jobs.source.columns import spark_schema
+from spark_jobs.source.data_source import KafscaleDataSource
+from spark_jobs.tables.ranges import Range
+
+_STORE_FIELDS: Final = frozenset(one.name for one in dataclasses.fields(StoreSettings))
+
+
+def store_options(settings: Settings) -> dict[str, str]:
+    """The data source's options for these stores. All of them: an executor's environment is not the driver's."""
+    return {
+        row.variable: _as_text(getattr(settings, row.field))
+        for row in SETTINGS
+        if row.field in _STORE_FIELDS and getattr(settings, row.field) is not None
+    }
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def records_of(spark: SparkSession, settings: Settings, topic: str) -> OpenRecords:
+    """Opens the records of a topic, batch by batch."""
+    options = store_options(settings)
+
+    def open_records(ranges: Mapping[int, Range]) -> DataFrame:
+        if not ranges:
+            return spark.createDataFrame([], spark_schema(include_headers=True))
+        firsts = {str(partition): first for partition, (first, _) in ranges.items()}
+        followings = {str(partition): following for partition, (_, following) in ranges.items()}
+        return (
+            spark.read.format(KafscaleDataSource.name())
+            .options(**options)
+            .option("assign", json.dumps({topic: sorted(ranges)}))
+            .option("startingOffsets", json.dumps({topic: firsts}))
+            .option("endingOffsets", json.dumps({topic: followings}))
+            .load()
+        )
+
+    return open_records

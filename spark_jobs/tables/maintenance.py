@@ -1,0 +1,47 @@
+"""What a table needs now and then: small files put together, and snapshots that nobody asks for any more expired."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.tables.layout import quoted
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """What to do after an export; None for nothing of the kind.
+
+    `expire_older_than_sec`: how old a snapshot must be to be expired; the newest stays in any case.
+    """
+
+    compacts: bool = False
+    target_file_bytes: int = 512 * _MIB
+    expire_older_than_sec: int | None = None
+
+
+def maintain(spark: SparkSession, table: str, wanted: Maintenance) -> list[str]:
+    """Do it; gives what was done, a line each. Raises what Spark raises: the exported rows are safe all the same."""
+    catalog, _, name = table.partition(".")
+    done = []
+    if wanted.compacts:
+        row = spark.sql(
+            f"CALL {quoted(catalog)}.system.rewrite_data_files(table => '{name}', options => map("
+            f"'target-file-size-bytes', '{wanted.target_file_bytes}', 'partial-progress.enabled', 'true'))"
+        ).first()
+        assert row is not None, "the procedure gives a row"
+        done.append(
+            f"{table}: {row.rewritten_data_files_count} files put together into {row.added_data_files_count}"
+        )
+    if wanted.expire_older_than_sec is not None:
+        row = spark.sql(
+            f"CALL {quoted(catalog)}.system.expire_snapshots(table => '{name}', older_than => "
+            f"now() - INTERVAL '{wanted.expire_older_than_sec}' SECOND, retain_last => 1)"
+        ).first()
+        assert row is not None, "the procedure gives a row"
+        done.append(
+            f"{table}: snapshots older than {wanted.expire_older_than_sec} s expired, "
+            f"{row.deleted_data_files_count} data files removed"
+        )
+    return done
