@@ -1,0 +1,206 @@
+"""Opens the Spark session of a job: in a JVM that this process starts, or in the one that spark-submit has started.
+
+What Spark's configuration says already (spark-submit's options, spark-defaults.conf, `--conf`) is never changed; the
+rest gets defaults for a job that one command starts: all cores, Iceberg, UTC, no web page, a quiet log.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from kafscale.errors import SettingError, StartupError
+from spark_jobs.catalogs import Catalog
+from spark_jobs.jar_set import check_java
+from spark_jobs.jars import ICEBERG, jar_configuration
+from spark_jobs.source.data_source import KafscaleDataSource
+
+EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_ICEBERG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
+_LOG_CONFIGURATION: Final = Path(__file__).resolve().with_name("log4j2.properties")
+_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_READ_AT_START: Final = (
+    "spark.jars", "spark.jars.packages", "spark.driver.memory", "spark.driver.extraClassPath", _JVM_OPTIONS,
+)  # fmt: skip
+_NAME_OF_NONE: Final = "pyspark-shell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What a job asks of its session.
+
+    `conf`: Spark's configuration as `--conf` gives it. `master`: only for a Spark that this process starts. `ui`:
+    whether Spark's web page is served.
+    """
+
+    catalogs: Sequence[Catalog] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = None
+    app_name: str = "kafscale"
+    ui: bool = False
+
+
+def open_session(options: SessionOptions) -> SparkSession:
+    """The active session if there is one, else a new one; with the catalogs, and with `format("kafscale")`.
+
+    Raises `StartupError` when Spark cannot start here, `SettingError` for what contradicts Spark's configuration, or
+    a catalog that nothing describes.
+    """
+    session = SparkSession.getActiveSession()
+    if session is None:
+        session = _new_session(options)
+    elif not _knows_iceberg(session.sparkContext._jvm):
+        raise StartupError(
+            "the Spark session that is there has no Iceberg: start it with "
+            f"--packages {','.join(ICEBERG.coordinates())}"
+        )
+    for catalog in options.catalogs:
+        _add_catalog(session, catalog)
+    session.dataSource.register(KafscaleDataSource)
+    return session
+
+
+def _new_session(options: SessionOptions) -> SparkSession:
+    if os.environ.get("SPARK_REMOTE"):
+        raise StartupError("SPARK_REMOTE is set, and jobs cannot run over Spark Connect: unset it")
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _start_jvm(options)
+        configured = dict(SparkConf().getAll())
+    else:
+        SparkContext._ensure_initialized()
+        configured = dict(SparkConf().getAll())
+        _check_submitted(options, configured)
+    conf = {**_defaults(options, configured), **options.conf}
+    # What the JVM was started with stays as it is.
+    conf = {key: value for key, value in conf.items() if key not in configured}
+    if configured.get("spark.app.name", _NAME_OF_NONE) == _NAME_OF_NONE:
+        conf.setdefault("spark.app.name", options.app_name)
+    extensions = options.conf.get("spark.sql.extensions") or configured.get("spark.sql.extensions")
+    conf["spark.sql.extensions"] = _joined(extensions, EXTENSIONS)
+    if not _knows_iceberg(SparkContext._jvm):
+        _add_iceberg(SparkContext._jvm)
+        conf["spark.jars"] = _joined(configured.get("spark.jars"), jar_configuration()["spark.jars"])
+    builder = SparkSession.builder
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _start_jvm(options: SessionOptions) -> None:
+    """Start a JVM with what only its start can bring: jars, memory, and how it logs."""
+    check_java()
+    # The workers have to find this package and its libraries.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        SparkContext._ensure_initialized(conf=_launch_conf(options))
+    except PySparkRuntimeError as problem:
+        raise StartupError(
+            "Spark's JVM ended before it was ready; what it printed above says why (without the jars of "
+            f"`make setup-spark` it fetches Iceberg itself, which needs the network): {problem}"
+        ) from problem
+
+
+def _launch_conf(options: SessionOptions) -> SparkConf:
+    conf = SparkConf(loadDefaults=False)
+    # Without a script to run Spark takes this for a shell, and would draw its progress.
+    conf.set("spark.ui.showConsoleProgress", "false")
+    for key, value in options.conf.items():
+        conf.set(key, value)
+    if options.master is not None:
+        conf.set("spark.master", options.master)
+    for key, value in jar_configuration().items():
+        conf.set(key, _joined(options.conf.get(key), value))
+    given = options.conf.get(_JVM_OPTIONS, "")
+    if "log4j" not in given:
+        conf.set(_JVM_OPTIONS, f"{given} -Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}".strip())
+    return conf
+
+
+def _defaults(options: SessionOptions, configured: Mapping[str, str]) -> dict[str, str]:
+    """What a job's session is like where nothing else was asked for."""
+    master = configured.get("spark.master", options.master or "local[*]")
+    defaults = {
+        "spark.master": master,
+        "spark.ui.enabled": str(options.ui).lower(),
+        "spark.sql.session.timeZone": "UTC",
+        # A job that goes on for months keeps what it shows of the past within bounds.
+        "spark.ui.retainedJobs": "100",
+        "spark.ui.retainedStages": "100",
+        "spark.sql.ui.retainedExecutions": "50",
+    }
+    if master.startswith("local"):
+        # Nothing outside of this machine takes part, and its host name need not lead anywhere.
+        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return {key: value for key, value in defaults.items() if key not in configured}
+
+
+def _check_submitted(options: SessionOptions, configured: Mapping[str, str]) -> None:
+    """The job's options against a JVM that is there: what came too late would be ignored silently."""
+    master = configured.get("spark.master", options.master)
+    if options.master is not None and options.master != master:
+        raise SettingError(
+            f"--master {options.master!r} is not legal: spark-submit has set {master!r} already"
+        )
+    for key, value in options.conf.items():
+        if configured.get(key) == value:
+            continue
+        if key in _READ_AT_START:
+            raise SettingError(
+                f"--conf {key} is not legal here: Spark is running already; give it to spark-submit"
+            )
+        if key in configured:
+            raise SettingError(
+                f"--conf {key} is not legal: spark-submit or spark-defaults.conf has set it to another value; give "
+                "one of them"
+            )
+
+
+def _knows_iceberg(jvm: Any) -> bool:
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    found = loader.getResource(_ICEBERG_CLASS.replace(".", "/") + ".class")
+    return found is not None
+
+
+def _add_iceberg(jvm: Any) -> None:
+    """Give the JVM that spark-submit started without Iceberg the jars that `make setup-spark` has fetched."""
+    paths = ICEBERG.paths()
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if not paths or not hasattr(loader, "addURL"):
+        raise StartupError(
+            "this Spark has no Iceberg: run `make setup-spark`, or spark-submit with "
+            f"--packages {','.join(ICEBERG.coordinates())}"
+        )
+    for path in paths:
+        loader.addURL(jvm.java.io.File(str(path)).toURI().toURL())
+
+
+def _add_catalog(session: SparkSession, catalog: Catalog) -> None:
+    """At runtime, not at the start: what Spark is started with stands in the list of processes, keys and all."""
+    name = f"spark.sql.catalog.{catalog.name}"
+    there = session.conf.get(name, None)
+    if not catalog.properties:
+        if there is None:
+            raise SettingError(
+                f"there is no catalog {catalog.name!r}: give --warehouse for a Hadoop catalog, or "
+                f"--catalog {catalog.name}=TYPE with what that needs; or configure {name} in Spark"
+            )
+        return
+    for key, value in catalog.configuration().items():
+        if session.conf.get(key, value) != value:
+            raise SettingError(
+                f"catalog {catalog.name!r} is not legal: Spark's configuration has another {key}; leave the options "
+                "of the catalog out, or that"
+            )
+        session.conf.set(key, value)
+
+
+def _joined(given: str | None, more: str) -> str:
+    """Two lists with commas between, each entry once."""
+    return ",".join(dict.fromkeys(part for part in [*(given or "").split(","), *more.split(",")] if part))
