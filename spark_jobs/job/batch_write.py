@@ -14,6 +14,7 @@ from spark_jobs.decoding.decoder import open_decoder
 from spark_jobs.job.batch_plan import BatchPlan
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.tables.iceberg_table import TableOptions, ensure_table, fitted, schema_of_table
+from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import Staged, publish, read_state, stage
 from spark_jobs.tables.ranges import Range, Ranges, intersection
 
@@ -102,7 +103,7 @@ class BatchWriter:
         }
         if not any(ranges.values()):
             return decoded, 0
-        known = self._spark.table(table).where(_within(self._topic, ranges)).select(*_COORDINATES)
+        known = self._spark.table(quoted(table)).where(_within(self._topic, ranges)).select(*_COORDINATES)
         return decoded.join(known, [*_COORDINATES], "left_anti"), known.count()
 
     def _compare(self, batch: BatchPlan, staged: Staged, records: int, dead_letters: int, known: int) -> None:

@@ -6,9 +6,8 @@ from typing import Final
 
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy
-from spark_jobs.job.starting_offsets import Start
+from spark_jobs.source.offset_points import LogEdge, OffsetPoint
 from spark_jobs.tables.iceberg_table import TableOptions
-from spark_jobs.tables.ranges import Range
 
 GIB: Final = 1024 * 1024 * 1024
 DEFAULT_BATCH_BYTES: Final = 4 * GIB
@@ -18,8 +17,8 @@ DEFAULT_BATCH_BYTES: Final = 4 * GIB
 class TopicOptions:
     """How one topic is exported.
 
-    `start`: where the export of a topic begins that has none. `backfill`: the offsets to bring instead of what is
-    new, by partition; None for all that is new. `max_batch_bytes`: how much of the log one commit takes, as stored.
+    `start`: where the export of a topic begins that has none. `backfill`: what to bring instead of what is new, from
+    the first point to before the second. `max_batch_bytes`: how much of the log one commit takes, as it is stored.
     """
 
     table: str
@@ -29,5 +28,5 @@ class TopicOptions:
     write_options: Mapping[str, str] = field(default_factory=dict)
     gap_policy: GapPolicy = GapPolicy.FAIL
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
-    start: Start | Mapping[int, int] = Start.EARLIEST
-    backfill: Mapping[int, Range] | None = None
+    start: OffsetPoint = LogEdge.EARLIEST
+    backfill: tuple[OffsetPoint, OffsetPoint] | None = None

@@ -19,10 +19,12 @@ from spark_jobs.job.batch_plan import (
 from spark_jobs.job.batch_write import BatchWriter, OpenRecords, Written
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
-from spark_jobs.job.starting_offsets import resolve_starts
+from spark_jobs.job.spark_progress import told_while_it_runs
+from spark_jobs.job.topic_points import backfill_of, starts_of
 from spark_jobs.source.topic_state import TopicLog
 from spark_jobs.tables.export_state import ExportState
 from spark_jobs.tables.iceberg_table import schema_of_table
+from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import publish, read_state
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,9 @@ class HeldExport(Protocol):
 
     def read_topic(self) -> TopicLog:
         """The topic as it is published now."""
+
+    def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
+        """The first offset of each partition whose record is not older; None where all are."""
 
     def record(
         self, positions: Mapping[int, int], log_end: Mapping[int, int], rows: int, dead_letters: int
@@ -96,20 +101,24 @@ class TopicExport:
 
     def _target(self, state: ExportState, log: TopicLog) -> Target:
         if self._options.backfill is not None:
-            return target_of_backfill(state, log, self._options.backfill)
-        return target_of_run(state, log, resolve_starts(log, self._options.start))
+            return target_of_backfill(
+                state, log, backfill_of(*self._options.backfill, log, self._held.offsets_at)
+            )
+        starts = {} if state.starts else starts_of(self._options.start, log, self._held.offsets_at)
+        return target_of_run(state, log, starts)
 
     def _export(
         self, batch: BatchPlan, state: ExportState, target: Target, log: TopicLog, began: float
     ) -> ExportState:
         commit_id = uuid.uuid4().hex
         self._events.batch_started(self._topic, batch.ranges)
-        # Also without a single record: it makes the table, which is where the state is kept.
-        written = self._writer.write(batch, commit_id, target.topic_id)
+        with told_while_it_runs(self._spark, self._events, self._topic):
+            # Also without a single record: it makes the table, which is where the state is kept.
+            written = self._writer.write(batch, commit_id, target.topic_id)
         after = state_after(state, batch, commit_id, target.topic_id, target.starts)
         self._held.check()
         publish(self._spark, self._options.table, written.staged, state, after)
-        self._spark.catalog.refreshTable(self._options.table)
+        self._spark.catalog.refreshTable(quoted(self._options.table))
         self._tell(batch, after, log, written, began)
         return after
 

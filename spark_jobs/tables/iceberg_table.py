@@ -40,7 +40,7 @@ class TableOptions:
 
 def schema_of_table(spark: SparkSession, name: str) -> StructType | None:
     """The columns of the table, None when there is none. Raises `TableRefusedError` for one that is not Iceberg's."""
-    if not spark.catalog.tableExists(name):
+    if not spark.catalog.tableExists(quoted(name)):
         return None
     try:
         jvm.load_table(spark, name)
@@ -50,7 +50,7 @@ def schema_of_table(spark: SparkSession, name: str) -> StructType | None:
         raise TableRefusedError(
             f"table {name} is there, but it is no Iceberg table that can be read: {_first_line(problem)}"
         ) from problem
-    return spark.table(name).schema
+    return spark.table(quoted(name)).schema
 
 
 def ensure_table(spark: SparkSession, name: str, columns: StructType, options: TableOptions) -> None:
@@ -63,7 +63,7 @@ def ensure_table(spark: SparkSession, name: str, columns: StructType, options: T
         return
     table = jvm.load_table(spark, name)
     _set_properties(spark, name, table, options)
-    present = {one.name for one in spark.table(name).schema}
+    present = {one.name for one in spark.table(quoted(name)).schema}
     wanted = StructType([_optional(one) for one in columns if options.adds_columns or one.name in present])
     try:
         jvm.union_schema(spark, table, wanted)
@@ -73,7 +73,7 @@ def ensure_table(spark: SparkSession, name: str, columns: StructType, options: T
         raise TableRefusedError(
             f"table {name} cannot take the columns of the export: {_first_line(problem)}"
         ) from problem
-    spark.catalog.refreshTable(name)
+    spark.catalog.refreshTable(quoted(name))
     _check_required(spark, name, {one.name for one in columns})
 
 
@@ -111,7 +111,9 @@ def _optional(column: StructField) -> StructField:
 
 
 def _check_required(spark: SparkSession, name: str, brought: set[str]) -> None:
-    missing = [one.name for one in spark.table(name).schema if not one.nullable and one.name not in brought]
+    missing = [
+        one.name for one in spark.table(quoted(name)).schema if not one.nullable and one.name not in brought
+    ]
     if missing:
         raise TableRefusedError(
             f"table {name} requires column {missing[0]!r}, which the export does not bring: make it optional with "

@@ -9,10 +9,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from spark_jobs.tables.layout import quoted
+
 
 def load_table(spark: SparkSession, name: str) -> Any:
     """The Iceberg table as it is now. Raises py4j's error for one that is not there, or not Iceberg's."""
-    table = jvm_of(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    table = jvm_of(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        spark._jsparkSession, quoted(name)
+    )
     table.refresh()
     return table
 

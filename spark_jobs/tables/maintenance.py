@@ -23,7 +23,8 @@ class Maintenance:
 
 def maintain(spark: SparkSession, table: str, wanted: Maintenance) -> list[str]:
     """Do it; gives what was done, a line each. Raises what Spark raises: the exported rows are safe all the same."""
-    catalog, _, name = table.partition(".")
+    catalog, _, rest = table.partition(".")
+    name = quoted(rest)
     done = []
     if wanted.compacts:
         row = spark.sql(

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kafscale.errors import KafscaleError
 from spark_jobs.tables import jvm
 from spark_jobs.tables.export_state import ExportState, encode_state, find_state, property_of
+from spark_jobs.tables.layout import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def stage(rows: DataFrame, table_name: str, commit_id: str, options: Mapping[str
     The table has `WAP_ENABLED`. `options`: as `DataFrameWriterV2.option` takes them. Raises what Spark raises.
     """
     spark = rows.sparkSession
-    writer = rows.writeTo(table_name)
+    writer = rows.writeTo(quoted(table_name))
     for name, value in options.items():
         writer = writer.option(name, value)
     spark.conf.set(_WAP_ID_CONF, commit_id)

@@ -1,0 +1,89 @@
+"""A run of the export: topic after topic, each under its lease, once or again and again."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from kafscale.errors import KafscaleError
+from spark_jobs.job.batch_write import OpenRecords
+from spark_jobs.job.events import ExportEvents
+from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.job.topic_export import HeldExport, TopicExport
+from spark_jobs.tables.maintenance import Maintenance, maintain
+
+logger = logging.getLogger(__name__)
+
+Hold = Callable[[str, str], contextlib.AbstractContextManager[HeldExport]]
+"""The lease of a topic while it is exported into a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What is exported, and how often: once, or every `interval_sec`."""
+
+    topics: Mapping[str, TopicOptions]
+    interval_sec: float | None = None
+    maintenance: Maintenance = Maintenance()
+
+
+class ExportRun:
+    """Exports topics until it is done or `stop` is called, which lets the commit under way finish."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: RunOptions,
+        hold: Hold,
+        records_of: Callable[[str], OpenRecords],
+        events: ExportEvents,
+        say: Callable[[str], None],
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._hold = hold
+        self._records_of = records_of
+        self._events = events
+        self._say = say
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """End after the commit under way. May be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> bool:
+        """Whether every topic was exported (in the last round, where there are several)."""
+        while True:
+            succeeded = self._round()
+            if self._options.interval_sec is None or self._stopping.wait(self._options.interval_sec):
+                return succeeded
+
+    def _round(self) -> bool:
+        succeeded = True
+        for topic, options in self._options.topics.items():
+            if self._stopping.is_set():
+                break
+            try:
+                self._export(topic, options)
+            except KafscaleError as problem:
+                succeeded = False
+                logger.debug("topic %s failed", topic, exc_info=True)
+                self._events.topic_failed(topic, problem)
+        return succeeded
+
+    def _export(self, topic: str, options: TopicOptions) -> None:
+        with self._hold(topic, options.table) as held:
+            TopicExport(
+                self._spark,
+                topic,
+                options,
+                held,
+                self._records_of(topic),
+                self._events,
+                stopping=self._stopping.is_set,
+            ).run()
+            for line in maintain(self._spark, options.table, self._options.maintenance):
+                self._say(line)
