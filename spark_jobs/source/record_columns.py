@@ -1,25 +1,50 @@
-"""Makes Arrow record batches of Kafka's record batches."""
+"""Makes Arrow record batches of Kafka's record batches, in compiled code and without an object for any record."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from kafscale.errors import CorruptDataError
-from kafscale.protocol.record_batch import walk
-from kafscale.protocol.records import Record, iterate_records
-from spark_jobs.source.columns import CREATE_TIME, LOG_APPEND_TIME, arrow_schema
+from kafscale.errors import CorruptDataError, KafscaleError
+from kafscale.protocol.compression import CODECS, decompress
+from kafscale.protocol.record_batch import CODEC_MASK
+from kafscale.protocol.record_batch import walk as walk_batches
+from kafscale.protocol.records import iterate_records
+from kafscale.protocol.types import Buffer
+from spark_jobs.source import record_walk as walk
+from spark_jobs.source.column_buffers import MAX_BYTES, MAX_HEADERS, MAX_ROWS, ColumnBuffers
 
-MAX_ROWS = 10_000
-MAX_BATCH_BYTES = 8 * 1024 * 1024
 MAX_RECORDS_BYTES = 1024**3
+"""What one batch's records may take, decompressed."""
+
+# So many batches are looked up at a time.
+_TABLE_ROWS = 1024
+# So much is decompressed before it is divided into columns: it should still be in the processor's cache then.
+_SCRATCH_BYTES = 512 * 1024
+
+
+class TimestampRangeError(KafscaleError):
+    """A record's timestamp in milliseconds has no counterpart in Spark's microseconds.
+
+    Spark's own Kafka source fails at such a record, too ("long overflow").
+    """
+
+    def __init__(self, name: str, offset: int, timestamp_ms: int) -> None:
+        super().__init__(
+            f"{name}: the record with offset {offset} has the timestamp {timestamp_ms} ms; Spark's timestamps "
+            "hold -9223372036854775 to 9223372036854775 ms"
+        )
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBatches:
     """Whole record batches, checked against a CRC that covers them, and which of their offsets are wanted.
 
-    `name` says in errors which object they are of.
+    `name` says in errors which object they are of. The memory may be used again once the next ones are asked for.
     """
 
     name: str
@@ -31,52 +56,157 @@ class StoredBatches:
 def record_columns(
     stored: Iterable[StoredBatches], topic: str, partition: int, *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BATCH_BYTES`.
+    """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BYTES`.
 
-    Raises `CorruptDataError` for records that break their format.
+    The schema is `arrow_schema(include_headers)`. Control batches are left out. Raises `CorruptDataError` for
+    records that break their format, `TimestampRangeError`, and what `stored` raises.
     """
-    rows: list[tuple[Record, int]] = []
-    size_bytes = 0
+    writer = _ColumnWriter(topic, partition, include_headers)
     for batches in stored:
-        for position, header in walk(batches.data, 0, len(batches.data), batches.name):
-            if header.is_control:
-                continue
-            kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
-            try:
-                for record in iterate_records(batches.data[position:], MAX_RECORDS_BYTES):
-                    if not batches.first_offset <= record.offset < batches.next_offset:
-                        continue
-                    rows.append((record, kind))
-                    size_bytes += len(record.key or b"") + len(record.value or b"")
-                    if len(rows) >= MAX_ROWS or size_bytes >= MAX_BATCH_BYTES:
-                        yield _batch(rows, topic, partition, include_headers)
-                        rows, size_bytes = [], 0
-            except CorruptDataError as error:
-                raise CorruptDataError(batches.name, f"batch {header.base_offset}: {error}") from error
-    if rows:
-        yield _batch(rows, topic, partition, include_headers)
+        yield from writer.append(batches)
+    yield from writer.finish()
 
 
-def _batch(
-    rows: list[tuple[Record, int]], topic: str, partition: int, include_headers: bool
-) -> pa.RecordBatch:
-    schema = arrow_schema(include_headers)
-    columns = [
-        [record.key for record, _ in rows],
-        [record.value for record, _ in rows],
-        [topic] * len(rows),
-        [partition] * len(rows),
-        [record.offset for record, _ in rows],
-        [record.timestamp_ms * 1000 for record, _ in rows],
-        [kind for _, kind in rows],
-    ]
-    if include_headers:
-        columns.append(
-            [
-                [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
-                for record, _ in rows
-            ]
+class _ColumnWriter:
+    def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
+        self._include_headers = include_headers
+        self._topics = pa.repeat(pa.scalar(topic, pa.string()), MAX_ROWS)
+        self._partitions = pa.repeat(pa.scalar(partition, pa.int32()), MAX_ROWS)
+        self._buffers = ColumnBuffers()
+        self._table = np.empty((_TABLE_ROWS, walk.TABLE_COLUMNS), np.int64)
+        self._table_address = _address(self._table)
+        self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
+        self._scratch_address = _address(self._scratch)
+
+    def append(self, batches: StoredBatches) -> Iterator[pa.RecordBatch]:
+        """Take them all; what gets full on the way comes back."""
+        data, end = _address(batches.data), len(batches.data)
+        found = np.zeros(2, np.int64)
+        wanted = batches.first_offset, batches.next_offset
+        position = 0
+        while position < end:
+            position = walk.list_batches(
+                data, position, end, *wanted, self._table_address, _TABLE_ROWS, _address(found)
+            )
+            count, last_position = found.tolist()
+            if position == walk.BROKEN_AT:
+                raise _broken_batch(batches, last_position)
+            for begin, end_of_run, _ in self._runs(batches, count):
+                yield from self._append_run(batches, begin, end_of_run)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """What is left."""
+        if self._buffers.state[walk.ROWS]:
+            yield self._take()
+
+    def _runs(self, batches: StoredBatches, count: int) -> Iterator[tuple[int, int, Buffer]]:
+        """Divide the table's first rows: from which to before which the records are at hand, decompressed.
+
+        What holds them comes along; it is there until the next ones are asked for.
+        """
+        codecs = (self._table[:count, walk.ATTRIBUTES] & CODEC_MASK).tolist()
+        row = 0
+        while row < count:
+            begin = row
+            held: Buffer = batches.data
+            if codecs[row]:
+                row, held = self._decompress_from(batches, codecs, row)
+            else:
+                while row < count and not codecs[row]:
+                    row += 1
+            yield begin, row, held
+
+    def _decompress_from(self, batches: StoredBatches, codecs: list[int], row: int) -> tuple[int, Buffer]:
+        """Decompress neighbours, one or as many as fit the scratch; the row after them, and what they are in now."""
+        base = _address(batches.data)
+        used = 0
+        while row < len(codecs) and codecs[row]:
+            start, end = self._table[row, walk.RECORDS_START : walk.RECORDS_END + 1].tolist()
+            records = _decompressed(batches.name, codecs[row], batches.data[start - base : end - base])
+            size_bytes = len(records)
+            if used + size_bytes > _SCRATCH_BYTES:
+                if used:
+                    break
+                self._place(row, _address(records), size_bytes)
+                return row + 1, records
+            self._scratch[used : used + size_bytes] = np.frombuffer(records, np.uint8)
+            self._place(row, self._scratch_address + used, size_bytes)
+            used += size_bytes
+            row += 1
+        return row, self._scratch.data
+
+    def _place(self, row: int, address: int, size_bytes: int) -> None:
+        self._table[row, walk.RECORDS_START : walk.RECORDS_END + 1] = address, address + size_bytes
+
+    def _append_run(self, batches: StoredBatches, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Append the batches from row `begin` to before row `end` of the table."""
+        self._buffers.state[: walk.ROWS] = begin, 0, 0
+        while True:
+            state = self._buffers.state
+            result = walk.append_records(
+                self._table_address,
+                end,
+                batches.first_offset,
+                batches.next_offset,
+                self._include_headers,
+                _address(state),
+            )
+            if result == walk.DONE:
+                return
+            if result == walk.BROKEN:
+                raise _broken_records(batches, int(self._table[state[walk.AT_BATCH], walk.POSITION]))
+            if result == walk.BAD_TIMESTAMP:
+                raise TimestampRangeError(
+                    batches.name, int(state[walk.BAD_OFFSET]), int(state[walk.BAD_TIME])
+                )
+            if state[walk.ROWS]:
+                yield self._take()
+            else:
+                self._exchange(
+                    max(MAX_BYTES, int(state[walk.WANTED_BYTES])),
+                    max(MAX_HEADERS, int(state[walk.WANTED_HEADERS])),
+                )
+
+    def _take(self) -> pa.RecordBatch:
+        taken = self._buffers.record_batch(
+            self._topics, self._partitions, include_headers=self._include_headers
         )
-    return pa.record_batch(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
+        self._exchange(MAX_BYTES, MAX_HEADERS)
+        return taken
+
+    def _exchange(self, max_bytes: int, max_headers: int) -> None:
+        """Go on with other, empty columns where the walk is."""
+        place = self._buffers.state[: walk.ROWS]
+        self._buffers = ColumnBuffers(max_bytes, max_headers)
+        self._buffers.state[: walk.ROWS] = place
+
+
+def _address(memory: Any) -> int:
+    address: int = pa.py_buffer(memory).address
+    return address
+
+
+def _decompressed(name: str, codec: int, records: memoryview) -> bytes | memoryview:
+    if codec >= len(CODECS):
+        raise CorruptDataError(name, f"compression codec {codec} is not one of 0 to {len(CODECS) - 1}")
+    return decompress(CODECS[codec], records, MAX_RECORDS_BYTES)
+
+
+def _broken_batch(batches: StoredBatches, position: int) -> CorruptDataError:
+    """What is wrong with the batch at `position`, in the words of the one that reads headers for everybody."""
+    try:
+        for _ in walk_batches(batches.data[position:], 0, len(batches.data) - position, batches.name):
+            break
+    except CorruptDataError as problem:
+        return problem
+    return CorruptDataError(batches.name, f"the batch at byte {position} of its body cannot be")
+
+
+def _broken_records(batches: StoredBatches, position: int) -> CorruptDataError:
+    """The same for the records of the batch."""
+    try:
+        for _ in iterate_records(batches.data[position:], MAX_RECORDS_BYTES):
+            pass
+    except CorruptDataError as problem:
+        return CorruptDataError(batches.name, f"the batch at byte {position}: {problem.problem}")
+    return CorruptDataError(batches.name, f"the batch at byte {position} holds records that cannot be")

@@ -1,0 +1,123 @@
+"""The memory that records are written into column by column, and the Arrow record batch that it becomes."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_jobs.source import record_walk as walk
+from spark_jobs.source.columns import ARROW_HEADER, ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
+
+MAX_ROWS = 10_000
+"""As many as Spark puts into an Arrow batch of its own."""
+
+MAX_BYTES = 8 * 1024 * 1024
+"""What the records of a batch take together, unless one record takes more."""
+
+MAX_HEADERS = 64 * 1024
+
+State = npt.NDArray[np.int64]
+
+
+class ColumnBuffers:
+    """Room for the rows of one record batch, and the state of the walk that fills it."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, max_headers: int = MAX_HEADERS) -> None:
+        # Arrow's own memory: what one batch gives back the next one gets, without new pages from the system.
+        self._offsets = pa.allocate_buffer(8 * MAX_ROWS)
+        self._times = pa.allocate_buffer(8 * MAX_ROWS)
+        self._kinds = pa.allocate_buffer(4 * MAX_ROWS)
+        self._header_ends = _ends(MAX_ROWS)
+        self._keys = _Values(MAX_ROWS, max_bytes)
+        self._values = _Values(MAX_ROWS, max_bytes)
+        self._names = _Values(max_headers, max_bytes)
+        self._header_values = _Values(max_headers, max_bytes)
+        self.state: State = np.zeros(walk.STATE_FIELDS, np.int64)
+        self.state[walk.MAX_ROWS :] = (
+            MAX_ROWS,
+            max_bytes,
+            max_headers,
+            self._offsets.address,
+            self._times.address,
+            self._kinds.address,
+            *self._keys.addresses,
+            *self._values.addresses,
+            self._header_ends.address,
+            *self._names.addresses,
+            *self._header_values.addresses,
+        )
+
+    def record_batch(
+        self, topics: pa.Array, partitions: pa.Array, *, include_headers: bool
+    ) -> pa.RecordBatch:
+        """What was appended. The buffers are the batch's from here on.
+
+        `topics` and `partitions` hold the constant columns, `MAX_ROWS` of each.
+        """
+        state = self.state.tolist()
+        rows = state[walk.ROWS]
+        arrays = [
+            self._keys.array(pa.binary(), rows, state[walk.KEY_BYTES]),
+            self._values.array(pa.binary(), rows, state[walk.VALUE_BYTES]),
+            topics.slice(0, rows),
+            partitions.slice(0, rows),
+            pa.Array.from_buffers(pa.int64(), rows, [None, self._offsets], 0),
+            pa.Array.from_buffers(ARROW_TIMESTAMP, rows, [None, self._times], 0),
+            pa.Array.from_buffers(pa.int32(), rows, [None, self._kinds], 0),
+        ]
+        if include_headers:
+            arrays.append(self._headers(state, rows))
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(include_headers))
+
+    def _headers(self, state: list[int], rows: int) -> pa.Array:
+        count = state[walk.HEADERS]
+        if not count:
+            return pa.nulls(rows, ARROW_HEADERS)
+        names = self._names.text(count, state[walk.NAME_BYTES])
+        values = self._header_values.array(pa.binary(), count, state[walk.HEADER_BYTES])
+        headers = pa.Array.from_buffers(ARROW_HEADER, count, [None], 0, children=[names, values])
+        has_some = np.diff(np.frombuffer(self._header_ends, np.int32, rows + 1)) != 0
+        validity, nulls = _validity(has_some)
+        return pa.Array.from_buffers(
+            ARROW_HEADERS, rows, [validity, self._header_ends], nulls, children=[headers]
+        )
+
+
+class _Values:
+    """Values of varying length: where each ends, whether it is there, and their bytes."""
+
+    def __init__(self, max_count: int, max_bytes: int) -> None:
+        self._ends = _ends(max_count)
+        self._is_there = pa.allocate_buffer(max_count)
+        self._content = pa.allocate_buffer(max_bytes)
+        self.addresses = self._ends.address, self._is_there.address, self._content.address
+
+    def array(self, of_type: pa.DataType, count: int, size_bytes: int) -> pa.Array:
+        validity, nulls = _validity(np.frombuffer(self._is_there, np.uint8, count))
+        content = self._content.slice(0, size_bytes)
+        return pa.Array.from_buffers(of_type, count, [validity, self._ends, content], nulls)
+
+    def text(self, count: int, size_bytes: int) -> pa.Array:
+        """As UTF-8, none of them null; what is not is replaced as `kafscale.protocol.records` does."""
+        content = self._content.slice(0, size_bytes)
+        text = pa.Array.from_buffers(pa.string(), count, [None, self._ends, content], 0)
+        try:
+            text.validate(full=True)
+        except pa.ArrowInvalid:
+            raw = pa.Array.from_buffers(pa.binary(), count, [None, self._ends, content], 0)
+            return pa.array([name.decode("utf-8", "replace") for name in raw.to_pylist()], pa.string())
+        return text
+
+
+def _ends(max_count: int) -> pa.Buffer:
+    """Where values end, behind the 0 where the first one starts."""
+    ends = pa.allocate_buffer(4 * (max_count + 1))
+    np.frombuffer(ends, np.int32, 1)[0] = 0
+    return ends
+
+
+def _validity(is_there: npt.NDArray[Any]) -> tuple[pa.Buffer | None, int]:
+    """Arrow's bits, and how many are not there; no bits where all are."""
+    nulls = is_there.size - int(np.count_nonzero(is_there))
+    return (pa.py_buffer(np.packbits(is_there, bitorder="little")) if nulls else None), nulls
