@@ -4,9 +4,12 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
+
+# Numba gives its settings their names when it is imported.
+_config: Any = numba.config
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -20,17 +23,17 @@ def compiled(signature: str) -> Callable[[Function], Function]:
     """
 
     def compile_it(function: Function) -> Function:
-        own_choice = numba.config.CACHE_DIR
+        own_choice = _config.CACHE_DIR
         for folder in (None, _temporary_folder):
             try:
                 if folder is not None:
-                    numba.config.CACHE_DIR = folder()
+                    _config.CACHE_DIR = folder()
                 return _compiled(function, signature, is_kept=True)
             except (OSError, RuntimeError):
                 # RuntimeError: numba knows no folder to keep it in. Any other problem comes again below.
                 continue
             finally:
-                numba.config.CACHE_DIR = own_choice
+                _config.CACHE_DIR = own_choice
         return _compiled(function, signature, is_kept=False)
 
     return compile_it
@@ -38,13 +41,11 @@ def compiled(signature: str) -> Callable[[Function], Function]:
 
 def inlined(function: Function) -> Function:
     """A helper of compiled functions, in the same file: what is kept of them does not see that others change."""
-    helper: Function = numba.njit(forceinline=True)(function)
-    return helper
+    return cast(Function, numba.njit(forceinline=True)(function))
 
 
 def _compiled(function: Function, signature: str, *, is_kept: bool) -> Function:
-    result: Function = numba.njit(signature, cache=is_kept, nogil=True)(function)
-    return result
+    return cast(Function, numba.njit(signature, cache=is_kept, nogil=True)(function))
 
 
 def _temporary_folder() -> str:

@@ -5,13 +5,18 @@ call does. Whoever calls has seen to it that the address lies inside memory that
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 _Generator = Callable[[Any, Any, Any, Any], Any]
+_Intrinsic = Callable[..., Any]
+
+# What the decorated functions are to those who call them: numba's own types say what they are to the compiler.
+_loads = cast(Callable[[_Intrinsic], Callable[[int], int]], intrinsic)
+_writes = cast(Callable[[_Intrinsic], Callable[..., None]], intrinsic)
 
 
 def _pointer(builder: Any, address: Any, bits: int) -> Any:
@@ -39,55 +44,56 @@ def _store(bits: int) -> _Generator:
     return generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_loads
 def byte_at(_: Any, address: Any) -> Any:
     """The byte there, 0 to 255."""
     return types.int64(types.int64), _load(8, is_big_endian=False)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_loads
 def big_endian_int32_at(_: Any, address: Any) -> Any:
     """The signed integer in the four bytes from there on, as Kafka writes it."""
     return types.int64(types.int64), _load(32, is_big_endian=True)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_loads
 def big_endian_int64_at(_: Any, address: Any) -> Any:
     """The same of eight bytes."""
     return types.int64(types.int64), _load(64, is_big_endian=True)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_loads
 def int64_at(_: Any, address: Any) -> Any:
     """The integer there, as this machine has it in its arrays."""
     return types.int64(types.int64), _load(64, is_big_endian=False)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_writes
 def put_byte(_: Any, address: Any, value: Any) -> Any:
     """Write the lowest byte of the integer `value`."""
     return types.void(types.int64, types.int64), _store(8)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_writes
 def put_int32(_: Any, address: Any, value: Any) -> Any:
     """Write the lowest four bytes of `value`, as this machine has them in its arrays."""
     return types.void(types.int64, types.int64), _store(32)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_writes
 def put_int64(_: Any, address: Any, value: Any) -> Any:
     """Write `value`, as this machine has it in its arrays."""
     return types.void(types.int64, types.int64), _store(64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_writes
 def copy_bytes(_: Any, to: Any, of: Any, count: Any) -> Any:
     """Copy `count` bytes, 0 or more, from the address `of` to the address `to`: twenty times as fast as a loop."""
 
     def generate(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
         target, source = _pointer(builder, arguments[0], 8), _pointer(builder, arguments[1], 8)
-        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
+        copy: Any = cgutils.raw_memcpy
+        copy(builder, target, source, arguments[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
