@@ -14,7 +14,7 @@ import click
 from kafscale.errors import SettingError
 from kafscale.settings import SETTINGS, SettingRow, Settings, load_settings
 from spark_jobs.catalogs import TYPES, CatalogOptions, resolve_catalogs
-from spark_jobs.session import SessionOptions
+from spark_jobs.session_options import SessionOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

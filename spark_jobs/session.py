@@ -6,8 +6,7 @@ rest gets defaults for a job that one command starts: all cores, Iceberg, UTC, n
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from kafscale.errors import SettingError, StartupError
 from spark_jobs.catalogs import Catalog
 from spark_jobs.jar_set import check_java
 from spark_jobs.jars import ICEBERG, jar_configuration
+from spark_jobs.session_options import SessionOptions
 from spark_jobs.source.data_source import KafscaleDataSource
 
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -29,21 +29,6 @@ _READ_AT_START: Final = (
     "spark.jars", "spark.jars.packages", "spark.driver.memory", "spark.driver.extraClassPath", _JVM_OPTIONS,
 )  # fmt: skip
 _NAME_OF_NONE: Final = "pyspark-shell"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """What a job asks of its session.
-
-    `conf`: Spark's configuration as `--conf` gives it. `master`: only for a Spark that this process starts. `ui`:
-    whether Spark's web page is served.
-    """
-
-    catalogs: Sequence[Catalog] = ()
-    conf: Mapping[str, str] = field(default_factory=dict)
-    master: str | None = None
-    app_name: str = "kafscale"
-    ui: bool = False
 
 
 def open_session(options: SessionOptions) -> SparkSession:

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from kafscale.errors import SettingError
 from spark_jobs.catalogs import Catalog
-from spark_jobs.session import SessionOptions, open_session
+from spark_jobs.session import open_session
+from spark_jobs.session_options import SessionOptions
 from tests.support.spark_install import spark_libs_missing
 
 pytestmark = pytest.mark.skipif(spark_libs_missing() is not None, reason=str(spark_libs_missing()))
@@ -24,7 +25,8 @@ FAST = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 SCRIPT = """
 import json, sys
 from spark_jobs.catalogs import Catalog
-from spark_jobs.session import SessionOptions, open_session
+from spark_jobs.session import open_session
+from spark_jobs.session_options import SessionOptions
 
 session = open_session(SessionOptions(
     catalogs=[Catalog(name="local", properties={"type": "hadoop", "warehouse": sys.argv[1]})],
