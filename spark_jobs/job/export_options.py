@@ -1,9 +1,14 @@
 """What an export of a topic is asked to do: the values behind the command line."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+from kafscale.setting_kinds import Address
+from kafscale.settings import Settings
+from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
@@ -30,3 +35,37 @@ class TopicOptions:
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
     start: OffsetPoint = LogEdge.EARLIEST
     backfill: tuple[OffsetPoint, OffsetPoint] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportCommand:
+    """What the command line says, parsed; docs/lake-export.md tells of each option.
+
+    `interval_sec`: None for a run that ends.
+    """
+
+    topics: Sequence[str]
+    topic_pattern: re.Pattern[str] | None
+    table: str
+    dead_letter_table: str
+    settings: Settings
+    spark: SparkOptions
+    values: ValueOptions
+    start: OffsetPoint
+    backfill: tuple[OffsetPoint, OffsetPoint] | None
+    gap_policy: GapPolicy
+    partition_by: Sequence[str]
+    sort_by: Sequence[str]
+    properties: Mapping[str, str]
+    adds_columns: bool
+    target_file_bytes: int
+    max_batch_bytes: int
+    compacts: bool
+    expire_snapshots_days: int | None
+    interval_sec: float | None
+    lease_ttl_sec: int
+    wait_sec: float
+    metrics_addr: Address | None
+    metrics_file: Path | None
+    as_json: bool
+    is_quiet: bool

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
@@ -12,6 +12,7 @@ from kafscale.errors import KafscaleError
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.job.spark_errors import SPARK_ERRORS, told_shortly
 from spark_jobs.job.topic_export import HeldExport, TopicExport
 from spark_jobs.tables.maintenance import Maintenance, maintain
 
@@ -27,7 +28,7 @@ class RunOptions:
 
     topics: Mapping[str, TopicOptions]
     interval_sec: float | None = None
-    maintenance: Maintenance = Maintenance()
+    maintenance: Maintenance = field(default_factory=Maintenance)
 
 
 class ExportRun:
@@ -70,8 +71,11 @@ class ExportRun:
                 self._export(topic, options)
             except KafscaleError as problem:
                 succeeded = False
-                logger.debug("topic %s failed", topic, exc_info=True)
                 self._events.topic_failed(topic, problem)
+            except SPARK_ERRORS as problem:
+                succeeded = False
+                logger.debug("topic %s failed", topic, exc_info=True)
+                self._events.topic_failed(topic, told_shortly(problem))
         return succeeded
 
     def _export(self, topic: str, options: TopicOptions) -> None:

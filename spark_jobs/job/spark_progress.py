@@ -3,7 +3,7 @@
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +19,8 @@ POLL_SEC: Final = 2.0
 
 _EXECUTIONS_LOOKED_AT: Final = 8
 """Of the newest; a batch has fewer."""
+
+_GROUP_PROPERTIES: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 _SCAN: Final = "BatchScan"
 _ROWS: Final = "number of output rows"
@@ -85,18 +87,17 @@ def _rows_of(store: Any, execution_id: int) -> int:
 
 
 @contextmanager
-def told_while_it_runs(
-    spark: SparkSession, events: ExportEvents, topic: str, poll_sec: float = POLL_SEC
+def watched(
+    spark: SparkSession, description: str, tell: Callable[[JobProgress], None], poll_sec: float = POLL_SEC
 ) -> Iterator[str]:
-    """Tell of the Spark jobs that this thread starts within; gives their job group.
+    """Call `tell`, in a thread of its own, about the Spark jobs that this thread starts within; gives their group.
 
     That nothing can be told is no reason to fail: it is logged once.
     """
     context = spark.sparkContext
-    group = f"kafscale-export-{uuid.uuid4().hex}"
-    before = context.getLocalProperty("spark.jobGroup.id")
-    described = context.getLocalProperty("spark.job.description")
-    context.setJobGroup(group, f"export of topic {topic}")
+    group = f"kafscale-{uuid.uuid4().hex}"
+    before = {name: context.getLocalProperty(name) for name in _GROUP_PROPERTIES}
+    context.setJobGroup(group, description)
     ended = threading.Event()
 
     def poll() -> None:
@@ -104,17 +105,32 @@ def told_while_it_runs(
             while not ended.wait(poll_sec):
                 progress = read_job_progress(spark, group)
                 if progress.tasks and not ended.is_set():
-                    events.tasks_done(topic, progress.tasks_done, progress.tasks)
-                    events.rows_read(topic, progress.rows)
+                    tell(progress)
         except Py4JError as error:
-            _logger.warning("Spark does not tell how far it is", extra={"topic": topic, "error": str(error)})
+            _logger.warning(
+                "Spark does not tell how far it is", extra={"job": description, "error": str(error)}
+            )
 
-    thread = threading.Thread(target=poll, name=f"progress of {topic}", daemon=True)
+    thread = threading.Thread(target=poll, name=f"progress of {description}", daemon=True)
     thread.start()
     try:
         yield group
     finally:
         ended.set()
         thread.join()
-        context.setLocalProperty("spark.jobGroup.id", before)  # type: ignore[arg-type]
-        context.setLocalProperty("spark.job.description", described)  # type: ignore[arg-type]
+        for name, value in before.items():
+            context.setLocalProperty(name, value)  # type: ignore[arg-type]
+
+
+@contextmanager
+def told_while_it_runs(
+    spark: SparkSession, events: ExportEvents, topic: str, poll_sec: float = POLL_SEC
+) -> Iterator[str]:
+    """`watched`, for the batch of an export that this thread writes within."""
+
+    def tell(progress: JobProgress) -> None:
+        events.tasks_done(topic, progress.tasks_done, progress.tasks)
+        events.rows_read(topic, progress.rows)
+
+    with watched(spark, f"export of topic {topic}", tell, poll_sec) as group:
+        yield group

@@ -1,0 +1,229 @@
+"""`python -m spark_jobs.export`, and the same under spark-submit: brings topics into Iceberg tables, exactly once."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from kafscale.errors import KafscaleError, SettingError
+from kafscale.setting_kinds import Address
+from kafscale.settings import Settings
+from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
+from spark_jobs.decoding.options import ValueOptions
+from spark_jobs.job.batch_plan import GapPolicy
+from spark_jobs.job.export_options import DEFAULT_BATCH_BYTES, ExportCommand
+from spark_jobs.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
+from spark_jobs.source.offset_points import LogEdge, OffsetPoint
+from spark_jobs.tables.layout import split_terms
+from spark_jobs.value_options import value_options
+
+EXIT_FAILED = 1
+
+
+@click.command(context_settings={"show_default": True, "max_content_width": 110})
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic to export. May be repeated.")
+@click.option(
+    "--topic-pattern",
+    type=PATTERN,
+    help="Export every topic whose whole name matches, found when the job begins.",
+)
+@click.option(
+    "--table",
+    required=True,
+    metavar="NAME",
+    help="The table: catalog.namespace.table. With {topic} in it, it is a rule for many topics, such as "
+    "local.kafka.{topic}, in which the dots of a topic's name become _. It is made when it is missing.",
+)
+@click.option(
+    "--dead-letter-table",
+    default="{table}_dead_letters",
+    metavar="NAME",
+    help="The table for values that do not decode; made when there is the first. {table} and {topic} stand for "
+    "theirs.",
+)
+@store_options
+@catalog_options
+@value_options
+@click.option(
+    "--starting-offsets",
+    type=point("--starting-offsets"),
+    default="earliest",
+    help="Where the export of a topic begins that has none in the table: earliest, latest, offsets such as "
+    '{"orders": {"0": 23}} (-2 earliest, -1 latest), or a time such as 2026-11-21T08:00Z.',
+)
+@click.option(
+    "--backfill-from",
+    type=point("--backfill-from"),
+    help="Bring the records from this point on (as --starting-offsets) that the table does not have, instead of "
+    "what is new.",
+)
+@click.option(
+    "--backfill-until",
+    type=point("--backfill-until"),
+    help="Where a backfill ends, the point itself not included. [default: latest]",
+)
+@click.option(
+    "--on-expired",
+    type=click.Choice([one.value for one in GapPolicy]),
+    default=GapPolicy.FAIL.value,
+    help="What to do about records that expired before they were exported: fail, or record the gap in the table.",
+)
+@click.option(
+    "--partition-by",
+    metavar="TERMS",
+    help="How a new table is partitioned, such as 'days(timestamp), topic'.",
+)
+@click.option("--sort-by", metavar="TERMS", help="How a new table is sorted, such as 'key, timestamp desc'.")
+@click.option(
+    "--table-property", "properties", type=PROPERTY, multiple=True, help="A table property. May be repeated."
+)
+@click.option(
+    "--add-columns/--no-add-columns",
+    default=True,
+    help="Whether columns that an existing table does not have are added to it, or left out.",
+)
+@click.option(
+    "--target-file-size",
+    type=size_of(MIB),
+    default="512MiB",
+    help="How large data files become; a commit with less than that makes one file for each task and partition.",
+)
+@click.option(
+    "--max-batch-size",
+    type=size_of(MIB),
+    default=str(DEFAULT_BATCH_BYTES),
+    help="How much of a topic one commit takes, as it is stored.",
+)
+@click.option("--compact", is_flag=True, help="Put the table's small files together after the export.")
+@click.option(
+    "--expire-snapshots",
+    type=click.IntRange(0, 36_500),
+    metavar="DAYS",
+    help="Expire the table's snapshots that are older, after the export.",
+)
+@click.option(
+    "--continuous", is_flag=True, help="Keep going: export what is new every --interval, until SIGTERM."
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(1, 86_400),
+    default=60.0,
+    metavar="SEC",
+    help="With --continuous: the pause.",
+)
+@click.option(
+    "--lease-ttl",
+    type=click.IntRange(5, 3600),
+    default=60,
+    metavar="SEC",
+    help="In a cluster: after this long without a sign of life another exporter may take over.",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 86_400),
+    default=0.0,
+    metavar="SEC",
+    help="How long to wait for a topic that another exporter holds.",
+)
+@click.option("--metrics-addr", type=ADDRESS, help="Serve metrics for Prometheus here while the job runs.")
+@click.option(
+    "--metrics-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write metrics to this file at the end, for the node exporter's textfile collector.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
+@click.option("--quiet", is_flag=True, help="Say nothing while it works.")
+def main(
+    *,
+    topics: Sequence[str],
+    topic_pattern: re.Pattern[str] | None,
+    table: str,
+    dead_letter_table: str,
+    settings: Settings,
+    spark_options: SparkOptions,
+    values: ValueOptions,
+    starting_offsets: OffsetPoint,
+    backfill_from: OffsetPoint | None,
+    backfill_until: OffsetPoint | None,
+    on_expired: str,
+    partition_by: str | None,
+    sort_by: str | None,
+    properties: Sequence[tuple[str, str]],
+    add_columns: bool,
+    target_file_size: int,
+    max_batch_size: int,
+    compact: bool,
+    expire_snapshots: int | None,
+    continuous: bool,
+    interval: float,
+    lease_ttl: int,
+    wait: float,
+    metrics_addr: Address | None,
+    metrics_file: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Bring what is published of topics into Iceberg tables, straight from the object store, exactly once.
+
+    Each run goes on where the table says that the last one ended, whatever became of it, and ends when the table has
+    all that was published when the run began.
+
+    \b
+    python -m spark_jobs.export --topic events --table local.db.events --warehouse DIR --data-dir DIR
+
+    Where the topics are is said by the options below or by the broker's own KAFSCALE_ variables. Exit status: 0 when
+    every topic was exported, 1 when one was not, 2 for options that are not legal.
+    """
+    backfill = None
+    if backfill_from is not None:
+        backfill = (backfill_from, backfill_until or LogEdge.LATEST)
+    elif backfill_until is not None:
+        raise click.UsageError("--backfill-until is of no use without --backfill-from")
+    if backfill is not None and continuous:
+        raise click.UsageError("--continuous is of no use with a backfill, which ends")
+    if not topics and topic_pattern is None:
+        raise click.UsageError("no topic is named: give --topic or --topic-pattern")
+    command = ExportCommand(
+        topics=topics,
+        topic_pattern=topic_pattern,
+        table=table,
+        dead_letter_table=dead_letter_table,
+        settings=settings,
+        spark=spark_options,
+        values=values,
+        start=starting_offsets,
+        backfill=backfill,
+        gap_policy=GapPolicy(on_expired),
+        partition_by=split_terms(partition_by or ""),
+        sort_by=split_terms(sort_by or ""),
+        properties=dict(properties),
+        adds_columns=add_columns,
+        target_file_bytes=target_file_size,
+        max_batch_bytes=max_batch_size,
+        compacts=compact,
+        expire_snapshots_days=expire_snapshots,
+        interval_sec=interval if continuous else None,
+        lease_ttl_sec=lease_ttl,
+        wait_sec=wait,
+        metrics_addr=metrics_addr,
+        metrics_file=metrics_file,
+        as_json=as_json,
+        is_quiet=quiet,
+    )
+    # What loads pyarrow and numba comes last, so that --help and an option that is not legal answer at once.
+    from spark_jobs.job.launch import run_export
+
+    try:
+        succeeded = run_export(command)
+    except SettingError as problem:
+        raise click.UsageError(str(problem)) from None
+    except KafscaleError as problem:
+        click.echo(f"error: {problem}", err=True)
+        sys.exit(EXIT_FAILED)
+    sys.exit(0 if succeeded else EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Puts an export together: the topics, their tables, the Spark session, the leases, and those who are told."""
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import click
+
+from kafscale.errors import SettingError
+from spark_jobs.cli_options import session_options
+from spark_jobs.job.events import EveryListener
+from spark_jobs.job.export_lease import ExportLease, hold_export
+from spark_jobs.job.export_options import ExportCommand, TopicOptions
+from spark_jobs.job.metrics import ExportMetrics
+from spark_jobs.job.metrics_output import read_metrics_file, served_metrics, write_metrics_file
+from spark_jobs.job.records import records_of
+from spark_jobs.job.report import ExportReport
+from spark_jobs.job.run import ExportRun, RunOptions
+from spark_jobs.job.table_naming import Tables, tables_of
+from spark_jobs.job.topic_export import HeldExport
+from spark_jobs.session import open_session
+from spark_jobs.source.offset_ranges import logs_by_key
+from spark_jobs.source.store_access import StoreAccess
+from spark_jobs.source.timestamp_offsets import offsets_at
+from spark_jobs.source.topic_state import TopicLog, list_topics, read_topic
+from spark_jobs.tables.iceberg_table import TableOptions
+from spark_jobs.tables.maintenance import Maintenance
+
+_DAY_SEC = 86_400
+
+
+def run_export(command: ExportCommand) -> bool:
+    """Do what the command line says; whether every topic was exported.
+
+    Raises `SettingError` for options that are not legal, `StartupError`, `StoreError`.
+    """
+    metrics = ExportMetrics(time.time)
+    if command.metrics_file is not None:
+        read_metrics_file(metrics, command.metrics_file)
+    say = (lambda _: None) if command.is_quiet else functools.partial(click.echo, err=True)
+    report = ExportReport(say, time.monotonic)
+    with contextlib.ExitStack() as stack:
+        stores = stack.enter_context(contextlib.closing(StoreAccess(command.settings)))
+        tables = tables_of(_topics_of(command, stores), command.table, command.dead_letter_table)
+        spark = open_session(
+            session_options(
+                command.spark,
+                command.settings,
+                list(dict.fromkeys(name for one in tables.values() for name in (one.rows, one.dead_letters))),
+                app_name="kafscale-export",
+            )
+        )
+        if command.metrics_addr is not None:
+            stack.enter_context(served_metrics(metrics, command.metrics_addr))
+        run = ExportRun(
+            spark,
+            RunOptions(
+                topics={topic: _topic_options(command, names) for topic, names in tables.items()},
+                interval_sec=command.interval_sec,
+                maintenance=_maintenance(command),
+            ),
+            hold=functools.partial(_hold, command, stores),
+            records_of=functools.partial(records_of, spark, command.settings),
+            events=EveryListener(report, metrics),
+            say=say,
+        )
+        stack.enter_context(_stopped_by_signals(run, say))
+        succeeded = run.run()
+    _finish(command, report, metrics)
+    return succeeded
+
+
+def _topics_of(command: ExportCommand, stores: StoreAccess) -> list[str]:
+    topics = list(dict.fromkeys(command.topics))
+    if command.topic_pattern is not None:
+        found = stores.run(lambda metadata, _: list_topics(metadata))
+        topics += [
+            one.name for one in found if command.topic_pattern.fullmatch(one.name) and one.name not in topics
+        ]
+    if not topics:
+        assert command.topic_pattern is not None, "the command line asks for one of the two"
+        raise SettingError(f"--topic-pattern {command.topic_pattern.pattern!r} matches no topic")
+    return topics
+
+
+def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:
+    return TopicOptions(
+        table=names.rows,
+        dead_letter_table=names.dead_letters,
+        value=command.values,
+        table_options=TableOptions(
+            partition_by=command.partition_by,
+            sort_by=command.sort_by,
+            properties=command.properties,
+            adds_columns=command.adds_columns,
+        ),
+        write_options={"target-file-size-bytes": str(command.target_file_bytes)},
+        gap_policy=command.gap_policy,
+        max_batch_bytes=command.max_batch_bytes,
+        start=command.start,
+        backfill=command.backfill,
+    )
+
+
+def _maintenance(command: ExportCommand) -> Maintenance:
+    days = command.expire_snapshots_days
+    return Maintenance(
+        compacts=command.compacts,
+        target_file_bytes=command.target_file_bytes,
+        expire_older_than_sec=None if days is None else days * _DAY_SEC,
+    )
+
+
+@contextlib.contextmanager
+def _hold(command: ExportCommand, stores: StoreAccess, topic: str, table: str) -> Iterator[HeldExport]:
+    holder = f"{socket.gethostname()}/{os.getpid()}"
+    with hold_export(
+        command.settings, topic, holder, command.lease_ttl_sec, wait_sec=command.wait_sec
+    ) as lease:
+        yield _Held(lease, stores, command.settings.s3_namespace, topic, table)
+
+
+class _Held:
+    """A `HeldExport` over the lease and the stores."""
+
+    def __init__(
+        self, lease: ExportLease, stores: StoreAccess, namespace: str, topic: str, table: str
+    ) -> None:
+        self._lease = lease
+        self._stores = stores
+        self._namespace = namespace
+        self._topic = topic
+        self._table = table
+
+    def check(self) -> None:
+        self._lease.check()
+
+    def read_topic(self) -> TopicLog:
+        return self._stores.run(lambda metadata, objects: read_topic(metadata, objects, self._topic))
+
+    def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
+        logs = logs_by_key(log.partitions)
+        found = self._stores.run(
+            lambda metadata, objects: offsets_at(
+                dict.fromkeys(logs, timestamp_ms), logs, metadata, objects, self._namespace
+            )
+        )
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def record(
+        self, positions: Mapping[int, int], log_end: Mapping[int, int], rows: int, dead_letters: int
+    ) -> None:
+        self._lease.record(positions, log_end, rows, dead_letters)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(run: ExportRun, say: Callable[[str], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT end the run after the commit under way; a second one ends it at once."""
+
+    def stop(number: int, _: object) -> None:
+        say(f"{signal.Signals(number).name}: ending after the commit under way; once more to end at once")
+        run.stop()
+        for one, before in previous.items():
+            signal.signal(one, before)
+
+    previous = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, before in previous.items():
+            signal.signal(one, before)
+
+
+def _finish(command: ExportCommand, report: ExportReport, metrics: ExportMetrics) -> None:
+    if command.metrics_file is not None:
+        write_metrics_file(metrics, command.metrics_file)
+    if command.as_json:
+        click.echo(json.dumps(report.summary_fields(), indent=2))
+    elif not command.is_quiet:
+        click.echo(report.summary_text())

@@ -1,0 +1,32 @@
+"""What a failure inside of Spark says to a person: the error of the task at its bottom, not the stack above."""
+
+import re
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
+
+_PYTHON_ERROR = re.compile(r"^(?:\w+\.)+(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_JAVA_ERROR = re.compile(r"^(?:Caused by: |: )?((?:\w+\.)+\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+def told_shortly(problem: BaseException) -> str:
+    """One line. An error that a Python task raised is told by its own words, whatever Spark has put around it."""
+    text = str(problem)
+    python = _PYTHON_ERROR.findall(_worker_part(text))
+    if python:
+        return str(python[-1][1]).strip()
+    if isinstance(problem, Py4JError):
+        java = _JAVA_ERROR.findall(text)
+        if java:
+            name, message = java[-1]
+            return f"{message.strip()} ({name.rpartition('.')[2]})"
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(problem).__name__)
+
+
+def _worker_part(text: str) -> str:
+    """The traceback of a Python task, which Spark quotes."""
+    _, found, rest = text.partition("Traceback (most recent call last):")
+    return rest if found else ""

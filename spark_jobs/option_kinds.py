@@ -1,0 +1,76 @@
+"""Kinds of values that command line options have here, each with its own words for what is legal."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kafscale.errors import SettingError
+from kafscale.setting_kinds import Address, address, size
+from spark_jobs.job.topic_points import parse_point
+
+MIB = 1024 * 1024
+
+
+class Parsed(click.ParamType):
+    """An option whose text a function turns into its value, or refuses with `ValueError` or `SettingError`."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except (ValueError, SettingError) as problem:
+            self.fail(str(problem), param, ctx)
+
+
+def size_of(least: int) -> Parsed:
+    """Bytes, with a unit or without."""
+    kind = size(least, 2**50)
+
+    def parse(text: str) -> int:
+        try:
+            return int(kind.parse(text))
+        except ValueError:
+            raise ValueError(f"{text!r} is not legal: it must be {kind.legal}") from None
+
+    return Parsed("SIZE", parse)
+
+
+def point(option: str) -> Parsed:
+    """A point in a topic; see `topic_points`."""
+    return Parsed("POINT", lambda text: parse_point(option, text))
+
+
+def _address(text: str) -> Address:
+    kind = address()
+    try:
+        parsed: Address = kind.parse(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not legal: it must be {kind.legal}") from None
+    return parsed
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key.strip() and equals):
+        raise ValueError(f"{text!r} is not legal: it must be KEY=VALUE")
+    return key.strip(), value
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as problem:
+        raise ValueError(f"{text!r} is not legal: it must be a regular expression ({problem})") from None
+
+
+ADDRESS = Parsed("HOST:PORT", _address)
+PROPERTY = Parsed("KEY=VALUE", _property)
+PATTERN = Parsed("REGEX", _pattern)
