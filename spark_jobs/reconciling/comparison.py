@@ -104,7 +104,7 @@ class Comparison:
     table: str
     dead_letter_table: str | None
     plans: tuple[PartitionPlan, ...]
-    checks: tuple[SpanCheck, ...]
+    checks: tuple[SpanCheck, ...] = ()
     unexpected: tuple[Unexpected, ...] = ()
     kinds: Mapping[DifferenceKind, int] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()

@@ -31,18 +31,29 @@ def hashed(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     A column that the rows do not have is as one that is always the same.
     """
     types = {one.name: one.dataType for one in rows.schema}
+    hashes = [
+        column_hash(column_of(name), types[name]) if name in types else no_column_hash() for name in columns
+    ]
+    return with_coordinates(rows, hashes)
+
+
+def with_coordinates(rows: DataFrame, hashes: Sequence[Column]) -> DataFrame:
+    """The rows' coordinates, in types that all sides share, and these hashes by their places."""
     return rows.select(
-        PARTITION,
-        OFFSET,
-        *(
-            (
-                sql.xxhash64(_canonical(column_of(name), types[name]))
-                if name in types
-                else sql.lit(0).cast("bigint")
-            ).alias(column_hash_name(place))
-            for place, name in enumerate(columns)
-        ),
+        sql.col(PARTITION).cast("int").alias(PARTITION),
+        sql.col(OFFSET).cast("bigint").alias(OFFSET),
+        *(one.alias(column_hash_name(place)) for place, one in enumerate(hashes)),
     )
+
+
+def column_hash(column: Column, data_type: DataType) -> Column:
+    """A hash, never null, of the column's value."""
+    return sql.xxhash64(_canonical(column, data_type))
+
+
+def no_column_hash() -> Column:
+    """The hash of a column that is not there."""
+    return sql.lit(0).cast("bigint")
 
 
 def with_row_hash(hashes: DataFrame, column_count: int) -> DataFrame:

@@ -1,0 +1,53 @@
+"""A table as it was at one moment: its rows of a topic, and what it says of itself, from the same snapshot."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from kafscale.errors import SettingError
+from spark_jobs.reconciling.row_hash import OFFSET, PARTITION
+from spark_jobs.tables import jvm
+from spark_jobs.tables.export_state import PREFIX, ExportState, find_state
+from spark_jobs.tables.iceberg_table import schema_of_table
+
+TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSide:
+    """`rows` has the table's columns; None for a table without any snapshot."""
+
+    name: str
+    state: ExportState
+    rows: DataFrame | None
+
+
+def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | None:
+    """The table as it is now, None when there is none.
+
+    Raises `SettingError` for one whose rows cannot be told apart by topic, partition and offset,
+    `TableRefusedError`, `ExportStateError`.
+    """
+    schema = schema_of_table(spark, name)
+    if schema is None:
+        return None
+    metadata = jvm.load_table(spark, name).operations().current()
+    properties = jvm.as_mapping(metadata.properties())
+    state = find_state(topic, jvm.ancestor_summaries(metadata), properties, jvm.all_summaries(metadata))
+    snapshot = metadata.currentSnapshot()
+    if snapshot is None:
+        return TableSide(name=name, state=state, rows=None)
+    rows = spark.read.option("versionAsOf", str(snapshot.snapshotId())).table(name)
+    for column in (PARTITION, OFFSET):
+        if column not in rows.columns:
+            raise SettingError(
+                f"table {name} has no column {column!r}, and without it no row can be found again in the topic"
+            )
+    if TOPIC in rows.columns:
+        rows = rows.where(sql.col(TOPIC) == topic)
+    elif {one for one in properties if one.startswith(PREFIX)} - {PREFIX + topic}:
+        raise SettingError(
+            f"table {name} holds several topics and has no column {TOPIC!r} that tells their rows apart"
+        )
+    return TableSide(name=name, state=state, rows=rows)
