@@ -1,0 +1,46 @@
+"""`spark.read.format("kafscale")`: planned once, in a Python process beside the driver, and read by tasks."""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from kafscale.metadata.store import MetadataReader
+from kafscale.settings import Settings
+from kafscale.storage.object_store import ObjectReader
+from spark_jobs.source.offset_ranges import loss_reporter
+from spark_jobs.source.options import SourceOptions, batch_points
+from spark_jobs.source.planning import Planner
+from spark_jobs.source.split_rows import SplitPartition, rows_of
+from spark_jobs.source.splits import Split
+from spark_jobs.source.store_access import StoreAccess
+
+logger = logging.getLogger(__name__)
+
+
+class BatchReader(DataSourceReader):
+    """A range of offsets of each partition, fixed when the query is planned. Raises `SourceOptionError`."""
+
+    def __init__(self, settings: Settings, options: SourceOptions) -> None:
+        batch_points(options)
+        self._settings = settings
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each split. Raises `KafscaleError` of every kind, with a message that says what to do."""
+        report_loss = loss_reporter(fail_on_data_loss=self._options.fail_on_data_loss, warn=logger.warning)
+
+        async def plan(metadata: MetadataReader, objects: ObjectReader) -> list[Split]:
+            namespace = self._settings.s3_namespace
+            return await Planner(self._options, namespace, metadata, objects, report_loss).batch_splits()
+
+        stores = StoreAccess(self._settings)
+        try:
+            return [SplitPartition(split) for split in stores.run(plan)]
+        finally:
+            stores.close()
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The split's rows."""
+        return rows_of(self._settings, self._options, partition)

@@ -1,0 +1,54 @@
+"""The data source `kafscale` as Spark's Python Data Source API wants it."""
+
+import os
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from spark_jobs.source.batch_reader import BatchReader
+from spark_jobs.source.columns import spark_schema
+from spark_jobs.source.offset_points import SourceOptionError
+from spark_jobs.source.options import SourceOptions, parse_options, settings_of
+from spark_jobs.source.stream_reader import StreamReader
+
+NAME = "kafscale"
+
+
+class KafscaleDataSource(DataSource):
+    """Topics read from published segments. The options: docs/spark-source.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns of Spark's own Kafka source. Raises `SourceOptionError`, `SettingError`."""
+        settings_of(self.options, os.environ)
+        return spark_schema(parse_options(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For `spark.read`. Raises `SourceOptionError`, `SettingError`."""
+        return BatchReader(settings_of(self.options, os.environ), self._parsed(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """For `spark.readStream`. Raises `SourceOptionError`, `SettingError`."""
+        return StreamReader(settings_of(self.options, os.environ), self._parsed(schema))
+
+    def _parsed(self, schema: StructType) -> SourceOptions:
+        options = parse_options(self.options)
+        columns = spark_schema(options.include_headers)
+        if [(field.name, field.dataType) for field in schema] != [
+            (field.name, field.dataType) for field in columns
+        ]:
+            raise SourceOptionError(
+                f"the schema {schema.simpleString()} is not legal: the columns are always "
+                f"{columns.simpleString()}; leave schema() out and select from them"
+            )
+        return options
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("kafscale")` known to the session, also where Spark does not find it by itself."""
+    spark.dataSource.register(KafscaleDataSource)

@@ -1,0 +1,100 @@
+"""`spark.readStream.format("kafscale")`: where the next micro-batch ends, and its splits.
+
+Runs in a Python process of the query's own. Spark 4.1 asks for the end of the next micro-batch without saying where
+that starts, so the reader follows what Spark does: a new stream asks first for an end, one that resumes from a
+checkpoint first shows the end that it had come to, as an empty range.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kafscale.metadata.store import MetadataReader
+from kafscale.settings import Settings
+from kafscale.storage.object_store import ObjectReader
+from spark_jobs.source.offset_ranges import Positions, limit_positions, loss_reporter, stream_ranges
+from spark_jobs.source.options import SourceOptions, stream_start
+from spark_jobs.source.planning import Planner
+from spark_jobs.source.split_rows import SplitPartition, rows_of
+from spark_jobs.source.splits import Split
+from spark_jobs.source.store_access import StoreAccess
+from spark_jobs.source.stream_offsets import StreamOffset, positions_of, started_at_of, to_offset
+
+logger = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader):
+    """Everything from where a new stream starts on, micro-batch by micro-batch. Raises `SourceOptionError`."""
+
+    def __init__(self, settings: Settings, options: SourceOptions) -> None:
+        self._start = stream_start(options)
+        self._settings = settings
+        self._options = options
+        self._stores = StoreAccess(settings)
+        self._started_at: Positions | None = None
+        self._end: StreamOffset | None = None
+
+    def initialOffset(self) -> StreamOffset:  # noqa: N802
+        """Where the stream starts; of one that was killed in its first micro-batch, where it started then."""
+        return to_offset(self._first_positions())
+
+    def latestOffset(self) -> StreamOffset:  # noqa: N802
+        """Where the next micro-batch ends: the same as the last one's end when nothing was published since."""
+        is_first = self._end is None
+        starts = self._first_positions() if self._end is None else positions_of(self._end)
+        ends = self._stores.run(lambda *stores: self._latest(starts, *stores))
+        if is_first or ends != starts:
+            self._end = to_offset(ends, starts if is_first else None)
+        assert self._end is not None
+        return self._end
+
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> Sequence[InputPartition]:
+        """One for each split of the micro-batch. Raises `KafscaleError` of every kind."""
+        self._end = end
+        self._started_at = started_at_of(end) or self._started_at
+        starts, ends = positions_of(start), positions_of(end)
+        if starts == ends:
+            return []
+        splits = self._stores.run(lambda *stores: self._splits(starts, ends, *stores))
+        return [SplitPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The split's rows."""
+        return rows_of(self._settings, self._options, partition)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing: the checkpoint is the only memory of a stream."""
+
+    def stop(self) -> None:
+        """Give back the stores."""
+        self._stores.close()
+
+    def _first_positions(self) -> Positions:
+        if self._started_at is None:
+            self._started_at = self._stores.run(self._find_start)
+        return self._started_at
+
+    async def _find_start(self, metadata: MetadataReader, objects: ObjectReader) -> Positions:
+        planner = self._planner(metadata, objects)
+        return await planner.positions(self._start, await planner.logs(), is_start=True)
+
+    async def _latest(self, starts: Positions, metadata: MetadataReader, objects: ObjectReader) -> Positions:
+        logs = await self._planner(metadata, objects).logs_left()
+        latest = {key: log.log_end_offset for key, log in logs.items()}
+        if self._options.max_offsets_per_trigger is None:
+            return latest
+        return limit_positions(starts, latest, logs, self._options.max_offsets_per_trigger)
+
+    async def _splits(
+        self, starts: Positions, ends: Positions, metadata: MetadataReader, objects: ObjectReader
+    ) -> list[Split]:
+        planner = self._planner(metadata, objects)
+        logs = await planner.logs_left()
+        return await planner.splits_of(stream_ranges(starts, ends, logs, planner.report_loss), logs)
+
+    def _planner(self, metadata: MetadataReader, objects: ObjectReader) -> Planner:
+        report_loss = loss_reporter(fail_on_data_loss=self._options.fail_on_data_loss, warn=logger.warning)
+        return Planner(self._options, self._settings.s3_namespace, metadata, objects, report_loss)

@@ -1,0 +1,236 @@
+"""Streams of the data source, called in the order in which Spark calls them.
+
+A new stream: latestOffset, initialOffset, partitions. One that resumes: partitions with the checkpoint's last end
+twice, then the batch that was not committed again, if there is one, then latestOffset.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafscale.metadata import keys
+from kafscale.metadata.store import Delete
+from spark_jobs.source.offset_ranges import DataLossError
+from spark_jobs.source.stream_offsets import positions_of
+from spark_jobs.source.stream_reader import StreamReader
+from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, sent
+from tests.spark_jobs.support.source_queries import rows_of_partitions, stream_reader
+from tests.spark_jobs.support.stored_topic import StoredTopic
+from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
+
+Rows = list[dict[str, Any]]
+
+
+class Stream:
+    """A query whose checkpoint outlives its runs."""
+
+    def __init__(self, writer: TopicWriter, topic: str | None = "events", **options: str) -> None:
+        self._writer, self._topic, self._options = writer, topic, options
+        self.ends: list[dict[str, Any]] = []
+        self.committed = 0
+        self._reader: StreamReader | None = None
+
+    def run(self, *, dies: bool = False) -> Rows:
+        """The next micro-batch; no rows when there is nothing new. `dies`: after its end was written down."""
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = stream_reader(self._writer.settings, self._topic, **self._options)
+            if self.ends:
+                assert reader.partitions(self._read_back(-1), self._read_back(-1)) == []
+        if self.committed == len(self.ends):
+            end = _as_json(reader.latestOffset())
+            if self.ends and end == self.ends[-1]:
+                return []
+            self.ends.append(end)
+        start = self._read_back(-2) if len(self.ends) > 1 else _as_json(reader.initialOffset())
+        if dies:
+            self.stop()
+            return []
+        rows = rows_of_partitions(reader, reader.partitions(start, self._read_back(-1)))
+        self.committed = len(self.ends)
+        return rows
+
+    def _read_back(self, number: int) -> dict[str, Any]:
+        return _as_json(self.ends[number])
+
+    def stop(self) -> None:
+        """End the run; the next one resumes."""
+        if self._reader is not None:
+            self._reader.stop()
+        self._reader = None
+
+
+def _as_json(offset: dict[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(offset)))
+
+
+def offsets(rows: Rows, partition: int = 0) -> list[int]:
+    return [row["offset"] for row in rows if row["partition"] == partition]
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> TopicWriter:
+    """A topic of two partitions with five records in the first one."""
+    topic = TopicWriter(embedded(tmp_path), "events", partitions=2)
+    topic.append(0, sent(5))
+    return topic
+
+
+def test_from_the_beginning_and_then_what_is_new(writer: TopicWriter) -> None:
+    stream = Stream(writer, startingOffsets="earliest")
+    assert stream.run() == writer.rows()
+    assert stream.run() == []
+    writer.append(0, sent(2, first=5))
+    writer.append(1, sent(3))
+    rows = stream.run()
+    assert (offsets(rows), offsets(rows, 1)) == ([5, 6], [0, 1, 2])
+    assert stream.ends[-1] == {"events": {"0": 7, "1": 3}}
+    assert stream.run() == []
+    stream.stop()
+
+
+def test_a_new_stream_starts_with_what_comes(writer: TopicWriter) -> None:
+    stream = Stream(writer)
+    assert stream.run() == []
+    writer.append(0, sent(2, first=5))
+    assert offsets(stream.run()) == [5, 6]
+    stream.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({"startingOffsets": '{"events":{"0":3,"1":-1}}'}, 3),
+        (
+            {
+                "startingTimestamp": str(FIRST_TIMESTAMP_MS + 2),
+                "startingOffsetsByTimestampStrategy": "latest",
+            },
+            2,
+        ),
+    ],
+)
+def test_other_starts(writer: TopicWriter, options: dict[str, str], first: int) -> None:
+    stream = Stream(writer, **options)
+    assert offsets(stream.run()) == list(range(first, 5))
+    stream.stop()
+
+
+def test_a_stream_resumes_where_it_was(writer: TopicWriter) -> None:
+    stream = Stream(writer, startingOffsets="earliest")
+    stream.run()
+    stream.stop()
+    writer.append(0, sent(3, first=5))
+    assert offsets(stream.run()) == [5, 6, 7]
+    stream.stop()
+    assert stream.run() == []
+    stream.stop()
+
+
+def test_a_micro_batch_that_was_not_committed_is_the_same_again(writer: TopicWriter) -> None:
+    stream = Stream(writer, startingOffsets="earliest")
+    stream.run()
+    writer.append(0, sent(3, first=5))
+    stream.run(dies=True)
+    writer.append(0, sent(1, first=8))
+    assert offsets(stream.run()) == [5, 6, 7]
+    assert offsets(stream.run()) == [8]
+    stream.stop()
+
+
+@pytest.mark.parametrize(("start", "first"), [("latest", 5), ("earliest", 0)])
+def test_a_stream_killed_in_its_first_micro_batch_keeps_its_start(
+    writer: TopicWriter, start: str, first: int
+) -> None:
+    stream = Stream(writer, startingOffsets=start)
+    stream.run(dies=True)
+    writer.append(0, sent(4, first=5))
+    found = offsets(stream.run()) + offsets(stream.run())
+    assert found == list(range(first, 9))
+    stream.stop()
+
+
+def test_a_limit_is_spread_over_the_partitions(writer: TopicWriter) -> None:
+    writer.append(0, sent(15, first=5))
+    writer.append(1, sent(10))
+    stream = Stream(writer, startingOffsets="earliest", maxOffsetsPerTrigger="6")
+    seen: Rows = []
+    batches = []
+    while rows := stream.run():
+        batches.append(len(rows))
+        seen += rows
+        # Where a limited stream was is known from its checkpoint alone.
+        stream.stop()
+    assert sorted(seen, key=lambda row: (row["partition"], row["offset"])) == writer.rows()
+    assert batches == [6, 6, 6, 6, 6]
+    stream.stop()
+
+
+def test_new_topics_and_partitions_are_read_from_their_beginning(writer: TopicWriter) -> None:
+    stream = Stream(writer, None, subscribePattern="ev.*")
+    stream.run()
+    later = TopicWriter(writer.settings, "evening")
+    later.append(0, sent(3))
+    assert stream.run() == later.rows()
+    stream.stop()
+
+
+def test_a_pattern_may_match_nothing_yet(tmp_path: Path) -> None:
+    TopicWriter(embedded(tmp_path), "other")
+    writer = TopicWriter(embedded(tmp_path), "else")
+    stream = Stream(writer, None, subscribePattern="events")
+    assert stream.run() == []
+    events = TopicWriter(writer.settings, "events")
+    events.append(0, sent(2))
+    assert stream.run() == events.rows()
+    stream.stop()
+
+
+def test_what_expired_before_it_was_read(writer: TopicWriter, caplog: pytest.LogCaptureFixture) -> None:
+    tolerant = Stream(writer, startingOffsets="earliest", failOnDataLoss="false")
+    strict = Stream(writer, startingOffsets="earliest")
+    for stream in (tolerant, strict):
+        stream.run()
+    writer.append(0, sent(5, first=5))
+    writer.append(0, sent(5, first=10))
+    writer.move_log_start(0, 12)
+    with pytest.raises(DataLossError, match="offsets 5 to 11 of events-0 are gone: its log starts at 12"):
+        strict.run()
+    assert offsets(tolerant.run()) == [12, 13, 14]
+    assert "offsets 5 to 11 of events-0 are gone" in caplog.text
+    for stream in (tolerant, strict):
+        stream.stop()
+
+
+def test_a_topic_that_is_deleted_and_comes_back(writer: TopicWriter) -> None:
+    options = {"startingOffsets": "earliest", "subscribePattern": "events"}
+    tolerant, strict = (
+        Stream(writer, None, failOnDataLoss="false", **options),
+        Stream(writer, None, **options),
+    )
+    for stream in (tolerant, strict):
+        assert offsets(stream.run()) == [0, 1, 2, 3, 4]
+    _forget(writer)
+    with pytest.raises(DataLossError, match="events-0 is gone"):
+        strict.run()
+    assert tolerant.run() == []
+    assert positions_of(tolerant.ends[-1]) == {}
+    again = TopicWriter(writer.settings, "events", partitions=2)
+    again.append(1, sent(2))
+    assert tolerant.run() == again.rows()
+    for stream in (tolerant, strict):
+        stream.stop()
+
+
+def _forget(writer: TopicWriter) -> None:
+    """Delete the topic, as the metadata store sees that."""
+
+    async def forget(topic: StoredTopic) -> None:
+        partitions = [Delete(keys.partition(writer.topic, index)) for index in range(writer.partitions)]
+        await topic.metadata.transact([], [Delete(keys.topic(writer.topic)), *partitions])
+        objects = [one.key async for one in topic.objects.list(f"{topic.namespace}/{writer.topic}/")]
+        await topic.objects.delete(objects)
+
+    writer.run(forget)
