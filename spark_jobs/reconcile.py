@@ -1,0 +1,125 @@
+"""`python -m spark_jobs.reconcile`, and the same under spark-submit: holds topics and tables against each other."""
+
+import re
+import sys
+from collections.abc import Sequence
+
+import click
+
+from kafscale.errors import KafscaleError, SettingError
+from kafscale.settings import Settings
+from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
+from spark_jobs.decoding.options import ValueOptions
+from spark_jobs.option_kinds import PATTERN
+from spark_jobs.reconciling.reconcile_command import DEFAULT_RANGE_SIZE, ReconcileCommand
+from spark_jobs.value_options import value_options
+
+EXIT_FAILED = 1
+EXIT_DIFFERENT = 3
+
+
+@click.command(context_settings={"show_default": True, "max_content_width": 110})
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic. May be repeated.")
+@click.option(
+    "--topic-pattern",
+    type=PATTERN,
+    help="Every topic whose whole name matches.",
+)
+@click.option(
+    "--table",
+    required=True,
+    metavar="NAME",
+    help="The table that the topic was exported into, or the rule for many, as the export was told.",
+)
+@click.option(
+    "--dead-letter-table",
+    default="{table}_dead_letters",
+    metavar="NAME",
+    help="The table of values that did not decode, as the export was told.",
+)
+@store_options
+@catalog_options
+@value_options
+@click.option(
+    "--range-size",
+    type=click.IntRange(1, 2**31 - 1),
+    default=DEFAULT_RANGE_SIZE,
+    metavar="OFFSETS",
+    help="How many offsets are counted and hashed together.",
+)
+@click.option(
+    "--except-column",
+    "except_columns",
+    multiple=True,
+    metavar="NAME",
+    help="Do not compare this column. May be repeated.",
+)
+@click.option(
+    "--skip-expired", is_flag=True, help="Do not read rows of the table that the topic no longer has."
+)
+@click.option(
+    "--all-ranges",
+    is_flag=True,
+    help="Show every range, also when there are many; --json always has all.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option("--quiet", is_flag=True, help="Say nothing while it works.")
+def main(
+    *,
+    topics: Sequence[str],
+    topic_pattern: re.Pattern[str] | None,
+    table: str,
+    dead_letter_table: str,
+    settings: Settings,
+    spark_options: SparkOptions,
+    values: ValueOptions,
+    range_size: int,
+    except_columns: Sequence[str],
+    skip_expired: bool,
+    all_ranges: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Count and hash the records of topics and the rows of their tables, by partition and range of offsets.
+
+    What the table says it has is held against what the topic still has. Records that are not exported yet, gaps that
+    were recorded, and rows whose records have expired are shown, and are no difference.
+
+    \b
+    python -m spark_jobs.reconcile --topic events --table local.db.events --warehouse DIR --data-dir DIR
+
+    Exit status: 0 when they agree, 1 when a store or Spark failed, 2 for options that are not legal, 3 when there is
+    a difference.
+    """
+    if not topics and topic_pattern is None:
+        raise click.UsageError("no topic is named: give --topic or --topic-pattern")
+    command = ReconcileCommand(
+        topics=topics,
+        topic_pattern=topic_pattern,
+        table=table,
+        dead_letter_table=dead_letter_table,
+        settings=settings,
+        spark=spark_options,
+        values=values,
+        range_size=range_size,
+        except_columns=except_columns,
+        skips_expired=skip_expired,
+        shows_all_ranges=all_ranges,
+        as_json=as_json,
+        is_quiet=quiet,
+    )
+    # What loads pyarrow and numba comes last, so that --help and an option that is not legal answer at once.
+    from spark_jobs.reconciling.launch import run_reconcile
+
+    try:
+        agrees = run_reconcile(command)
+    except SettingError as problem:
+        raise click.UsageError(str(problem)) from None
+    except KafscaleError as problem:
+        click.echo(f"error: {problem}", err=True)
+        sys.exit(EXIT_FAILED)
+    sys.exit(0 if agrees else EXIT_DIFFERENT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""What a reconciliation is asked to do: the values behind the command line."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.settings import Settings
+from spark_jobs.cli_options import SparkOptions
+from spark_jobs.decoding.options import ValueOptions
+
+DEFAULT_RANGE_SIZE: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileCommand:
+    """The command line. Tables may be rules, as `table_naming` has them; `except_columns` are not compared."""
+
+    topics: Sequence[str]
+    topic_pattern: re.Pattern[str] | None
+    table: str
+    dead_letter_table: str
+    settings: Settings
+    spark: SparkOptions
+    values: ValueOptions
+    range_size: int
+    except_columns: Sequence[str]
+    skips_expired: bool
+    shows_all_ranges: bool
+    as_json: bool
+    is_quiet: bool
