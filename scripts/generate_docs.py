@@ -15,6 +15,7 @@ from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.ops.metric_families import FAMILIES, Family
 from kafscale.settings import SETTINGS
 from spark_jobs.job import metric_families as export_metric_families
+from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -114,11 +115,51 @@ def group_events_table() -> str:
     )
 
 
+def source_options_table() -> str:
+    """Every option of the Spark source that says what to read, and how."""
+    return _table(
+        ("Option", "Value", "Default", "Queries", "Meaning"),
+        (
+            (f"`{row.name}`", row.legal, _default(row.default), row.queries, row.meaning)
+            for row in SOURCE_OPTIONS
+        ),
+    )
+
+
+def store_options_table() -> str:
+    """The short names of settings that say where the topics are."""
+    settings = {row.variable: row for row in SETTINGS}
+    return _table(
+        ("Option", "Setting", "Default", "Meaning", "Legal"),
+        (
+            (
+                f"`{row.name}`",
+                f"`{row.variable}`",
+                _default(settings[row.variable].default),
+                settings[row.variable].documentation,
+                settings[row.variable].kind.legal,
+            )
+            for row in STORE_OPTIONS
+        ),
+    )
+
+
+def refused_options_table() -> str:
+    """Options of Spark's own Kafka source that mean nothing here."""
+    rows = [(f"`{name}`", hint) for name, hint in REFUSED.items()]
+    return _table(("Option", "Instead"), (*rows, ("every other `kafka.*`", KAFKA_HINT)))
+
+
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"settings": settings_table},
     "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
     "docs/exports-metrics.md": {"export-metrics": export_metrics_table},
     "docs/operations.md": {"metrics": metrics_table},
+    "docs/spark-source.md": {
+        "source-options": source_options_table,
+        "store-options": store_options_table,
+        "refused-options": refused_options_table,
+    },
     "docs/supported-apis.md": {"apis": supported_apis_table},
     "docs/topic-configs.md": {"topic-configs": topic_configs_table},
 }

@@ -153,20 +153,20 @@ REFUSED: dict[str, str] = {
     "kafka.bootstrap.servers": "no broker is asked: name the store with dataDir, or with etcd and bucket",
     "kafka.auto.offset.reset": f"say with {STARTING_OFFSETS} where to start; a stream resumes from its checkpoint",
     "kafka.group.id": "no consumer group takes part: Spark keeps a stream's offsets in its checkpoint",
-    "groupidprefix": "no consumer group takes part: Spark keeps a stream's offsets in its checkpoint",
+    "groupIdPrefix": "no consumer group takes part: Spark keeps a stream's offsets in its checkpoint",
     "kafka.isolation.level": "there are no transactions: all that is published is committed",
     "kafka.key.deserializer": "keys are bytes: use functions of Spark to decode them",
     "kafka.value.deserializer": "values are bytes: use functions of Spark to decode them",
-    "kafkaconsumer.polltimeoutms": "no Kafka client takes part; the stores' own time limits hold",
-    "fetchoffset.numretries": "no Kafka client takes part; the stores' clients retry by themselves",
-    "fetchoffset.retryintervalms": "no Kafka client takes part; the stores' clients retry by themselves",
-    "minoffsetspertrigger": "give the stream a trigger with a processing time instead",
-    "maxtriggerdelay": "give the stream a trigger with a processing time instead",
-    "maxrecordsperpartition": f"{SPLIT_BYTES} says how much one task reads",
+    "kafkaConsumer.pollTimeoutMs": "no Kafka client takes part; the stores' own time limits hold",
+    "fetchOffset.numRetries": "no Kafka client takes part; the stores' clients retry by themselves",
+    "fetchOffset.retryIntervalMs": "no Kafka client takes part; the stores' clients retry by themselves",
+    "minOffsetsPerTrigger": "give the stream a trigger with a processing time instead",
+    "maxTriggerDelay": "give the stream a trigger with a processing time instead",
+    "maxRecordsPerPartition": f"{SPLIT_BYTES} says how much one task reads",
     "topic": f"say with {SUBSCRIBE} which topics to read; nothing is written with this format",
     "path": f"load() takes no path: say with {SUBSCRIBE} which topics to read",
 }
-"""Options of Spark's Kafka source, in small letters, that mean nothing here, and what to do instead."""
+"""Options of Spark's Kafka source that mean nothing here, and what to do instead."""
 
 KAFKA_PREFIX = "kafka."
 KAFKA_HINT = "options of Kafka's clients mean nothing here, because no Kafka client takes part"

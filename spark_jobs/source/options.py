@@ -180,10 +180,11 @@ def _holds(point: OffsetPoint, edge: LogEdge, offset: int) -> bool:
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     legal = [*(row.name for row in SOURCE_OPTIONS), *(row.name for row in STORE_OPTIONS)]
     known = {name.lower(): name for name in legal}
+    refused = {name.lower(): hint for name, hint in names.REFUSED.items()}
     for name in sorted(given):
         if name in known or name.startswith(PREFIX.lower()):
             continue
-        hint = names.REFUSED.get(name)
+        hint = refused.get(name)
         if hint is None and name.startswith(names.KAFKA_PREFIX):
             hint = names.KAFKA_HINT
         if hint is not None:

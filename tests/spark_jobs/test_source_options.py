@@ -190,7 +190,7 @@ def test_an_unknown_option_is_refused_with_the_legal_ones() -> None:
 @pytest.mark.parametrize("option", [*option_rows.REFUSED, "kafka.security.protocol"])
 def test_options_of_sparks_kafka_source_that_mean_nothing_here_are_refused_with_a_hint(option: str) -> None:
     hint = option_rows.REFUSED.get(option, option_rows.KAFKA_HINT)
-    assert refusal(**{option: "x"}) == f"option {option} is not legal here: {hint}"
+    assert refusal(**{option: "x"}) == f"option {option.lower()} is not legal here: {hint}"
 
 
 def test_a_batch_has_neither_a_latest_start_nor_an_earliest_end_nor_triggers() -> None:
