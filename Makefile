@@ -8,11 +8,12 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CLUSTER_ARGS ?=
+DEMO_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster test tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads docs clean
+.PHONY: help setup setup-spark run cluster demo test tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -45,6 +46,11 @@ run: $(BIN)/.runtime ## start a broker with nothing configured
 
 cluster: $(BIN)/.runtime ## start etcd, an S3 server and three brokers here (CLUSTER_ARGS: see python -m scripts.local_cluster --help)
 	@$(BIN)/python -m scripts.local_cluster $(CLUSTER_ARGS)
+
+demo: | $(BIN)/python ## the lake export in one story: broker, events, export to Iceberg, SQL (one to two minutes)
+	@$(BIN)/python -m tests.support.java_install
+	@$(MAKE) --no-print-directory setup-spark
+	@$(BIN)/python -m scripts.demo $(DEMO_ARGS)
 
 test: $(BIN)/.develop tools ## run all tests
 	$(BIN)/pytest $(PYTEST_ARGS)
