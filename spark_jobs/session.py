@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -100,8 +101,9 @@ def _launch_conf(options: SessionOptions) -> SparkConf:
         conf.set(key, value)
     if options.master is not None:
         conf.set("spark.master", options.master)
-    for key, value in jar_configuration().items():
-        conf.set(key, _joined(options.conf.get(key), value))
+    if not _ships_iceberg():
+        for key, value in jar_configuration().items():
+            conf.set(key, _joined(options.conf.get(key), value))
     given = options.conf.get(_JVM_OPTIONS, "")
     if "log4j" not in given:
         conf.set(_JVM_OPTIONS, f"{given} -Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}".strip())
@@ -145,6 +147,12 @@ def _check_submitted(options: SessionOptions, configured: Mapping[str, str]) -> 
                 f"--conf {key} is not legal: spark-submit or spark-defaults.conf has set it to another value; give "
                 "one of them"
             )
+
+
+def _ships_iceberg() -> bool:
+    """Whether Spark's own folder has Iceberg, as images for clusters do."""
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    return any(Path(home, "jars").glob("iceberg-spark-runtime-*.jar"))
 
 
 def _knows_iceberg(jvm: Any) -> bool:
