@@ -136,7 +136,7 @@ def catalog_options(command: Command) -> Command:
                 catalogs=CatalogOptions(
                     warehouse=warehouse, catalogs=catalogs, properties=catalog_properties
                 ),
-                conf=dict(_conf_pair(text) for text in conf),
+                conf=dict(conf_pair(text) for text in conf),
                 master=master,
                 ui=spark_ui,
             )
@@ -200,7 +200,8 @@ def session_options(
     )
 
 
-def _conf_pair(text: str) -> tuple[str, str]:
+def conf_pair(text: str) -> tuple[str, str]:
+    """The two sides of a `--conf`. Raises `SettingError`."""
     key, equals, value = text.partition("=")
     if not (equals and key.startswith("spark.")):
         raise SettingError(
