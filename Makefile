@@ -53,7 +53,7 @@ demo: | $(BIN)/python ## the lake export in one story: broker, events, export to
 	@$(BIN)/python -m scripts.demo $(DEMO_ARGS)
 
 test: $(BIN)/.develop tools ## run all tests
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/python -m tests.run $(PYTEST_ARGS)
 
 tools: $(BIN)/.develop ## fetch what tests need beyond Python: Kafka's Java tools and a franz-go client into .tools, kcat
 	$(BIN)/python -m tests.compat.tools

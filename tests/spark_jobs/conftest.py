@@ -18,9 +18,11 @@ _HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves the socket of each `collect` to the garbage collector."""
+    """PySpark leaves the socket of each `collect` to the garbage collector. One session does for all workers."""
     for item in items:
         if item.path.is_relative_to(_HERE):
+            if "spark" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(
                 pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
             )
