@@ -101,9 +101,9 @@ def settings_of(options: Mapping[str, str], environment: Mapping[str, str]) -> S
     settings = load_settings(
         {name: value for name, value in environment.items() if name in known and name not in chosen} | chosen
     )
-    if "KAFSCALE_DATA_DIR" in chosen and settings.etcd_endpoints and settings.s3_bucket:
+    if "datadir" in given and settings.etcd_endpoints and settings.s3_bucket:
         raise SourceOptionError(
-            f"option dataDir={chosen['KAFSCALE_DATA_DIR']!r} has no effect, because etcd and a bucket are set, by an "
+            f"option dataDir={given['datadir']!r} has no effect, because etcd and a bucket are set, by an "
             "option or in the environment (KAFSCALE_ETCD_ENDPOINTS, KAFSCALE_S3_BUCKET): give one store"
         )
     return replace(settings, data_dir=Path(settings.data_dir).absolute())

@@ -241,6 +241,15 @@ def test_a_data_folder_is_absolute_for_whoever_opens_it_elsewhere(
     assert settings_of({}, {"KAFSCALE_DATA_DIR": "here"}).data_dir == tmp_path / "here"
 
 
+def test_a_setting_by_its_own_name_may_be_of_no_effect_as_in_the_environment() -> None:
+    everything = {
+        "KAFSCALE_DATA_DIR": "/d",
+        "KAFSCALE_ETCD_ENDPOINTS": "one:2379",
+        "KAFSCALE_S3_BUCKET": "lake",
+    }
+    assert settings_of(everything, {}) == settings_of({}, everything)
+
+
 def test_other_options_and_variables_do_not_matter_for_the_stores() -> None:
     assert settings_of({"subscribe": "a", "no": "option"}, {"KAFSCALE_OLD": "x"}) == settings_of({}, {})
 
