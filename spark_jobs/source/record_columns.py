@@ -1,7 +1,6 @@
 """Makes Arrow record batches of Kafka's record batches, in compiled code and without an object for any record."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from kafscale.protocol.records import iterate_records
 from kafscale.protocol.types import Buffer
 from spark_jobs.source import record_walk as walk
 from spark_jobs.source.column_buffers import MAX_BYTES, MAX_HEADERS, MAX_ROWS, ColumnBuffers
+from spark_jobs.source.stored_batches import StoredBatches
 
 MAX_RECORDS_BYTES = 1024**3
 """What one batch's records may take, decompressed."""
@@ -40,26 +40,14 @@ class TimestampRangeError(KafscaleError):
         self.timestamp_ms = timestamp_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredBatches:
-    """Whole record batches, checked against a CRC that covers them, and which of their offsets are wanted.
-
-    `name` says in errors which object they are of. The memory may be used again once the next ones are asked for.
-    """
-
-    name: str
-    data: memoryview
-    first_offset: int
-    next_offset: int
-
-
 def record_columns(
     stored: Iterable[StoredBatches], topic: str, partition: int, *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BYTES`.
 
-    The schema is `arrow_schema(include_headers)`. Control batches are left out. Raises `CorruptDataError` for
-    records that break their format, `TimestampRangeError`, and what `stored` raises.
+    The schema is `arrow_schema(include_headers)`; control batches are left out. The memory of `stored` may be used
+    again once the next is asked for. Raises `CorruptDataError` for records that break their format,
+    `TimestampRangeError`, and what `stored` raises.
     """
     writer = _ColumnWriter(topic, partition, include_headers)
     for batches in stored:

@@ -13,7 +13,7 @@ from kafscale.storage import object_keys
 from kafscale.storage.bounded import map_bounded
 from kafscale.storage.index import parse_index
 from kafscale.storage.object_store import ObjectReader
-from kafscale.storage.reading.segment_layout import ChunkRange, layout_of
+from kafscale.storage.reading.segment_layout import ChunkRange, SegmentLayout, layout_of
 from kafscale.storage.segment import FOOTER_SIZE
 from spark_jobs.source.topic_state import PartitionLog
 
@@ -47,6 +47,11 @@ class Piece:
     def size_bytes(self) -> int:
         """How many bytes of batches are read."""
         return self.reference.size_bytes if self.chunk is None else self.chunk.size_bytes
+
+    @property
+    def is_undivided(self) -> bool:
+        """Whether it is a large segment that no usable index divides: too much to be read at once."""
+        return self.chunk is None and self.reference.size_bytes > WHOLE_SEGMENT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +182,19 @@ async def _chunks(
 
 
 def chunks_of(index_key: str, data: bytes, reference: SegmentReference) -> list[ChunkRange]:
-    """The chunks of a large segment by its index. Raises `CorruptDataError` for an index that cannot be."""
+    """The chunks of a large segment by its index, none where that has too few entries.
+
+    Raises `CorruptDataError` for an index that cannot be.
+    """
     body_end = reference.size_bytes - FOOTER_SIZE
     index = parse_index(index_key, data, reference.base_offset)
     index.check(last_offset=reference.last_offset, body_end=body_end)
     layout = layout_of(index, last_offset=reference.last_offset, body_end=body_end, chunk_bytes=CHUNK_BYTES)
+    return [] if layout.is_coarse else chunks_of_layout(layout, reference)
+
+
+def chunks_of_layout(layout: SegmentLayout, reference: SegmentReference) -> list[ChunkRange]:
+    """All chunks of the segment, ascending."""
     chunks: list[ChunkRange] = []
     offset = reference.base_offset
     while offset <= reference.last_offset:

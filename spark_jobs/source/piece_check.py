@@ -1,0 +1,72 @@
+"""What is to be read for a piece of a split, and whether it is what the partition's record and the index say.
+
+Pure. A segment that is read whole is held against the CRC of its body; a chunk of one against its batches' CRCs, the
+chain that their offsets make, its neighbours and the leader epochs, or against its own CRC where it has one.
+"""
+
+from typing import Protocol
+
+from kafscale.metadata.partition_record import EpochStart, PartitionRecord
+from kafscale.storage import object_keys
+from kafscale.storage.pieces import Pieces
+from kafscale.storage.reading.segment_check import Expected, check_chunk, check_whole, wanted_bytes
+from kafscale.storage.segment import HEADER_SIZE
+from spark_jobs.source.splits import Piece
+from spark_jobs.source.stored_batches import StoredBatches
+
+
+class Located(Protocol):
+    """A partition, and what its record remembers of its leader epochs: a `PartitionLog` is one, a `Split` too."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def epochs(self) -> tuple[EpochStart, ...]: ...
+
+
+class PieceCheck:
+    """One piece's object, the bytes of it that are wanted, and the check of what came."""
+
+    def __init__(self, namespace: str, located: Located, piece: Piece) -> None:
+        self.piece = piece
+        reference = piece.reference
+        self.object_key = object_keys.key_of_reference(namespace, located.topic, located.partition, reference)
+        # Of the record only the epochs are asked for.
+        record = PartitionRecord(leader_epoch=reference.leader_epoch, epochs=located.epochs)
+        self._expected = Expected(self.object_key, reference, record)
+        self._file_start = 0
+        self.length = reference.size_bytes
+        if piece.chunk is not None:
+            self._file_start, self.length = wanted_bytes(self._expected, piece.chunk)
+
+    @property
+    def start(self) -> int:
+        """Where in the object to begin to read; `length` says how much."""
+        return self.piece.reference.start + self._file_start
+
+    def batches(self, read: memoryview, *, any_epoch: bool = False) -> StoredBatches:
+        """The batches in `read`, which is what came, without a copy.
+
+        `any_epoch`: whether batches may carry leader epochs that the record does not know. Raises
+        `CorruptDataError`: `OtherTopicError` for such epochs, and of a chunk `BrokenChainError` where the index may
+        be wrong, and `UncertainChunkError`.
+        """
+        self._expected.check_length(len(read), self.length)
+        file = Pieces([read], self._file_start)
+        chunk = self.piece.chunk
+        if chunk is None:
+            check_whole(self._expected, file, is_from_replica=not any_epoch)
+            start, end = HEADER_SIZE, self._expected.body_end
+        else:
+            check_chunk(self._expected, chunk, file, is_from_replica=not any_epoch)
+            start, end = chunk.start, chunk.end
+        return StoredBatches(
+            name=self.object_key,
+            data=file.contiguous(start, end),
+            first_offset=self.piece.first_offset,
+            next_offset=self.piece.next_offset,
+        )

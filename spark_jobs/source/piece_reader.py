@@ -1,0 +1,94 @@
+"""Reads one piece of a split from the object store, with everything that may be tried before it counts as damaged."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from kafscale.errors import CorruptDataError
+from kafscale.metadata.partition_record import SegmentReference
+from kafscale.storage.bounded import in_order_ahead
+from kafscale.storage.object_store import ObjectReader
+from kafscale.storage.reading.batch_chain import BrokenChainError
+from kafscale.storage.reading.segment_check import OtherTopicError, UncertainChunkError
+from kafscale.storage.reading.segment_layout import SegmentLayout
+from kafscale.storage.reading.segment_scan import SegmentScan
+from spark_jobs.source.piece_check import Located, PieceCheck
+from spark_jobs.source.splits import CHUNK_BYTES, Piece, chunks_of_layout, pieces_of
+from spark_jobs.source.stored_batches import StoredBatches
+
+logger = logging.getLogger(__name__)
+
+_SCANNED_BYTES = 2 * 1024 * 1024
+# With the above this bounds the memory of a scan.
+_SCANNED_AHEAD = 4
+
+
+async def read_piece(
+    objects: ObjectReader, namespace: str, located: Located, piece: Piece, *, any_epoch: bool = False
+) -> AsyncGenerator[StoredBatches, None]:
+    """The piece's batches: all at once, or, where only the whole segment can vouch for them, chunk after chunk.
+
+    What is not right is read once more. A large segment whose index is missing, wrong or not enough is looked through
+    as a whole first. Raises `CorruptDataError`, `OtherTopicError` among them unless `any_epoch`,
+    `ObjectNotFoundError`, and `StoreError` as the store does.
+    """
+    parts: list[Piece] = []
+    if piece.is_undivided:
+        parts = await _verified_parts(objects, namespace, located, piece)
+    else:
+        try:
+            yield await _read_twice(objects, namespace, located, piece, any_epoch=any_epoch)
+        except (UncertainChunkError, BrokenChainError) as problem:
+            if piece.chunk is None:
+                raise
+            logger.warning("verifying a segment as a whole", extra={"problem": str(problem)})
+            parts = await _verified_parts(objects, namespace, located, piece)
+    for part in parts:
+        yield await _read_twice(objects, namespace, located, part, any_epoch=any_epoch)
+
+
+async def _read_twice(
+    objects: ObjectReader, namespace: str, located: Located, piece: Piece, *, any_epoch: bool
+) -> StoredBatches:
+    check = PieceCheck(namespace, located, piece)
+    try:
+        return await _read_once(objects, check, any_epoch)
+    except (OtherTopicError, UncertainChunkError):
+        raise
+    except CorruptDataError as problem:
+        # What was damaged may have been the transfer.
+        logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
+    return await _read_once(objects, check, any_epoch)
+
+
+async def _read_once(objects: ObjectReader, check: PieceCheck, any_epoch: bool) -> StoredBatches:
+    read = await objects.get_range(check.object_key, check.start, check.length)
+    return await asyncio.to_thread(check.batches, memoryview(read), any_epoch=any_epoch)
+
+
+async def _verified_parts(
+    objects: ObjectReader, namespace: str, located: Located, piece: Piece
+) -> list[Piece]:
+    """The chunks with what is wanted of the piece, with their CRCs; the segment was held against that of its body."""
+    key, reference = PieceCheck(namespace, located, piece).object_key, piece.reference
+    try:
+        layout = await _scan(objects, key, reference)
+    except CorruptDataError as problem:
+        logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
+        layout = await _scan(objects, key, reference)
+    return pieces_of(reference, chunks_of_layout(layout, reference), piece.first_offset, piece.next_offset)
+
+
+async def _scan(objects: ObjectReader, key: str, reference: SegmentReference) -> SegmentLayout:
+    scan = SegmentScan(key, reference, CHUNK_BYTES)
+    positions = range(0, reference.size_bytes, _SCANNED_BYTES)
+
+    async def read(position: int) -> bytes:
+        length = min(_SCANNED_BYTES, reference.size_bytes - position)
+        return await objects.get_range(key, reference.start + position, length)
+
+    async with aclosing(in_order_ahead(read, positions, _SCANNED_AHEAD)) as read_parts:
+        async for part in read_parts:
+            await asyncio.to_thread(scan.feed, memoryview(part))
+    return scan.finish()

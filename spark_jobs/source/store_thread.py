@@ -1,0 +1,93 @@
+"""The stores, open in an event loop in a thread of its own: a Spark task asks, and goes on while they answer."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from kafscale.metadata.store import MetadataReader
+from kafscale.storage.object_store import ObjectReader
+
+Result = TypeVar("Result")
+
+
+class StoreOpener(Protocol):
+    """Opens the stores; what has to be closed goes onto the stack."""
+
+    async def objects(self, stack: contextlib.AsyncExitStack) -> ObjectReader: ...
+
+    async def metadata(self, stack: contextlib.AsyncExitStack) -> MetadataReader: ...
+
+
+class StoreThread:
+    """A context manager: the object store is open within it, the metadata store from its first use on.
+
+    Most tasks never ask the metadata store, which so many of them at once would be a burden to. What is under way at
+    the end is cancelled. Entering raises what `opener.objects` raises.
+    """
+
+    objects: ObjectReader
+
+    def __init__(self, opener: StoreOpener) -> None:
+        self._opener = opener
+        self._metadata: MetadataReader | None = None
+        self._opened: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="kafscale stores", daemon=True)
+
+    def __enter__(self) -> "StoreThread":
+        self._thread.start()
+        try:
+            self._opened.result()
+        except BaseException:
+            self._thread.join()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+
+    def start(self, call: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Have the call under way. Cancelling the future cancels the call."""
+        return asyncio.run_coroutine_threadsafe(call, self._loop)
+
+    def ask(self, question: Callable[[MetadataReader, ObjectReader], Awaitable[Result]]) -> Result:
+        """What the function comes to that is called in the thread, with both stores.
+
+        Raises what it raises, and what `opener.metadata` raises.
+        """
+
+        async def asked() -> Result:
+            if self._metadata is None:
+                self._metadata = await self._opener.metadata(self._stack)
+            return await question(self._metadata, self.objects)
+
+        return self.start(asked()).result()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as problem:
+            if self._opened.done():
+                raise
+            self._opened.set_exception(problem)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        async with contextlib.AsyncExitStack() as self._stack:
+            self.objects = await self._opener.objects(self._stack)
+            self._opened.set_result(None)
+            try:
+                await self._ended.wait()
+            finally:
+                # Before the stores are closed: some read into memory that is used again afterwards.
+                calls = asyncio.all_tasks() - {asyncio.current_task()}
+                for call in calls:
+                    call.cancel()
+                await asyncio.gather(*calls, return_exceptions=True)
