@@ -1,11 +1,15 @@
 """Opens the stores that the settings name: the only place that knows every backend."""
 
 import contextlib
+import time
+from pathlib import Path
 
 from kafscale.errors import StartupError
-from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store import MetadataReader, MetadataStore
+from kafscale.ops.metrics import Metrics
 from kafscale.settings import Settings
 from kafscale.storage.object_store import ObjectReader, ObjectStore
+from kafscale.storage.reading.replica_reads import ReplicaReads
 
 # The backends are imported where they are opened: a broker with embedded stores loads no client of another.
 
@@ -22,6 +26,29 @@ async def open_stores(
     objects = _open_objects(settings)
     stack.push_async_callback(objects.close)
     return metadata, objects
+
+
+async def open_for_reading(
+    settings: Settings, stack: contextlib.AsyncExitStack
+) -> tuple[MetadataReader, ObjectReader]:
+    """What running brokers keep, for processes that only look at it; `stack` closes both.
+
+    Nothing is written, and no folder is made. Embedded stores can be looked into while a broker uses them. With
+    a replica of the bucket, objects are read from there first. Raises `StartupError`, among others when the
+    data folder holds no metadata file, and `SettingError`.
+    """
+    metadata: MetadataReader
+    if settings.etcd_endpoints is not None:
+        store = await _open_metadata(settings)
+        stack.push_async_callback(store.close)
+        metadata = store
+    else:
+        from kafscale.metadata.sqlite.reader import SqliteReader
+
+        reader = await SqliteReader.open(_metadata_file(settings))
+        stack.push_async_callback(reader.close)
+        metadata = reader
+    return metadata, await _open_objects_for_reading(settings, stack)
 
 
 def open_bucket_alone(settings: Settings) -> ObjectStore:
@@ -43,7 +70,11 @@ async def _open_metadata(settings: Settings) -> MetadataStore:
     from kafscale.metadata.sqlite.store import SqliteStore
 
     _make_data_folder(settings)
-    return await SqliteStore.open(settings.data_dir / "metadata.db", fsync=settings.local_fsync)
+    return await SqliteStore.open(_metadata_file(settings), fsync=settings.local_fsync)
+
+
+def _metadata_file(settings: Settings) -> Path:
+    return settings.data_dir / "metadata.db"
 
 
 def open_replica(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader | None:
@@ -68,7 +99,28 @@ def _open_objects(settings: Settings) -> ObjectStore:
     from kafscale.storage.local.store import LocalStore
 
     _make_data_folder(settings)
-    return LocalStore(settings.data_dir / "objects", fsync=settings.local_fsync)
+    return LocalStore(_objects_folder(settings), fsync=settings.local_fsync)
+
+
+def _objects_folder(settings: Settings) -> Path:
+    return settings.data_dir / "objects"
+
+
+async def _open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader:
+    if settings.s3_bucket is None:
+        from kafscale.storage.local.reader import LocalReader
+
+        reader = LocalReader(_objects_folder(settings))
+        stack.push_async_callback(reader.close)
+        return reader
+    primary = open_bucket_alone(settings)
+    stack.push_async_callback(primary.close)
+    replica = open_replica(settings, stack)
+    if replica is None:
+        return primary
+    reads = ReplicaReads(replica, primary, Metrics(), lambda: time.monotonic_ns() // 1_000_000)
+    stack.push_async_callback(reads.close)
+    return reads
 
 
 def _make_data_folder(settings: Settings) -> None:

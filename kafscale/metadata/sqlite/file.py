@@ -6,42 +6,51 @@ Stored format: docs/format/metadata.md. Everything here blocks and belongs to on
 import logging
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from kafscale.errors import StartupError
 from kafscale.metadata.keyspace import Keyspace
+from kafscale.metadata.sqlite.looker import lookers_step_aside
+from kafscale.metadata.sqlite.owner_lock import InUseError, OwnerLock
+from kafscale.metadata.sqlite.schema import (
+    APPLICATION_ID,
+    CREATE_ENTRIES,
+    REVISION_KEY,
+    VERSION,
+    Row,
+    corrupt_text,
+    is_legal,
+    is_new,
+    says_busy,
+    says_corrupt,
+)
+from kafscale.metadata.sqlite.write_ahead_log import holds_anything, log_path, write_anew
 from kafscale.metadata.store import NO_LEASE, KeyValue
-
-APPLICATION_ID = 0x4B41464D  # "KAFM"
-VERSION = 1
 
 _PAGE_BYTES = 4096
 # A checkpoint is due after about 8 MiB: rare enough to write a busy page once for many changes of it, small
 # enough that the next start reads little.
 _CHECKPOINT_PAGES = 2048
 _MAX_IDLE_WAL_BYTES = 16 * 1024 * 1024
+# A checkpoint that somebody who reads has kept from its end is tried again after about 2 MiB.
+_PAGES_TO_NEXT_ATTEMPT = 512
+# For what holds SQLite's own locks: others who look, for a moment, or an owner that does not know `OwnerLock`.
+_BUSY_TIMEOUT_SEC = 1.0
 # Rows in one statement: 4 parameters each must stay under SQLite's 32766, and 999 before SQLite 3.32.
 _MAX_ROWS = 128
-
-_CREATE = """
-CREATE TABLE entries (
-    key TEXT NOT NULL PRIMARY KEY,
-    value BLOB NOT NULL,
-    mod_revision INTEGER NOT NULL,
-    lease INTEGER NOT NULL
-)
-"""
-# The empty key is legal for no caller; its row holds the store's revision, so that one statement writes both.
-_REVISION_KEY = ""
 
 _log = logging.getLogger(__name__)
 
 
 def _put_statement(rows: int) -> str:
+    # The last parameter is the revision that the file must be at: otherwise the row of the revision becomes
+    # NULL, which it may not be, and the statement fails as a whole.
     return (
-        f"INSERT INTO entries VALUES {','.join(['(?,?,?,?)'] * rows)} ON CONFLICT(key) DO UPDATE"
-        " SET value = excluded.value, mod_revision = excluded.mod_revision, lease = excluded.lease"
+        f"INSERT INTO entries VALUES {','.join(['(?,?,?,?)'] * rows)} ON CONFLICT(key) DO UPDATE SET"
+        " value = excluded.value, lease = excluded.lease, mod_revision ="
+        " CASE WHEN excluded.key > '' OR entries.mod_revision = ? THEN excluded.mod_revision END"
     )
 
 
@@ -54,11 +63,12 @@ _SIZES = tuple(1 << exponent for exponent in range(_MAX_ROWS.bit_length()))
 _PUT = {size: _put_statement(size) for size in _SIZES}
 _DELETE = {size: _delete_statement(size) for size in _SIZES}
 
-_Row = tuple[str, bytes, int, int]
-
 
 class SqliteFile:
-    """An open metadata file, held exclusively.
+    """An open metadata file with one owner, into which others may look (`SqliteReader`).
+
+    The owner is who holds `OwnerLock`. Should somebody get past that (its file was removed), every write also
+    compares the revision with the one that this owner left, and fails when it is another.
 
     Raises `StartupError` when the file is in use, corrupt, of another program or of an unknown version.
     After any `sqlite3.Error` from `write` only `reopen` says what is in the file.
@@ -66,13 +76,19 @@ class SqliteFile:
 
     def __init__(self, path: Path, *, fsync: bool) -> None:
         self._path = path.absolute()
+        self._log = log_path(self._path)
         self._fsync = fsync
         self._pages_since_checkpoint = 0
-        _refuse_wal_without_file(self._path)
+        self._written_revision = 0
+        self._lock = self._own()
         try:
+            self._refuse_log_without_file()
             self._connection = self._connect(create=True)
-        except sqlite3.Error as problem:
-            raise self._startup_error(problem) from problem
+        except BaseException as problem:
+            self._lock.close()
+            if isinstance(problem, (sqlite3.Error, OSError)):
+                raise self._startup_error(problem) from problem
+            raise
 
     def load(self) -> Keyspace:
         """Everything in the file, once keys that were bound to a lease of an earlier process are removed.
@@ -83,14 +99,15 @@ class SqliteFile:
             (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise self._startup_error(verdict)
-            rows: list[_Row] = self._connection.execute("SELECT * FROM entries").fetchall()
-            items = [
-                KeyValue(key=key, value=value, mod_revision=mod_revision, lease=lease)
-                for key, value, mod_revision, lease in rows
-                if key != _REVISION_KEY
-            ]
-            revision = self._revision()
-            self._check(items, revision)
+            rows: list[Row] = self._connection.execute("SELECT * FROM entries").fetchall()
+            revision = self._written_revision = self._revision()
+            items = []
+            for row in rows:
+                key, value, mod_revision, lease = row
+                if key != REVISION_KEY:
+                    if not is_legal(row, revision):
+                        raise self._startup_error(f"key {key!r} is not legal at revision {revision}")
+                    items.append(KeyValue(key=key, value=value, mod_revision=mod_revision, lease=lease))
             ended = [item.key for item in items if item.lease != NO_LEASE]
             if ended:
                 revision += 1
@@ -106,7 +123,7 @@ class SqliteFile:
         whole switch interval (5 ms) to get it back. So all puts are one statement, which, when it is alone,
         is its own transaction.
         """
-        puts: list[_Row] = []
+        puts: list[Row] = [(REVISION_KEY, b"", revision, NO_LEASE)]
         deletes = []
         for key, item in keys.items():
             if item is None:
@@ -114,17 +131,17 @@ class SqliteFile:
             else:
                 puts.append((key, item.value, item.mod_revision, item.lease))
                 self._pages_since_checkpoint += 1 + len(item.value) // _PAGE_BYTES
-        puts.append((_REVISION_KEY, b"", revision, NO_LEASE))
         self._pages_since_checkpoint += 1 + len(deletes)
         if not deletes and len(puts) <= _MAX_ROWS:
             self._put(puts)
-            return
-        self._connection.execute("BEGIN IMMEDIATE")
-        for start in range(0, len(deletes), _MAX_ROWS):
-            self._delete(deletes[start : start + _MAX_ROWS])
-        for start in range(0, len(puts), _MAX_ROWS):
-            self._put(puts[start : start + _MAX_ROWS])
-        self._connection.execute("COMMIT")
+        else:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for start in range(0, len(deletes), _MAX_ROWS):
+                self._delete(deletes[start : start + _MAX_ROWS])
+            for start in range(0, len(puts), _MAX_ROWS):
+                self._put(puts[start : start + _MAX_ROWS])
+            self._connection.execute("COMMIT")
+        self._written_revision = revision
 
     @property
     def checkpoint_is_due(self) -> bool:
@@ -132,12 +149,18 @@ class SqliteFile:
         return self._pages_since_checkpoint >= _CHECKPOINT_PAGES
 
     def checkpoint(self) -> None:
-        """Copy the write-ahead log into the file: the next write begins it anew. It may fail harmlessly."""
+        """Copy the write-ahead log into the file: the next write begins it anew. It may fail harmlessly.
+
+        Somebody who is reading keeps what came after from being copied: then the log goes on growing.
+        """
         self._pages_since_checkpoint = 0
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            busy, logged, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as problem:
             _log.warning("checkpoint of %s failed, it will be tried again: %s", self._path, problem)
+            return
+        if busy or copied < logged:
+            self._pages_since_checkpoint = _CHECKPOINT_PAGES - _PAGES_TO_NEXT_ATTEMPT
 
     def reopen(self, expected_revision: int) -> int:
         """Open the file again and return the revision in it, which is durable.
@@ -146,24 +169,63 @@ class SqliteFile:
         when the file cannot be read now; then this may be called again.
         """
         self._connection.close()
-        self._connection = self._connect(create=False)
-        revision = self._revision()
-        if revision != expected_revision:
-            # The commit is in the log, but its fsync has failed, and the kernel may have marked the pages as
-            # clean all the same. So copy them into the file, whose fsync covers what is written now.
-            busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if busy:
-                raise sqlite3.OperationalError("the write-ahead log could not be copied into the file")
+        try:
+            # Whoever looks into the file keeps the log; otherwise it was copied into the file and removed.
+            is_log_kept = holds_anything(self._log)
+            self._connection = self._connect(create=False)
+            revision = self._written_revision = self._revision()
+            if revision != expected_revision:
+                if self._fsync:
+                    write_anew(self._log)
+            elif is_log_kept:
+                self._displace_failed_commit()
+        except OSError as problem:
+            raise sqlite3.OperationalError(f"{self._log}: {problem.strerror or problem}") from problem
         return revision
 
     def close(self) -> None:
-        """Close the file; copies the write-ahead log into it first."""
-        self._connection.close()
+        """Close the file; copies the write-ahead log into it first.
 
-    def _put(self, rows: list[_Row]) -> None:
+        SQLite does that by itself, and removes the log, only when nobody else has the file open.
+        """
+        try:
+            with suppress(sqlite3.Error):  # The log stays, and the next owner copies it.
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            self._connection.close()
+        finally:
+            self._lock.close()
+
+    def _own(self) -> OwnerLock:
+        if self._path.is_dir():
+            raise StartupError(f"metadata file {self._path} cannot be used: it is a folder")
+        try:
+            return OwnerLock(self._path)
+        except OSError as problem:
+            raise self._startup_error(problem) from problem
+
+    def _displace_failed_commit(self) -> None:
+        """Make sure that the commit that failed does not take place later.
+
+        Its pages may stand in the log behind those that count, whole, where SQLite finds them as soon as
+        nobody who knows better has the file open. A commit that changes nothing is written over them.
+        """
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(f"PRAGMA user_version = {VERSION}")
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as problem:
+            code = getattr(problem, "sqlite_errorcode", 0)
+            if code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
+                raise
+            # Where there is no room for this page there was none for the commit's.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _put(self, rows: list[Row]) -> None:
         size = 1 << (len(rows) - 1).bit_length()
         rows += rows[-1:] * (size - len(rows))
-        self._connection.execute(_PUT[size], [field for row in rows for field in row])
+        fields: list[object] = [field for row in rows for field in row]
+        self._connection.execute(_PUT[size], [*fields, self._written_revision])
 
     def _delete(self, keys: list[str]) -> None:
         size = 1 << (len(keys) - 1).bit_length()
@@ -171,12 +233,12 @@ class SqliteFile:
 
     def _connect(self, *, create: bool) -> sqlite3.Connection:
         uri = f"{self._path.as_uri()}?mode={'rwc' if create else 'rw'}"
-        connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
+        connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_SEC, isolation_level=None)
         try:
-            # Exclusive before the first access: no other process gets in from the first read on, and no shared
-            # memory is needed.
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            if self._is_new(connection):
+            with lookers_step_aside():
+                # The first access, which makes the shared memory this connection's.
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if is_new(connection, self._path):
                 if not create:
                     raise StartupError(f"metadata file {self._path} is empty now; it was not before")
                 self._create(connection)
@@ -192,31 +254,19 @@ class SqliteFile:
             raise
         return connection
 
-    def _is_new(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file has nothing in it at all; raises `StartupError` when it is not ours."""
-        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application_id == version == objects == 0:
-            return True
-        if application_id != APPLICATION_ID:
+    def _refuse_log_without_file(self) -> None:
+        """SQLite would delete such a log, and with it what was acknowledged."""
+        if holds_anything(self._log) and not holds_anything(self._path):
             raise StartupError(
-                f"{self._path} is a SQLite file of another program (application id {application_id:#x}, not"
-                f" {APPLICATION_ID:#x}): choose another data folder or move the file away"
+                f"metadata file {self._path} is missing or empty but {self._log} is there: restore the file"
             )
-        if version != VERSION:
-            raise StartupError(
-                f"metadata file {self._path} has format version {version}; this program knows {VERSION}:"
-                " use the version of Kafscale that wrote it, or a newer one"
-            )
-        return False
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN EXCLUSIVE")
-        connection.execute(_CREATE)
-        connection.execute(_PUT[1], (_REVISION_KEY, b"", 0, NO_LEASE))
+        connection.execute(CREATE_ENTRIES)
+        connection.execute(_PUT[1], (REVISION_KEY, b"", 0, NO_LEASE, 0))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
@@ -225,42 +275,20 @@ class SqliteFile:
 
     def _revision(self) -> int:
         row = self._connection.execute(
-            "SELECT mod_revision FROM entries WHERE key = ?", (_REVISION_KEY,)
+            "SELECT mod_revision FROM entries WHERE key = ?", (REVISION_KEY,)
         ).fetchone()
         if row is None or not isinstance(row[0], int):
             raise self._startup_error("the revision is missing")
         return row[0]
 
-    def _check(self, items: Sequence[KeyValue], revision: int) -> None:
-        for item in items:
-            if not (
-                isinstance(item.key, str)
-                and isinstance(item.value, bytes)
-                and isinstance(item.mod_revision, int)
-                and isinstance(item.lease, int)
-                and 0 < item.mod_revision <= revision
-            ):
-                raise self._startup_error(f"key {item.key!r} is not legal at revision {revision}")
-
-    def _startup_error(self, problem: sqlite3.Error | str) -> StartupError:
-        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return StartupError(
-                f"metadata file {self._path} is in use by another process: stop that one first"
-            )
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, 0):
-            return StartupError(
-                f"metadata file {self._path} is corrupt or no metadata file ({problem}):"
-                " restore it from a backup"
-            )
+    def _startup_error(self, problem: sqlite3.Error | OSError | str) -> StartupError:
+        if isinstance(problem, OSError):
+            return StartupError(f"metadata file {self._path} cannot be used: {problem.strerror or problem}")
+        if isinstance(problem, str) or says_corrupt(problem):
+            return StartupError(corrupt_text(self._path, problem))
+        if says_busy(problem):
+            return InUseError(self._path)
         return StartupError(f"metadata file {self._path} cannot be used: {problem}")
-
-
-def _refuse_wal_without_file(path: Path) -> None:
-    """SQLite would delete such a log, and with it what was acknowledged."""
-    log = path.with_name(f"{path.name}-wal")
-    if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
-        raise StartupError(f"metadata file {path} is missing or empty but {log} is there: restore the file")
 
 
 def _fsync_folder(path: Path) -> None:

@@ -7,9 +7,8 @@ import asyncio
 import itertools
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,10 +20,10 @@ from kafscale.errors import (
 )
 from kafscale.protocol.types import Buffer
 from kafscale.storage.chunks import ExactChunks, check_streamed_size
-from kafscale.storage.local.files import FileWriter, NewFile, read_exactly, read_into
+from kafscale.storage.local.files import FileWriter, NewFile
 from kafscale.storage.local.folders import Folders
-from kafscale.storage.local.temporary import TEMPORARY_FOLDER, open_root
-from kafscale.storage.object_keys import object_key_problem
+from kafscale.storage.local.reader import LocalReader, key_problem
+from kafscale.storage.local.temporary import open_root
 from kafscale.storage.object_store import ObjectInfo
 
 _Result = TypeVar("_Result")
@@ -41,7 +40,7 @@ class _Entry:
     info: ObjectInfo | None
 
 
-class LocalStore:
+class LocalStore(LocalReader):
     """`ObjectStore` on a folder. Every operation is one job on the store's own threads.
 
     With `fsync` an object, its name and the folders on the way to it are on the disk when a put returns;
@@ -54,12 +53,11 @@ class LocalStore:
 
         Raises `StartupError` for a folder that cannot be used.
         """
-        self._root = os.path.abspath(root)
+        super().__init__(root, threads=threads)
         self._temporary = open_root(self._root)
         self._files = FileWriter(fsync=fsync)
         self._folders = Folders(self._root, fsync=fsync)
         self._numbers = itertools.count()
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="local-store")
 
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""
@@ -88,20 +86,6 @@ class LocalStore:
         """See `ObjectStore`."""
         await self._run_to_its_end(self._write, key, self._path(key), parts, os.replace)
 
-    async def get(self, key: str) -> bytes:
-        """See `ObjectStore`."""
-        return await self._run(self._read, key, self._path(key), 0, None)
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """See `ObjectStore`."""
-        if start < 0 or length < 0:
-            raise ValueError(f"a range of {length} bytes at {start} is not legal: neither may be negative")
-        return await self._run(self._read, key, self._path(key), start, length)
-
-    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
-        """See `ObjectStore`."""
-        return await self._run_to_its_end(self._read_into, key, self._path(key), start, length, targets)
-
     async def size_bytes(self, key: str) -> int:
         """See `ObjectStore`."""
         return await self._run(self._size_bytes, key, self._path(key))
@@ -109,7 +93,7 @@ class LocalStore:
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """See `ObjectStore`. A folder is read when the listing arrives at it, whole."""
         folder, slash, name_prefix = prefix.rpartition("/")
-        if slash and _key_problem(folder) is not None:
+        if slash and key_problem(folder) is not None:
             return
         pending = [iter(await self._run(self._scan, folder, name_prefix))]
         while pending:
@@ -127,31 +111,8 @@ class LocalStore:
 
     async def close(self) -> None:
         """See `ObjectStore`. Waits for what is under way."""
-        await asyncio.to_thread(self._executor.shutdown)
+        await super().close()
         await asyncio.to_thread(self._temporary.remove)
-
-    def _path(self, key: str) -> str:
-        problem = _key_problem(key)
-        if problem is not None:
-            raise ValueError(problem)
-        return os.path.join(self._root, key)
-
-    async def _run(self, job: Callable[..., _Result], *arguments: object) -> _Result:
-        return await asyncio.wrap_future(self._executor.submit(job, *arguments))
-
-    async def _run_to_its_end(self, job: Callable[..., _Result], *arguments: object) -> _Result:
-        """As `_run`, but a caller that is cancelled goes on only once nothing reads its buffers any more."""
-        job_future = self._executor.submit(job, *arguments)
-        future = asyncio.wrap_future(job_future)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if not job_future.cancel():
-                while not future.done():
-                    with suppress(asyncio.CancelledError):  # The first one is raised below.
-                        await asyncio.wait([future])
-                future.exception()  # Nobody is left to tell; asyncio wants it looked at.
-            raise
 
     def _write(self, key: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], None]) -> None:
         temporary = self._new_temporary()
@@ -194,15 +155,6 @@ class LocalStore:
         if exists:
             raise ObjectExistsError(key)
 
-    def _read(self, key: str, path: str, start: int, length: int | None) -> bytes:
-        with _opened(key, path) as descriptor:
-            available = max(os.fstat(descriptor).st_size - start, 0)
-            return read_exactly(descriptor, start, available if length is None else min(length, available))
-
-    def _read_into(self, key: str, path: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
-        with _opened(key, path) as descriptor:
-            return read_into(descriptor, start, length, targets)
-
     def _size_bytes(self, key: str, path: str) -> int:
         try:
             status = os.stat(path)
@@ -223,7 +175,7 @@ class LocalStore:
                     if not entry.name.startswith(name_prefix):
                         continue
                     key = f"{folder}/{entry.name}" if folder else entry.name
-                    if _key_problem(key) is not None:
+                    if key_problem(key) is not None:
                         continue  # A temporary file, or not put there by a store: no key leads to it.
                     if entry.is_dir():
                         # `/` takes part in the order of keys: "a-b" comes before "a/c".
@@ -270,28 +222,5 @@ def _abandon(file: NewFile, temporary: str) -> None:
         os.unlink(temporary)
 
 
-def _key_problem(key: str) -> str | None:
-    if key.partition("/")[0] == TEMPORARY_FOLDER:
-        return f"object key {key!r} lies in the folder store's own folder {TEMPORARY_FOLDER!r}"
-    return object_key_problem(key)
-
-
 def _object_info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key=key, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
-
-
-@contextmanager
-def _opened(key: str, path: str) -> Iterator[int]:
-    """The object's descriptor, for reading; errors in the block are told as the store tells them."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ObjectNotFoundError(key)
-            yield descriptor
-        finally:
-            os.close(descriptor)
-    except (FileNotFoundError, NotADirectoryError) as problem:
-        raise ObjectNotFoundError(key) from problem
-    except OSError as problem:
-        raise StoreUnavailableError(f"cannot read {key!r}: {problem}") from problem
