@@ -5,7 +5,8 @@ beginning, for as long as all their records are older.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 from kafscale.errors import ObjectNotFoundError
 from kafscale.metadata.partition_record import SegmentReference
@@ -14,9 +15,12 @@ from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import first_record_at_or_after
 from kafscale.storage.bounded import map_bounded
 from kafscale.storage.object_store import ObjectReader
+from kafscale.storage.reading.segment_check import OtherTopicError
 from spark_jobs.source.offset_points import PartitionKey
 from spark_jobs.source.offset_ranges import Logs, Positions
-from spark_jobs.source.splits import Split, plan_pieces
+from spark_jobs.source.piece_reader import read_piece
+from spark_jobs.source.splits import plan_pieces
+from spark_jobs.source.stored_batches import StoredBatches
 from spark_jobs.source.topic_state import PartitionLog, read_partition
 
 # Each holds a segment, or a chunk of one, in memory.
@@ -44,23 +48,28 @@ async def first_offset_at(
 
     Raises `CorruptDataError`, `StoreError`.
     """
-    first_offset = log.log_start_offset
+    first_offset, any_epoch = log.log_start_offset, False
     while True:
         reference = next((one for one in log.references if _may_hold(one, timestamp_ms, first_offset)), None)
         if reference is None:
             return None
+        pieces = await plan_pieces(
+            log, objects, namespace, max(first_offset, reference.base_offset), reference.last_offset + 1
+        )
         try:
-            found = await _look_through(reference, timestamp_ms, first_offset, log, objects, namespace)
-        except ObjectNotFoundError:
-            # Merged with others, or expired, since the record was read.
+            for piece in pieces:
+                batches = read_piece(objects, namespace, log, piece, any_epoch=any_epoch)
+                found = await _look_through(batches, timestamp_ms, first_offset)
+                if found is not None:
+                    return found
+            first_offset = reference.last_offset + 1
+        except (ObjectNotFoundError, OtherTopicError):
+            # Merged with others, expired, or of a topic that was created again, since the record was read.
             log = await read_partition(metadata, objects, log.topic, log.partition)
-            if reference in log.references:
+            if any_epoch and reference in log.references:
                 raise
+            any_epoch = reference in log.references
             first_offset = max(first_offset, log.log_start_offset)
-            continue
-        if found is not None:
-            return found
-        first_offset = reference.last_offset + 1
 
 
 def _may_hold(reference: SegmentReference, timestamp_ms: int, first_offset: int) -> bool:
@@ -68,31 +77,13 @@ def _may_hold(reference: SegmentReference, timestamp_ms: int, first_offset: int)
 
 
 async def _look_through(
-    reference: SegmentReference,
-    timestamp_ms: int,
-    first_offset: int,
-    log: PartitionLog,
-    objects: ObjectReader,
-    namespace: str,
+    parts: AsyncGenerator[StoredBatches, None], timestamp_ms: int, first_offset: int
 ) -> int | None:
-    # Here, and not above: the compiler that comes with it takes long to load.
-    from spark_jobs.source.split_reader import _read
-
-    next_offset = reference.last_offset + 1
-    for piece in await plan_pieces(
-        log, objects, namespace, max(first_offset, reference.base_offset), next_offset
-    ):
-        split = Split(
-            topic=log.topic,
-            partition=log.partition,
-            pieces=(piece,),
-            size_bytes=piece.size_bytes,
-            epochs=log.epochs,
-        )
-        batches = await _read(objects, namespace, split, piece)
-        found = await asyncio.to_thread(_first_in, batches.name, batches.data, timestamp_ms, first_offset)
-        if found is not None:
-            return found
+    async with aclosing(parts):
+        async for part in parts:
+            found = await asyncio.to_thread(_first_in, part.name, part.data, timestamp_ms, first_offset)
+            if found is not None:
+                return found
     return None
 
 

@@ -150,7 +150,7 @@ def test_a_growing_topic_in_limited_steps_and_after_a_restart(
         assert seen.rows() == writer.rows()
         progress = query.lastProgress
         assert progress is not None
-        assert json.loads(progress["sources"][0]["endOffset"]) == {"events": {"0": 35, "1": 7}}
+        assert json.loads(progress.json)["sources"][0]["endOffset"] == {"events": {"0": 35, "1": 7}}
     writer.append(0, sent(3))
     with streaming(spark, writer, seen, options) as query:
         query.processAllAvailable()
