@@ -51,6 +51,22 @@ async def open_for_reading(
     return metadata, await _open_objects_for_reading(settings, stack)
 
 
+def open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader:
+    """The object store alone, without a replica of it, for processes that only look at it; `stack` closes it.
+
+    Nothing is written, and no folder is made. Raises `SettingError`.
+    """
+    if settings.s3_bucket is None:
+        from kafscale.storage.local.reader import LocalReader
+
+        local = LocalReader(_objects_folder(settings))
+        stack.push_async_callback(local.close)
+        return local
+    primary = open_bucket_alone(settings)
+    stack.push_async_callback(primary.close)
+    return primary
+
+
 def open_bucket_alone(settings: Settings) -> ObjectStore:
     """The bucket that the settings name, without its replica: for tools that say what it holds.
 
@@ -107,14 +123,7 @@ def _objects_folder(settings: Settings) -> Path:
 
 
 async def _open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader:
-    if settings.s3_bucket is None:
-        from kafscale.storage.local.reader import LocalReader
-
-        reader = LocalReader(_objects_folder(settings))
-        stack.push_async_callback(reader.close)
-        return reader
-    primary = open_bucket_alone(settings)
-    stack.push_async_callback(primary.close)
+    primary = open_objects_for_reading(settings, stack)
     replica = open_replica(settings, stack)
     if replica is None:
         return primary

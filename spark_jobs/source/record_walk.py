@@ -306,14 +306,14 @@ def _append_batch(batch: int, first_offset: int, next_offset: int, keeps_headers
             if result != DONE:
                 at = start
                 break
-            if time_ms > _MAX_TIME_MS or time_ms < -_MAX_TIME_MS:
-                put_int64(state + 8 * BAD_OFFSET, offset)
-                put_int64(state + 8 * BAD_TIME, time_ms)
-                return BAD_TIMESTAMP
         at = _walk_headers(at, record_end, headers, keeps, state)
         if at != record_end:
             return BROKEN
         if is_wanted:
+            if time_ms > _MAX_TIME_MS or time_ms < -_MAX_TIME_MS:
+                put_int64(state + 8 * BAD_OFFSET, offset)
+                put_int64(state + 8 * BAD_TIME, time_ms)
+                return BAD_TIMESTAMP
             _append_row(state, batch, offset, time_ms, key, key_length, value, value_length)
         done += 1
     if result == DONE:

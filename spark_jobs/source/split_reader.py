@@ -16,7 +16,7 @@ from kafscale.settings import Settings
 from kafscale.storage.object_store import ObjectReader
 from kafscale.storage.reading.segment_check import OtherTopicError
 from kafscale.storage.slab import Slab, SlabPool
-from kafscale.stores import _open_objects, open_stores
+from kafscale.stores import open_for_reading, open_objects_for_reading
 from spark_jobs.source.piece_check import Located, PieceCheck
 from spark_jobs.source.piece_reader import read_piece
 from spark_jobs.source.splits import Piece, Split, plan_pieces, references_between
@@ -77,12 +77,11 @@ class _OpenedStores:
         self._settings = settings
 
     async def objects(self, stack: AsyncExitStack) -> ObjectReader:
-        objects = _open_objects(self._settings)
-        stack.push_async_callback(objects.close)
-        return objects
+        # Not a replica: whether what it holds is of this topic, only the primary could tell.
+        return open_objects_for_reading(self._settings, stack)
 
     async def metadata(self, stack: AsyncExitStack) -> MetadataReader:
-        return (await open_stores(self._settings, stack))[0]
+        return (await open_for_reading(self._settings, stack))[0]
 
 
 class _Read(NamedTuple):
