@@ -20,7 +20,7 @@ from spark_jobs.catalogs import Catalog
 from spark_jobs.jar_set import check_java
 from spark_jobs.jars import ICEBERG, jar_configuration
 from spark_jobs.session_options import SessionOptions
-from spark_jobs.source.data_source import KafscaleDataSource
+from spark_jobs.source.data_source import KafscaleDataSource, register
 
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _ICEBERG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
@@ -48,7 +48,7 @@ def open_session(options: SessionOptions) -> SparkSession:
         )
     for catalog in options.catalogs:
         _add_catalog(session, catalog)
-    session.dataSource.register(KafscaleDataSource)
+    _register_source(session)
     return session
 
 
@@ -172,6 +172,13 @@ def _add_iceberg(jvm: Any) -> None:
         )
     for path in paths:
         loader.addURL(jvm.java.io.File(str(path)).toURI().toURL())
+
+
+def _register_source(session: SparkSession) -> None:
+    """Unless Spark has found it by itself, or it was registered before: a second time it would warn."""
+    sources = session._jsparkSession.sessionState().dataSourceManager()
+    if not sources.dataSourceExists(KafscaleDataSource.name()):
+        register(session)
 
 
 def _add_catalog(session: SparkSession, catalog: Catalog) -> None:
