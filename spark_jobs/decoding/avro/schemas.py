@@ -1,0 +1,97 @@
+"""Avro schemas from files: the schema to read with, and those that writers used, by their id."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+
+from kafscale.errors import SettingError
+from spark_jobs.decoding.avro.model import AvroType, model_of
+from spark_jobs.decoding.avro.resolution import reader_of
+from spark_jobs.decoding.avro.types import spark_type
+from spark_jobs.decoding.schema_files import read_text
+from spark_jobs.decoding.types import require_usable
+
+_WRITER = re.compile(r"([0-9]{1,10})=(.+)", re.DOTALL)
+_MAX_ID = (1 << 31) - 1
+_REFUSALS = (
+    SchemaParseException,
+    UnknownType,
+    KeyError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    RecursionError,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroSchemas:
+    """`reader` says what columns there are; `writers` are the schemas of framed values, by id.
+
+    Without writers, every value was written with the reader's schema.
+    """
+
+    reader: AvroType
+    writers: Mapping[int, AvroType] = field(default_factory=dict)
+
+
+def read_schemas(text: str | None, files: Sequence[str]) -> AvroSchemas:
+    """The schemas in `text` and `files`; see `ValueOptions`. Raises `SettingError`."""
+    named: dict[str, Any] = {}
+    writers: dict[int, AvroType] = {}
+    reader: tuple[AvroType, str] | None = None
+    for path in files:
+        writer = _WRITER.fullmatch(path)
+        if writer is None:
+            source = f"schema file {path!r}"
+            reader = _parse(read_text(path), source, named), source
+        else:
+            writers[_schema_id(writer[1], path, writers)] = _read_writer(writer[2])
+    if text is not None:
+        reader = _parse(text, "value schema", named), "value schema"
+    if reader is None:
+        raise SettingError(
+            "value format avro: has no schema to read with; legal is a schema as text, or a file that is named "
+            "without an id"
+        )
+    found, source = reader
+    require_usable(spark_type(found, source), source)
+    for number, writer_type in writers.items():
+        reader_of(writer_type, found, f"the schema of id {number} cannot be read with {source}")
+    return AvroSchemas(reader=found, writers=writers)
+
+
+def _read_writer(path: str) -> AvroType:
+    return _parse(read_text(path), f"schema file {path!r}", {})
+
+
+def _schema_id(digits: str, option: str, writers: Mapping[int, AvroType]) -> int:
+    number = int(digits)
+    if number > _MAX_ID:
+        raise SettingError(f"schema file {option!r}: id {number} is too large; legal is 0 to {_MAX_ID}")
+    if number in writers:
+        raise SettingError(f"schema file {option!r}: id {number} has a schema already")
+    return number
+
+
+def _parse(text: str, source: str, named: dict[str, Any]) -> AvroType:
+    try:
+        plain = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SettingError(
+            f"{source}: line {error.lineno}, column {error.colno}: {error.msg}; legal is an Avro schema in JSON"
+        ) from None
+    try:
+        parsed = parse_schema(plain, named_schemas=named)
+        return model_of(parsed, named, source)
+    except UnknownType as error:
+        raise SettingError(
+            f"{source}: the type {error.name!r} is not known; legal are Avro's types, and named types of this "
+            "file or of files before it"
+        ) from None
+    except _REFUSALS as error:
+        raise SettingError(f"{source}: is no Avro schema: {type(error).__name__}: {error}") from None

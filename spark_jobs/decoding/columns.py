@@ -1,0 +1,89 @@
+"""A column of bytes to a column of values, one value at a time, with a reason for each that does not decode."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from spark_jobs.decoding.problems import UndecodableError, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedColumn:
+    """Values and reasons, one each per row: a row with a reason has a null value."""
+
+    values: pa.Array
+    errors: list[str | None]
+
+
+class ColumnDecoder(Protocol):
+    """Decodes columns; made in the process that uses it."""
+
+    def decode(self, column: pa.Array) -> DecodedColumn:
+        """Decode a column of type binary. A null decodes to null and has no reason. Never raises for a value."""
+        ...
+
+
+class ColumnFormat(Protocol):
+    """What the driver knows of a format, sent to executors: it can be pickled."""
+
+    @property
+    def value_type(self) -> DataType:
+        """The type of a decoded value."""
+        ...
+
+    def open(self) -> ColumnDecoder:
+        """A decoder for this process."""
+        ...
+
+
+def decode_each(
+    column: pa.Array,
+    decode: Callable[[bytes], object],
+    arrow_type: pa.DataType,
+    stored_as: pa.DataType | None = None,
+) -> DecodedColumn:
+    """Decode every value by itself. `decode` raises `UndecodableError`.
+
+    What it gives must be what `pyarrow.array` takes for `stored_as` (by default `arrow_type`), which is then
+    cast to `arrow_type`.
+    """
+    values: list[object] = []
+    errors: list[str | None] = []
+    for data in column.to_pylist():
+        value, error = None, None
+        if data is not None:
+            try:
+                value = decode(data)
+            except UndecodableError as problem:
+                error = problem.reason()
+        values.append(value)
+        errors.append(error)
+    return DecodedColumn(values=array_of(values, errors, stored_as or arrow_type, arrow_type), errors=errors)
+
+
+def array_of(
+    values: list[object], errors: list[str | None], stored_as: pa.DataType, arrow_type: pa.DataType
+) -> pa.Array:
+    """`values` as an Arrow array. One that Arrow refuses becomes null, and gets its reason in `errors`."""
+    try:
+        return _array(values, stored_as, arrow_type)
+    except _REFUSALS:
+        pass  # one of them is out of range: look for it
+    for row, value in enumerate(values):
+        try:
+            _array([value], stored_as, arrow_type)
+        except _REFUSALS as problem:
+            errors[row] = UndecodableError(f"cannot be stored: {shown(str(problem))}").reason()
+            values[row] = None
+    return _array(values, stored_as, arrow_type)
+
+
+_REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def _array(values: Sequence[object], stored_as: pa.DataType, arrow_type: pa.DataType) -> pa.Array:
+    array = pa.array(values, stored_as)
+    return array if stored_as == arrow_type else array.cast(arrow_type)

@@ -1,0 +1,102 @@
+"""Decoding a batch of records: opened once for a batch on the driver, done by Spark's tasks."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from spark_jobs.decoding.columns import ColumnFormat
+from spark_jobs.decoding.dead_letters import ERROR, KEY_BYTES, VALUE_BYTES
+from spark_jobs.decoding.formats import column_format
+from spark_jobs.decoding.options import KeyFormat, ValueFormat, ValueOptions
+
+_NOT_UTF8 = "is not UTF-8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueDecoder:
+    """Decodes records whose columns are those of the source.
+
+    `value_type`: of the column `value` of what `decode` gives; NullType while nothing says what inferred JSON
+    holds. `key_type` likewise.
+    """
+
+    value_type: st.DataType
+    key_type: st.DataType
+    _column_format: ColumnFormat | None
+
+    def decode(self, records: DataFrame) -> DataFrame:
+        """The records' columns with `value` (and `key`) decoded, and behind them `value_bytes` and `error`.
+
+        `value_bytes` is the value as it was, `key_bytes` (if keys are decoded) the key. `error` is null where
+        all is decoded; otherwise it says why, and the value is null. A null value decodes to null.
+        """
+        raw = records.withColumn(VALUE_BYTES, sf.col("value"))
+        decoded = self._decode_values(raw)
+        return self._decode_keys(decoded) if isinstance(self.key_type, st.StringType) else decoded
+
+    def _decode_values(self, raw: DataFrame) -> DataFrame:
+        if self._column_format is not None:
+            return _decode_by(raw, self._column_format)
+        if isinstance(self.value_type, st.StringType):
+            text = _utf8_or_null("value")
+            return raw.withColumns({"value": text, ERROR: _reason("value", text)})
+        return raw.withColumn(ERROR, sf.lit(None).cast("string"))
+
+    def _decode_keys(self, decoded: DataFrame) -> DataFrame:
+        text = _utf8_or_null("key")
+        # One reason is enough for a dead letter: the value's, which says more.
+        error = sf.coalesce(sf.col(ERROR), _reason("key", text))
+        return decoded.withColumns({KEY_BYTES: sf.col("key"), "key": text, ERROR: error})
+
+
+def open_decoder(
+    options: ValueOptions, spark: SparkSession, records: DataFrame, known_type: st.DataType | None
+) -> ValueDecoder:
+    """A decoder for the batch `records`. Call it for every batch.
+
+    Schemas are read here, and checked. `known_type` is the type of the table's column of values (None without
+    a table) and matters for inferred JSON only: then one job looks at `records`, and the decoder's `value_type`
+    is `known_type` with what is new. Raises `SettingError`.
+    """
+    key_type: st.DataType = st.StringType() if options.key_format is KeyFormat.STRING else st.BinaryType()
+    found = column_format(options, spark, records, known_type)
+    if found is not None:
+        value_type = found.value_type
+    else:
+        value_type = st.StringType() if options.format is ValueFormat.STRING else st.BinaryType()
+    return ValueDecoder(value_type=value_type, key_type=key_type, _column_format=found)
+
+
+def _utf8_or_null(name: str) -> Column:
+    return sf.try_validate_utf8(sf.col(name).cast("string"))
+
+
+def _reason(name: str, text: Column) -> Column:
+    return sf.when(sf.col(name).isNotNull() & text.isNull(), sf.lit(f"{name}: {_NOT_UTF8}"))
+
+
+def _decode_by(raw: DataFrame, column_format: ColumnFormat) -> DataFrame:
+    fields = [
+        st.StructField(
+            field.name, column_format.value_type if field.name == "value" else field.dataType, True
+        )
+        for field in raw.schema.fields
+    ]
+    schema = st.StructType([*fields, st.StructField(ERROR, st.StringType(), True)])
+
+    def decode_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoder = column_format.open()
+        for batch in batches:
+            decoded = decoder.decode(batch.column("value").cast(pa.binary()))
+            columns = [
+                decoded.values if name == "value" else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            errors = pa.array(decoded.errors, pa.string())
+            yield pa.RecordBatch.from_arrays([*columns, errors], names=[*batch.schema.names, ERROR])
+
+    return raw.mapInArrow(decode_batches, schema)

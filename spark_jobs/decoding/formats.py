@@ -1,0 +1,107 @@
+"""From what the user says of the values to a format that can be sent to executors, checked on the driver."""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as st
+
+from kafscale.errors import SettingError
+from spark_jobs.decoding.avro.column import AvroFormat
+from spark_jobs.decoding.avro.schemas import read_schemas
+from spark_jobs.decoding.columns import ColumnFormat
+from spark_jobs.decoding.json.column import JsonFormat
+from spark_jobs.decoding.json.evolution import evolved
+from spark_jobs.decoding.json.inference import joined, observe_batches
+from spark_jobs.decoding.json.observed import MAX_FIELDS_SEEN, Observed
+from spark_jobs.decoding.json.schema import read_type
+from spark_jobs.decoding.options import Framing, ValueFormat, ValueOptions
+from spark_jobs.decoding.protobuf.column import ProtobufFormat
+from spark_jobs.decoding.protobuf.descriptors import check_message
+from spark_jobs.decoding.schema_files import read_bytes, read_text
+from spark_jobs.decoding.types import parts, require_usable
+
+
+def column_format(
+    options: ValueOptions, spark: SparkSession, records: DataFrame, known_type: st.DataType | None
+) -> ColumnFormat | None:
+    """The format of the values; None where Spark itself does all there is to do. Raises `SettingError`."""
+    _require_what_belongs(options)
+    match options.format:
+        case ValueFormat.BYTES | ValueFormat.STRING:
+            return None
+        case ValueFormat.AVRO:
+            schemas = read_schemas(options.schema, options.schema_files)
+            return AvroFormat(schemas=schemas, framing=options.framing)
+        case ValueFormat.PROTOBUF:
+            return _protobuf(options)
+        case ValueFormat.JSON:
+            return _json(options, records, known_type)
+
+
+def _protobuf(options: ValueOptions) -> ProtobufFormat:
+    if len(options.schema_files) != 1 or options.message is None:
+        raise SettingError(
+            "value format protobuf: needs one descriptor set as schema file (protoc --include_imports "
+            "--descriptor_set_out=FILE) and the full name of a message"
+        )
+    (path,) = options.schema_files
+    content = read_bytes(path)
+    check_message(content, options.message, path)
+    return ProtobufFormat(descriptor_set=content, message=options.message, framing=options.framing)
+
+
+def _json(options: ValueOptions, records: DataFrame, known_type: st.DataType | None) -> JsonFormat:
+    if len(options.schema_files) > 1 or (options.schema_files and options.schema is not None):
+        raise SettingError("value format json: has more than one schema; legal is one, as text or as a file")
+    if options.schema_files:
+        (path,) = options.schema_files
+        data_type = read_type(read_text(path), f"schema file {path!r}")
+        return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
+    if options.schema is not None:
+        data_type = read_type(options.schema, "value schema")
+        return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
+    return _inferred_json(options, records, known_type)
+
+
+def _inferred_json(options: ValueOptions, records: DataFrame, known_type: st.DataType | None) -> JsonFormat:
+    if known_type is not None and not isinstance(known_type, st.NullType):
+        require_usable(known_type, "the table's column of values, for JSON without a schema")
+    observed = _observed(records, options.framing, exact_digits=_has_decimals(known_type))
+    data_type = evolved(known_type, observed, options.max_fields)
+    return JsonFormat(data_type=data_type, inferred=True, framing=options.framing)
+
+
+def _observed(records: DataFrame, framing: Framing, *, exact_digits: bool) -> Observed:
+    def observe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        texts = list(observe_batches(batches, framing, exact_digits=exact_digits))
+        yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["observed"])
+
+    rows = records.select("value").mapInArrow(observe, "observed string").collect()
+    return joined(row.observed for row in rows)
+
+
+def _has_decimals(known_type: st.DataType | None) -> bool:
+    return known_type is not None and any(isinstance(part, st.DecimalType) for part in parts(known_type))
+
+
+def _require_what_belongs(options: ValueOptions) -> None:
+    """Raise `SettingError` for an option that the format has no use for: it would be ignored silently."""
+    value_format = options.format
+    plain = value_format in (ValueFormat.BYTES, ValueFormat.STRING)
+    if plain and (options.schema is not None or options.schema_files):
+        raise SettingError(
+            f"value format {value_format}: takes no schema; legal with json, avro and protobuf"
+        )
+    if plain and options.framing is Framing.CONFLUENT:
+        raise SettingError(
+            f"value format {value_format}: takes no framing {options.framing}; legal with json, avro and protobuf"
+        )
+    if options.message is not None and value_format is not ValueFormat.PROTOBUF:
+        raise SettingError(f"value format {value_format}: takes no message name; legal with protobuf")
+    if options.schema is not None and value_format is ValueFormat.PROTOBUF:
+        raise SettingError(
+            "value format protobuf: takes no schema as text; legal is a descriptor set as a file"
+        )
+    if not 1 <= options.max_fields <= MAX_FIELDS_SEEN:
+        raise SettingError(f"max fields {options.max_fields}: legal is 1 to {MAX_FIELDS_SEEN}")

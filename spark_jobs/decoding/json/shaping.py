@@ -1,0 +1,97 @@
+"""From the table that Arrow's JSON reader gives to a column of the type that is wanted, or a refusal."""
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as st
+
+from spark_jobs.decoding.types import arrow_type
+
+_AS_TEXT = (st.DateType, st.TimestampNTZType)
+_NOT_READ = (st.BinaryType, st.MapType, st.NullType)
+
+
+def reading_schema(data_type: st.DataType) -> pa.Schema | None:
+    """The schema to read objects with; None if Arrow's reader does not serve for such a type."""
+    if not isinstance(data_type, st.StructType):
+        return None
+    fields = [(field.name, _reading_type(field.dataType)) for field in data_type.fields]
+    return None if any(kind is None for _, kind in fields) else pa.schema(fields)
+
+
+def _reading_type(data_type: st.DataType) -> pa.DataType | None:
+    match data_type:
+        case st.StructType():
+            schema = reading_schema(data_type)
+            return None if schema is None else pa.struct(list(schema))
+        case st.ArrayType():
+            element = _reading_type(data_type.elementType)
+            return None if element is None else pa.list_(element)
+        case _ if isinstance(data_type, _NOT_READ):
+            return None
+        case _:
+            return pa.string() if isinstance(data_type, _AS_TEXT) else arrow_type(data_type)
+
+
+def shaped(table: pa.Table, data_type: st.StructType) -> pa.Array | None:
+    """The table's rows as structs of `data_type`.
+
+    None where a field beyond the type holds something, a required one is null, or a text is no date: there
+    every row is looked at by itself.
+    """
+    columns = [
+        column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns
+    ]
+    rows = pa.StructArray.from_arrays(columns, fields=list(table.schema))
+    found = _shaped(rows, data_type)
+    if found is None:
+        return None
+    try:
+        return found.cast(arrow_type(data_type))
+    except pa.ArrowInvalid:
+        return None
+
+
+def _shaped(array: pa.Array, data_type: st.DataType) -> pa.Array | None:
+    match data_type:
+        case st.StructType():
+            return _shaped_struct(array, data_type)
+        case st.ArrayType():
+            values = _shaped(array.values, data_type.elementType)
+            if values is None or (values.null_count and not data_type.containsNull):
+                return None
+            return array if values is array.values else _list_like(array, values)
+        case _:
+            return array
+
+
+def _shaped_struct(array: pa.Array, data_type: st.StructType) -> pa.Array | None:
+    kind = array.type
+    wanted = set(data_type.names)
+    if any(
+        says_something(kind.field(i).type) for i in range(kind.num_fields) if kind.field(i).name not in wanted
+    ):
+        return None
+    children = []
+    for field in data_type.fields:
+        child = _shaped(array.field(field.name), field.dataType)
+        if child is None or (child.null_count and not field.nullable):
+            return None
+        children.append(child)
+    mask = array.is_null() if array.null_count else None
+    fields = [pa.field(name, child.type) for name, child in zip(data_type.names, children, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _list_like(array: pa.Array, values: pa.Array) -> pa.Array:
+    mask = array.is_null() if array.null_count else None
+    offsets = pa.array(np.asarray(array.offsets), pa.int32())
+    return pa.ListArray.from_arrays(offsets, values, mask=mask)
+
+
+def says_something(kind: pa.DataType) -> bool:
+    """Whether an inferred type is more than null, empty arrays and empty objects."""
+    if pa.types.is_struct(kind):
+        return any(says_something(kind.field(index).type) for index in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return says_something(kind.value_type)
+    return not pa.types.is_null(kind)

@@ -1,0 +1,48 @@
+"""What the user says about a topic's values and keys: their format, their schema, their framing."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ValueFormat(StrEnum):
+    """How the bytes of a value are to be read."""
+
+    BYTES = "bytes"
+    STRING = "string"
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class KeyFormat(StrEnum):
+    """How the bytes of a key are to be read."""
+
+    BYTES = "bytes"
+    STRING = "string"
+
+
+class Framing(StrEnum):
+    """Whether values begin with Confluent's magic byte 0 and a 4-byte schema id."""
+
+    NONE = "none"
+    CONFLUENT = "confluent"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueOptions:
+    """How to decode; what does not belong to the format is refused by `open_decoder`.
+
+    `schema` is text: Spark DDL or Spark's JSON for JSON values, Avro's JSON for Avro values. `schema_files` are
+    paths: for JSON one file with such text; for Avro the schema files, named types before their use and the
+    schema to read with last, and writers' schemas as `ID=PATH`; for Protobuf one descriptor set. `message` is
+    the full name of the Protobuf message. `max_fields` bounds the fields that inferred JSON may have in all.
+    """
+
+    format: ValueFormat = ValueFormat.BYTES
+    key_format: KeyFormat = KeyFormat.BYTES
+    schema: str | None = None
+    schema_files: tuple[str, ...] = ()
+    message: str | None = None
+    framing: Framing = Framing.AUTO
+    max_fields: int = 1000
