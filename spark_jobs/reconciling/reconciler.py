@@ -21,7 +21,7 @@ from spark_jobs.reconciling.row_hash import OFFSET, PARTITION
 from spark_jobs.reconciling.sides import Sides, TopicReader
 from spark_jobs.reconciling.spans import PartitionPlan, Span, Standing, plan_partition
 from spark_jobs.reconciling.table_side import TableSide, open_table_side
-from spark_jobs.reconciling.tallies import RowDifferences, SideTallies, SpanRows, row_differences
+from spark_jobs.reconciling.tallies import RowDifferences, Side, SideTallies, SpanRows, row_differences
 from spark_jobs.tables.ranges import difference
 
 MOST_SPANS_LOOKED_INTO: Final = 50
@@ -111,19 +111,19 @@ class Reconciler:
     def _count(
         self, comparison: Comparison, sides: Sides, span_rows: SpanRows, spans: list[Span]
     ) -> Comparison:
-        def tallies(hashes: DataFrame | None) -> SideTallies:
-            return SideTallies() if hashes is None else span_rows.tallies(hashes, len(sides.columns))
-
-        self._say(f"counting {comparison.table}")
-        table, dead_letters = tallies(sides.table_hashes()), tallies(sides.dead_letter_hashes())
-        stored = sides.stored_hashes()
-        expired = [span for span in spans if span.standing is Standing.EXPIRED]
+        self._say(f"counting topic {comparison.topic} and table {comparison.table}")
+        found = {side: SideTallies() for side in Side} | span_rows.tallies(sides.hashes(), len(sides.columns))
+        table, dead_letters = found[Side.TABLE], found[Side.DEAD_LETTERS]
+        expired = [
+            span
+            for span in spans
+            if span.standing is Standing.EXPIRED and (span in table.spans or span in dead_letters.spans)
+        ]
+        stored = sides.stored_hashes() if expired else None
         duplicates = {} if stored is None else span_rows.duplicates(stored, expired)
-        self._say(f"counting topic {comparison.topic}")
-        topic = tallies(sides.topic_hashes())
         return replace(
             comparison,
-            checks=check_spans(spans, topic.spans, table.spans, dead_letters.spans, duplicates),
+            checks=check_spans(spans, found[Side.TOPIC].spans, table.spans, dead_letters.spans, duplicates),
             unexpected=(*table.outside, *_not_ahead(dead_letters.outside, comparison.plans)),
         )
 
@@ -154,8 +154,7 @@ class Reconciler:
 
 def _rows_that_differ(sides: Sides, span_rows: SpanRows, spans: list[Span]) -> RowDifferences:
     topic, stored = sides.topic_hashes(spans), sides.stored_hashes()
-    assert topic is not None, "a span of mixed rows has some of the topic"
-    assert stored is not None, "and some that are stored"
+    assert stored is not None, "a span that was not told as a whole has rows on both sides"
     return row_differences(
         span_rows.of_rows(topic, spans, "inner").drop("span"),
         span_rows.of_rows(stored, spans, "inner").drop("span"),

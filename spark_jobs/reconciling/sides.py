@@ -22,6 +22,7 @@ from spark_jobs.reconciling.row_hash import (
 )
 from spark_jobs.reconciling.spans import Span
 from spark_jobs.reconciling.table_side import TOPIC
+from spark_jobs.reconciling.tallies import Side
 from spark_jobs.source.topic_state import TopicLog
 from spark_jobs.tables.conform import conformed
 from spark_jobs.tables.ranges import Range
@@ -72,24 +73,32 @@ class Sides:
         self.columns = tuple(dict.fromkeys([*self._live, *self._dead]))
         self._check_value()
 
-    def table_hashes(self) -> DataFrame | None:
-        """Of the table's rows, None when there are none."""
-        return self._hashed(self._table, self._live)
-
-    def dead_letter_hashes(self) -> DataFrame | None:
-        """Of the dead-letter table's rows, None when there are none."""
-        return self._hashed(self._dead_letters, self._dead)
+    def hashes(self) -> dict[Side, DataFrame]:
+        """Of all rows, by side; a side that has none is left out."""
+        topic = {} if self._decoded is None else {Side.TOPIC: self._topic_hashes(self._decoded)}
+        return topic | self._stored()
 
     def stored_hashes(self) -> DataFrame | None:
-        """Of both tables' rows."""
-        parts = [one for one in (self.table_hashes(), self.dead_letter_hashes()) if one is not None]
+        """Of both tables' rows; None when there are none."""
+        parts = list(self._stored().values())
         return reduce(DataFrame.unionByName, parts) if parts else None
 
-    def topic_hashes(self, spans: Sequence[Span] | None = None) -> DataFrame | None:
-        """Of the topic's records, at least those in the spans, None for all; None when there are none."""
-        decoded = self._decoded if spans is None else self._decode(spans)
-        if decoded is None:
-            return None
+    def topic_hashes(self, spans: Sequence[Span]) -> DataFrame:
+        """Of the topic's records, at least those in the spans."""
+        return self._topic_hashes(self._decode(spans))
+
+    def _stored(self) -> dict[Side, DataFrame]:
+        sides = (
+            (Side.TABLE, self._table, self._live),
+            (Side.DEAD_LETTERS, self._dead_letters, self._dead),
+        )
+        return {
+            side: hashed(rows.select(PARTITION, OFFSET, *map(column_of, columns)), self.columns)
+            for side, rows, columns in sides
+            if rows is not None
+        }
+
+    def _topic_hashes(self, decoded: DataFrame) -> DataFrame:
         is_dead: Column | None = None
         if self._dead_letters is not None:
             dead = self._dead_letters.select(
@@ -144,11 +153,6 @@ class Sides:
 
     def _is_compared(self, column: str) -> bool:
         return column not in _COORDINATES and column not in self._except
-
-    def _hashed(self, rows: DataFrame | None, columns: Sequence[str]) -> DataFrame | None:
-        if rows is None:
-            return None
-        return hashed(rows.select(PARTITION, OFFSET, *map(column_of, columns)), self.columns)
 
     def _topic_hash(self, decoded: DataFrame, column: str, is_dead: Column | None) -> Column:
         brought = {one.name: one.dataType for one in decoded.schema}

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from kafscale.errors import SettingError
-from spark_jobs.reconciling.row_hash import OFFSET, PARTITION
+from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, column_of
 from spark_jobs.tables import jvm
 from spark_jobs.tables.export_state import PREFIX, ExportState, find_state
 from spark_jobs.tables.iceberg_table import schema_of_table
@@ -39,6 +39,8 @@ def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | N
     if snapshot is None:
         return TableSide(name=name, state=state, rows=None)
     rows = spark.read.option("versionAsOf", str(snapshot.snapshotId())).table(name)
+    # A snapshot keeps the columns that were dropped after it.
+    rows = rows.select(*(column_of(one.name) for one in schema if one.name in rows.columns))
     for column in (PARTITION, OFFSET):
         if column not in rows.columns:
             raise SettingError(

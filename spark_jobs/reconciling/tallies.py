@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import reduce
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -13,6 +15,14 @@ from spark_jobs.reconciling.spans import Span
 
 _SPANS_SCHEMA = "span int, span_partition int, span_range bigint, span_first bigint, span_next bigint"
 _LOW_BITS = 0xFFFFFFFF
+
+
+class Side(StrEnum):
+    """Where rows come from."""
+
+    TOPIC = "topic"
+    TABLE = "table"
+    DEAD_LETTERS = "dead letters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +64,19 @@ class SpanRows:
             "span_partition", "span_range", "span_first", "span_next"
         )
 
-    def tallies(self, hashes: DataFrame, column_count: int) -> SideTallies:
-        """Count and hash the rows of one side."""
-        rows = self.of_rows(with_row_hash(hashes, column_count), self._spans, "left")
+    def tallies(self, sides: Mapping[Side, DataFrame], column_count: int) -> dict[Side, SideTallies]:
+        """Count and hash the rows of all sides, in one pass over each."""
+        parts = [
+            with_row_hash(hashes, column_count).withColumn("side", sql.lit(side.value))
+            for side, hashes in sides.items()
+        ]
+        if not parts:
+            return {}
+        rows = self.of_rows(reduce(DataFrame.unionByName, parts), self._spans, "left")
         outside = sql.when(sql.col("span").isNull(), sql.col(PARTITION)).alias("outside")
         row_hash = sql.col(ROW_HASH)
         found = (
-            rows.groupBy("span", outside)
+            rows.groupBy("side", "span", outside)
             .agg(
                 sql.count(sql.lit(1)).alias("rows"),
                 sql.min(OFFSET).alias("first"),
@@ -71,12 +87,14 @@ class SpanRows:
             )
             .collect()
         )
+        return {side: self._side([row for row in found if row["side"] == side.value]) for side in sides}
+
+    def _side(self, found: Iterable[Row]) -> SideTallies:
+        rows = sorted(found, key=lambda row: -1 if row["outside"] is None else row["outside"])
         return SideTallies(
-            spans={self._spans[row["span"]]: _tally(row) for row in found if row["span"] is not None},
+            spans={self._spans[row["span"]]: _tally(row) for row in rows if row["span"] is not None},
             outside=tuple(
-                Unexpected(partition=row["outside"], tally=_tally(row))
-                for row in sorted(found, key=lambda each: -1 if each["outside"] is None else each["outside"])
-                if row["span"] is None
+                Unexpected(partition=row["outside"], tally=_tally(row)) for row in rows if row["span"] is None
             ),
         )
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.reconciling.comparison import DifferenceKind, Tally, check_spans
 from spark_jobs.reconciling.row_hash import hashed
 from spark_jobs.reconciling.spans import Span, Standing
-from spark_jobs.reconciling.tallies import SpanRows, row_differences
+from spark_jobs.reconciling.tallies import Side, SpanRows, row_differences
 
 Values = dict[str, Any]
 
@@ -143,7 +143,8 @@ SPANS = (
 @pytest.fixture
 def tallied(spark: SparkSession) -> Callable[[Sequence[Values]], Any]:
     def tally(rows: Sequence[Values]) -> Any:
-        return SpanRows(spark, SPANS, 10).tallies(hashed(frame(spark, rows), COLUMNS), len(COLUMNS))
+        hashes = {Side.TABLE: hashed(frame(spark, rows), COLUMNS)}
+        return SpanRows(spark, SPANS, 10).tallies(hashes, len(COLUMNS))[Side.TABLE]
 
     return tally
 
