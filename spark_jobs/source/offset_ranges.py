@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kafscale.errors import KafscaleError
 from spark_jobs.source.offset_points import (
@@ -15,12 +16,17 @@ from spark_jobs.source.offset_points import (
     SpecificTimestamps,
     TimestampForAll,
 )
-from spark_jobs.source.topic_state import PartitionLog
+from spark_jobs.source.topic_state import PartitionEnds, PartitionLog
 
 Positions = Mapping[PartitionKey, int]
 """For each partition an offset: the first one that is read, or the one after the last."""
 
 Logs = Mapping[PartitionKey, PartitionLog]
+
+Bounds = Mapping[PartitionKey, PartitionEnds] | Logs
+"""Where each partition's log starts and ends now; more is not asked here."""
+
+Log = TypeVar("Log", PartitionEnds, PartitionLog)
 
 ReportLoss = Callable[[str], None]
 """Told what is gone; returns if the query shall go on without it."""
@@ -54,7 +60,7 @@ def loss_reporter(*, fail_on_data_loss: bool, warn: Callable[[str], None]) -> Re
     return report
 
 
-def logs_by_key(logs: Iterable[PartitionLog]) -> Logs:
+def logs_by_key(logs: Iterable[Log]) -> Mapping[PartitionKey, Log]:
     """The same by topic and partition, ascending."""
     return {
         (log.topic, log.partition): log for log in sorted(logs, key=lambda log: (log.topic, log.partition))
@@ -77,7 +83,7 @@ def timestamps_of(option: str, point: OffsetPoint, partitions: Collection[Partit
 def positions_at(
     option: str,
     point: OffsetPoint,
-    logs: Logs,
+    logs: Bounds,
     found: Mapping[PartitionKey, int | None],
     *,
     latest_without_match: bool,
@@ -104,7 +110,7 @@ def positions_at(
     return positions
 
 
-def _at_edge(point: OffsetPoint, key: PartitionKey, log: PartitionLog) -> int:
+def _at_edge(point: OffsetPoint, key: PartitionKey, log: PartitionEnds | PartitionLog) -> int:
     offset = point.offsets[key] if isinstance(point, SpecificOffsets) else None
     if point is LogEdge.EARLIEST or offset == EARLIEST_OFFSET:
         return log.log_start_offset
@@ -115,7 +121,7 @@ def _at_edge(point: OffsetPoint, key: PartitionKey, log: PartitionLog) -> int:
 
 
 def batch_ranges(
-    starts: Positions, ends: Positions, logs: Logs, report_loss: ReportLoss
+    starts: Positions, ends: Positions, logs: Bounds, report_loss: ReportLoss
 ) -> list[OffsetRange]:
     """What a batch reads of each partition, ascending, without those that have nothing.
 
@@ -134,7 +140,7 @@ def batch_ranges(
 
 
 def stream_ranges(
-    starts: Positions, ends: Positions, logs: Logs, report_loss: ReportLoss
+    starts: Positions, ends: Positions, logs: Bounds, report_loss: ReportLoss
 ) -> list[OffsetRange]:
     """The same for a micro-batch: partitions and topics may have come and gone since it started.
 
@@ -164,7 +170,7 @@ def stream_ranges(
 
 
 def _within_log(
-    key: PartitionKey, start: int, end: int, log: PartitionLog, report_loss: ReportLoss
+    key: PartitionKey, start: int, end: int, log: PartitionEnds | PartitionLog, report_loss: ReportLoss
 ) -> tuple[int, int]:
     if start < min(log.log_start_offset, end):
         last = min(log.log_start_offset, end) - 1
@@ -188,7 +194,7 @@ def _add(ranges: list[OffsetRange], key: PartitionKey, first_offset: int, next_o
 
 
 def limit_positions(
-    starts: Positions, latest: Positions, logs: Logs, max_offsets: int
+    starts: Positions, latest: Positions, logs: Bounds, max_offsets: int
 ) -> dict[PartitionKey, int]:
     """Where a micro-batch of about `max_offsets` offsets ends: each partition gives in proportion to what it has.
 

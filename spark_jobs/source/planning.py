@@ -1,7 +1,7 @@
 """What of the log a query means, asked of the stores: its partitions, its offsets, and the splits that bring them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafscale.errors import KafscaleError
@@ -12,11 +12,13 @@ from spark_jobs.source import option_rows as names
 from spark_jobs.source.offset_points import (
     LogEdge,
     OffsetPoint,
+    PartitionKey,
     SpecificOffsets,
     SpecificTimestamps,
     TimestampForAll,
 )
 from spark_jobs.source.offset_ranges import (
+    Log,
     Logs,
     OffsetRange,
     Positions,
@@ -29,12 +31,23 @@ from spark_jobs.source.offset_ranges import (
 from spark_jobs.source.options import Assignment, SourceOptions, TopicPattern, Topics, batch_points
 from spark_jobs.source.splits import Split, plan_splits, references_between
 from spark_jobs.source.timestamp_offsets import offsets_at
-from spark_jobs.source.topic_state import PartitionLog, UnknownTopicError, list_topics, read_topic
+from spark_jobs.source.topic_state import (
+    PartitionEnds,
+    PartitionLog,
+    UnknownTopicError,
+    list_topics,
+    read_topic,
+    read_topic_ends,
+)
 
 _TOPICS_AT_ONCE = 8
 _PARTITIONS_AT_ONCE = 16
 # Smaller splits would only be more requests.
 _LEAST_SPLIT_BYTES = 64 * 1024
+
+
+Subscribed = tuple[str, tuple[int, ...] | None]
+"""A topic and the partitions of it that are wanted, None for all."""
 
 
 class NoTopicsError(KafscaleError):
@@ -64,16 +77,26 @@ class Planner:
 
     async def logs_left(self) -> Logs:
         """The same for a stream that has begun: what was deleted since is a loss, told to `report_loss`."""
+        return logs_by_key(await self._left(self._partitions))
 
-        async def left(item: tuple[str, tuple[int, ...] | None]) -> Sequence[PartitionLog]:
+    async def ends_left(self) -> Mapping[PartitionKey, PartitionEnds]:
+        """Where the partitions of a stream that has begun start and end; read from the metadata store alone."""
+
+        async def ends(item: Subscribed) -> Sequence[PartitionEnds]:
+            return await read_topic_ends(self.metadata, *item)
+
+        return logs_by_key(await self._left(ends))
+
+    async def _left(self, read: Callable[[Subscribed], Awaitable[Sequence[Log]]]) -> list[Log]:
+        async def left(item: Subscribed) -> Sequence[Log]:
             try:
-                return await self._partitions(item)
+                return await read(item)
             except UnknownTopicError as problem:
                 self.report_loss(str(problem))
                 return ()
 
         found = await map_bounded(left, (await self._subscribed()).items(), _TOPICS_AT_ONCE)
-        return logs_by_key(log for logs in found for log in logs)
+        return [log for logs in found for log in logs]
 
     async def batch_splits(self) -> list[Split]:
         """What a batch query reads. Raises `SourceOptionError`, `NoTopicsError`, and as `logs` and `report_loss`."""
@@ -126,7 +149,7 @@ class Planner:
                     if re.fullmatch(pattern, record.name)
                 }
 
-    async def _partitions(self, item: tuple[str, tuple[int, ...] | None]) -> Sequence[PartitionLog]:
+    async def _partitions(self, item: Subscribed) -> Sequence[PartitionLog]:
         topic, partitions = item
         return (await read_topic(self.metadata, self.objects, topic, partitions)).partitions
 

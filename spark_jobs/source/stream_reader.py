@@ -82,11 +82,12 @@ class StreamReader(DataSourceStreamReader):
         return await planner.positions(self._start, await planner.logs(), is_start=True)
 
     async def _latest(self, starts: Positions, metadata: MetadataReader, objects: ObjectReader) -> Positions:
-        logs = await self._planner(metadata, objects).logs_left()
-        latest = {key: log.log_end_offset for key, log in logs.items()}
+        # Without a trigger of its own a stream asks this all the time: it costs no request to the object store.
+        ends = await self._planner(metadata, objects).ends_left()
+        latest = {key: end.log_end_offset for key, end in ends.items()}
         if self._options.max_offsets_per_trigger is None:
             return latest
-        return limit_positions(starts, latest, logs, self._options.max_offsets_per_trigger)
+        return limit_positions(starts, latest, ends, self._options.max_offsets_per_trigger)
 
     async def _splits(
         self, starts: Positions, ends: Positions, metadata: MetadataReader, objects: ObjectReader

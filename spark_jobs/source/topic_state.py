@@ -7,7 +7,12 @@ from uuid import UUID
 from kafscale.errors import KafscaleError, ObjectNotFoundError
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.partition_record import EpochStart, SegmentReference, decode_partition_record
+from kafscale.metadata.partition_record import (
+    EpochStart,
+    PartitionRecord,
+    SegmentReference,
+    decode_partition_record,
+)
 from kafscale.metadata.store import MetadataReader
 from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.storage.bounded import map_bounded
@@ -19,6 +24,16 @@ _CONCURRENCY = 16
 
 class UnknownTopicError(KafscaleError):
     """There is no such topic, or it is being deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEnds:
+    """Where one partition's log starts and ends: what its record alone tells, without the checkpoint it names."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +78,40 @@ async def read_topic(
     Raises `UnknownTopicError` (also for a partition that the topic does not have), `StoreError`,
     `CorruptDataError`.
     """
+    record, wanted = await _find_topic(metadata, topic, partitions)
+
+    async def read(partition: int) -> PartitionLog:
+        return await read_partition(metadata, objects, topic, partition)
+
+    logs = await map_bounded(read, wanted, _CONCURRENCY)
+    return TopicLog(topic=topic, topic_id=record.topic_id, partitions=tuple(logs))
+
+
+async def read_topic_ends(
+    metadata: MetadataReader, topic: str, partitions: Sequence[int] | None = None
+) -> list[PartitionEnds]:
+    """Where the topic's partitions start and end now, for those who ask again and again: no object is read.
+
+    Raises as `read_topic` does.
+    """
+    _, wanted = await _find_topic(metadata, topic, partitions)
+
+    async def read(partition: int) -> PartitionEnds:
+        record, _ = await _partition_record(metadata, topic, partition)
+        return PartitionEnds(
+            topic=topic,
+            partition=partition,
+            log_start_offset=record.log_start_offset,
+            log_end_offset=record.log_end_offset,
+        )
+
+    return await map_bounded(read, wanted, _CONCURRENCY)
+
+
+async def _find_topic(
+    metadata: MetadataReader, topic: str, partitions: Sequence[int] | None
+) -> tuple[TopicRecord, list[int]]:
+    """The topic's record, and the partitions that are wanted."""
     held = await metadata.get(keys.topic(topic))
     record = None if held is None else decode_topic_record(held.key, held.value)
     if record is None or record.state is not TopicState.ACTIVE:
@@ -72,34 +121,24 @@ async def read_topic(
             raise UnknownTopicError(
                 f"topic {topic!r} has no partition {partition}: legal are 0 to {record.partition_count - 1}"
             )
-    wanted = range(record.partition_count) if partitions is None else sorted(set(partitions))
-
-    async def read(partition: int) -> PartitionLog:
-        return await read_partition(metadata, objects, topic, partition)
-
-    logs = await map_bounded(read, list(wanted), _CONCURRENCY)
-    return TopicLog(topic=topic, topic_id=record.topic_id, partitions=tuple(logs))
+    return record, list(range(record.partition_count)) if partitions is None else sorted(set(partitions))
 
 
 async def read_partition(
     metadata: MetadataReader, objects: ObjectReader, topic: str, partition: int
 ) -> PartitionLog:
     """The partition as it is now. Raises `StoreError`, `CorruptDataError`, `UnknownTopicError`."""
-    key = keys.partition(topic, partition)
-    revision = -1
+    last_revision = -1
     while True:
-        held = await metadata.get(key)
-        if held is None:
-            raise UnknownTopicError(f"there is no record of partition {partition} of topic {topic!r}")
-        record = decode_partition_record(key, held.value)
+        record, revision = await _partition_record(metadata, topic, partition)
         try:
             checkpoint = await _read_checkpoint(objects, record.checkpoint_key)
             break
         except ObjectNotFoundError:
             # Replaced by a newer one and removed since the record was read; the newer record names that.
-            if held.mod_revision == revision:
+            if revision == last_revision:
                 raise
-            revision = held.mod_revision
+            last_revision = revision
     references = tuple(
         reference
         for reference in (*checkpoint.segments, *record.segments)
@@ -113,6 +152,17 @@ async def read_partition(
         references=references,
         epochs=record.epochs,
     )
+
+
+async def _partition_record(
+    metadata: MetadataReader, topic: str, partition: int
+) -> tuple[PartitionRecord, int]:
+    """The record, and the revision of its last change."""
+    key = keys.partition(topic, partition)
+    held = await metadata.get(key)
+    if held is None:
+        raise UnknownTopicError(f"there is no record of partition {partition} of topic {topic!r}")
+    return decode_partition_record(key, held.value), held.mod_revision
 
 
 async def _read_checkpoint(objects: ObjectReader, key: str) -> Checkpoint:

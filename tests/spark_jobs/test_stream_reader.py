@@ -168,6 +168,18 @@ def test_a_limit_is_spread_over_the_partitions(writer: TopicWriter) -> None:
     stream.stop()
 
 
+def test_asking_for_what_is_new_reads_no_object(
+    writer: TopicWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.write_checkpoint(0)
+    stream = Stream(writer, startingOffsets="earliest")
+    stream.run()
+    (tmp_path / "objects").rename(tmp_path / "away")
+    assert stream.run() == []
+    (tmp_path / "away").rename(tmp_path / "objects")
+    stream.stop()
+
+
 def test_new_topics_and_partitions_are_read_from_their_beginning(writer: TopicWriter) -> None:
     stream = Stream(writer, None, subscribePattern="ev.*")
     stream.run()
