@@ -3,13 +3,19 @@
 import contextlib
 import time
 from pathlib import Path
+from typing import Final
 
-from kafscale.errors import StartupError
+from kafscale.errors import StartupError, StoreError
+from kafscale.metadata.export_records import ExportRecord
+from kafscale.metadata.exports import ExportHeldError, read_holder
 from kafscale.metadata.store import MetadataReader, MetadataStore
 from kafscale.ops.metrics import Metrics
 from kafscale.settings import Settings
 from kafscale.storage.object_store import ObjectReader, ObjectStore
 from kafscale.storage.reading.replica_reads import ReplicaReads
+
+_METADATA_FILE: Final = "metadata.db"
+_HOLDER_PATIENCE_SEC: Final = 0.5
 
 # The backends are imported where they are opened: a broker with embedded stores loads no client of another.
 
@@ -67,6 +73,66 @@ def open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStac
     return primary
 
 
+async def open_export_store(
+    settings: Settings, topic: str, stack: contextlib.AsyncExitStack
+) -> MetadataStore:
+    """The store that the exporter of a topic keeps its hold of it, and its progress, in; `stack` closes it.
+
+    In a cluster that is etcd. The embedded metadata store has one owner, the broker, so there each topic has a
+    small file of its own, whose owner is the exporter: only one can have it open. Raises `ExportHeldError` when
+    another one has, and `StartupError`.
+    """
+    if settings.etcd_endpoints is not None:
+        store = await _open_metadata(settings)
+        stack.push_async_callback(store.close)
+        return store
+    from kafscale.metadata.sqlite.owner_lock import InUseError
+    from kafscale.metadata.sqlite.store import SqliteStore
+
+    path = _export_file(settings, topic)
+    _make_folder(path.parent)
+    try:
+        own = await SqliteStore.open(path, fsync=settings.local_fsync)
+    except InUseError as problem:
+        raise ExportHeldError(topic, await _holder_in(path, topic)) from problem
+    stack.push_async_callback(own.close)
+    return own
+
+
+async def open_exports_for_reading(
+    settings: Settings, stack: contextlib.AsyncExitStack
+) -> list[MetadataReader]:
+    """Where exporters keep what is to be known of them, for processes that only look; `stack` closes all.
+
+    Nothing is written, and no folder is made. Raises `StartupError`.
+    """
+    if settings.etcd_endpoints is not None:
+        store = await _open_metadata(settings)
+        stack.push_async_callback(store.close)
+        return [store]
+    from kafscale.metadata.sqlite.reader import SqliteReader
+
+    readers: list[MetadataReader] = []
+    for path in sorted(_exports_folder(settings).glob(f"*/{_METADATA_FILE}")):
+        reader = await SqliteReader.open(path)
+        stack.push_async_callback(reader.close)
+        readers.append(reader)
+    return readers
+
+
+async def _holder_in(path: Path, topic: str) -> ExportRecord | None:
+    """Who holds the topic, by the file that another process owns; None when that is not in it (yet)."""
+    from kafscale.metadata.sqlite.reader import SqliteReader
+
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            reader = await SqliteReader.open(path, patience_sec=_HOLDER_PATIENCE_SEC)
+            stack.push_async_callback(reader.close)
+            return await read_holder(reader, topic)
+        except (StartupError, StoreError):
+            return None
+
+
 def open_bucket_alone(settings: Settings) -> ObjectStore:
     """The bucket that the settings name, without its replica: for tools that say what it holds.
 
@@ -90,7 +156,16 @@ async def _open_metadata(settings: Settings) -> MetadataStore:
 
 
 def _metadata_file(settings: Settings) -> Path:
-    return settings.data_dir / "metadata.db"
+    return settings.data_dir / _METADATA_FILE
+
+
+def _exports_folder(settings: Settings) -> Path:
+    return settings.data_dir / "exports"
+
+
+def _export_file(settings: Settings, topic: str) -> Path:
+    # A folder for each: a topic's name may be almost as long as that of a file may be.
+    return _exports_folder(settings) / topic / _METADATA_FILE
 
 
 def open_replica(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader | None:
@@ -133,10 +208,14 @@ async def _open_objects_for_reading(settings: Settings, stack: contextlib.AsyncE
 
 
 def _make_data_folder(settings: Settings) -> None:
+    _make_folder(settings.data_dir)
+
+
+def _make_folder(path: Path) -> None:
     try:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise StartupError(
-            f"cannot use the data folder {settings.data_dir} ({problem.strerror}): "
+            f"cannot use the data folder {path} ({problem.strerror}): "
             "create it, or set KAFSCALE_DATA_DIR to a folder that can be written"
         ) from problem

@@ -17,6 +17,7 @@ FEATURES = "features/"
 GROUP_SHARDS = "group-shards/"
 GROUPS = "groups/"
 GROUP_OFFSETS = "group-offsets/"
+EXPORTS = "exports/"
 
 GROUP_SHARD_COUNT: Final = 64
 """Groups are spread over so many shards, each with one coordinator. Part of the stored format: never change it."""
@@ -117,3 +118,29 @@ def offset_topic_and_partition(key: str) -> tuple[str, int]:
     """The topic and partition of a `group_offset`."""
     _, _, _, name, index = key.split("/")
     return name, int(index)
+
+
+def export_record(topic_name: str) -> str:
+    """Who has exported a topic last, and in which epoch."""
+    return f"{EXPORTS}{topic_name}/record"
+
+
+def export_holder(topic_name: str) -> str:
+    """Who exports a topic now; bound to the exporter's lease."""
+    return f"{EXPORTS}{topic_name}/holder"
+
+
+def export_progress(topic_name: str, table: str) -> str:
+    """How far a topic's export into a table has come. A table's name may hold anything: it is percent-encoded."""
+    return f"{EXPORTS}{topic_name}/tables/{quote(table, safe='')}"
+
+
+def export_topic(key: str) -> str:
+    """The topic of an `export_record`, an `export_holder` or an `export_progress`."""
+    return key.split("/")[1]
+
+
+def export_table(key: str) -> str | None:
+    """The table of an `export_progress`, None for the other keys of an export."""
+    _, _, kind, *rest = key.split("/")
+    return unquote(rest[0]) if kind == "tables" else None

@@ -1,0 +1,224 @@
+"""The hold of a topic for an export, for a driver without an event loop: a thread of its own keeps it alive."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+from kafscale import stores
+from kafscale.errors import StoreError
+from kafscale.metadata.export_hold import ExportHold
+from kafscale.metadata.export_records import ExportProgress
+from kafscale.metadata.exports import ExportHeldError, ExportLeaseLostError
+from kafscale.metadata.store import MetadataReader
+from kafscale.settings import Settings
+from kafscale.storage.object_store import ObjectReader
+
+DEFAULT_TTL_SEC: Final = 30
+# Renewed so often that one lost attempt, with its timeout, costs nothing.
+_RENEWALS_PER_TTL: Final = 4
+_WAIT_PAUSE_SEC: Final = 0.5
+
+_log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+ReadFunction = Callable[[MetadataReader, ObjectReader], Coroutine[Any, Any, Result]]
+
+
+@contextlib.contextmanager
+def hold_export(
+    settings: Settings, topic: str, holder: str, ttl_sec: int = DEFAULT_TTL_SEC, *, wait_sec: float = 0
+) -> Iterator["ExportLease"]:
+    """Hold the topic in the block, so that no other exporter does.
+
+    `holder`: who that is, for others to read. `ttl_sec`: after this long without a sign of life the topic is
+    free for others (embedded: only once the process has ended). `wait_sec`: how long to wait for another
+    exporter to end. Raises `ExportHeldError`, `StartupError`, `SettingError`, `StoreError`.
+    """
+    lease = ExportLease(settings, topic, holder, ttl_sec)
+    try:
+        lease.open(wait_sec)
+        yield lease
+    finally:
+        lease.close()
+
+
+class ExportLease:
+    """A topic that is held, from `open` to `close`. Use `hold_export`. May be called from any thread."""
+
+    def __init__(self, settings: Settings, topic: str, holder: str, ttl_sec: int) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._holder = holder
+        self._ttl_sec = ttl_sec
+        self._opened: concurrent.futures.Future[_Open] = concurrent.futures.Future()
+        self._serving: concurrent.futures.Future[_Serving] = concurrent.futures.Future()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name=f"kafscale-export-lease {topic}", daemon=True)
+        self._wait_sec = 0.0
+
+    @property
+    def topic(self) -> str:
+        """What is held."""
+        return self._topic
+
+    @property
+    def epoch(self) -> int:
+        """Grows with every holder of the topic."""
+        return self._opened.result().hold.epoch
+
+    def open(self, wait_sec: float = 0) -> None:
+        """Take hold of the topic. Raises what `hold_export` says."""
+        self._wait_sec = wait_sec
+        self._thread.start()
+        self._opened.result()
+
+    def check(self) -> None:
+        """Raise `ExportLeaseLostError` unless the topic is still held as far as is known here; asks nobody.
+
+        Also once no renewal has succeeded for the time that the lease lasts.
+        """
+        opened = self._opened.result()
+        if self._failure is not None:
+            raise ExportLeaseLostError(
+                self._topic, f"what kept it failed: {self._failure!r}"
+            ) from self._failure
+        opened.hold.check()
+
+    def confirm(self) -> None:
+        """The same, asking the metadata store. Raises `StoreError`, too."""
+        self._run(lambda opened: opened.hold.confirm())
+
+    def record(self, progress: ExportProgress) -> None:
+        """Show others how far the export has come: all its partitions, in place of what was shown before.
+
+        Raises `ExportLeaseLostError`, nothing written, `StoreError`, and `ValueError` for a progress of another
+        topic or one that cannot be stored.
+        """
+        self._run(lambda opened: opened.hold.record(progress))
+
+    def call(self, function: ReadFunction[Result]) -> Result:
+        """What the coroutine function makes of the metadata store and the object store, which it only reads.
+
+        It must not block: the lease is kept alive by the same event loop. Raises what it raises.
+        """
+        return self._run(lambda opened: function(opened.metadata, opened.objects))
+
+    def close(self) -> None:
+        """Let others hold the topic. Raises what has gone wrong behind the driver's back and it was not told."""
+        if self._thread.ident is None:
+            return
+        # The thread never had a loop, or it has ended by itself and the loop is closed.
+        with contextlib.suppress(concurrent.futures.CancelledError, RuntimeError):
+            serving = self._serving.result()
+            serving.loop.call_soon_threadsafe(serving.task.cancel)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, begin: "Callable[[_Open], Coroutine[Any, Any, Result]]") -> Result:
+        opened, loop = self._opened.result(), self._serving.result().loop
+        if not self._thread.is_alive():
+            self.check()
+            raise ExportLeaseLostError(self._topic, "it was released")
+
+        async def run() -> Result:
+            return await begin(opened)
+
+        future = asyncio.run_coroutine_threadsafe(run(), loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Nothing once it is done; when the wait was interrupted nobody wants the result any more.
+            future.cancel()
+            raise
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except asyncio.CancelledError:
+            self._give_up_opening(ExportLeaseLostError(self._topic, "it was released"))
+        except BaseException as problem:  # noqa: BLE001 - it is the driver's
+            if not self._give_up_opening(problem):
+                self._failure = problem
+        finally:
+            self._serving.cancel()
+
+    def _give_up_opening(self, problem: BaseException) -> bool:
+        """Whether somebody waits for it, who is told."""
+        if self._opened.done():
+            return False
+        self._opened.set_exception(problem)
+        return True
+
+    async def _serve(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "asyncio.run makes one"
+        self._serving.set_result(_Serving(asyncio.get_running_loop(), task))
+        async with contextlib.AsyncExitStack() as stack:
+            metadata, objects = await stores.open_for_reading(self._settings, stack)
+            hold = await self._acquire(stack)
+            self._opened.set_result(_Open(hold, metadata, objects))
+            try:
+                await self._keep_alive(hold)
+            finally:
+                await self._release(hold)
+
+    async def _acquire(self, stack: contextlib.AsyncExitStack) -> ExportHold:
+        give_up_at_sec = time.monotonic() + self._wait_sec
+        while True:
+            async with contextlib.AsyncExitStack() as own:
+                try:
+                    store = await stores.open_export_store(self._settings, self._topic, own)
+                    hold = await ExportHold.acquire(
+                        store,
+                        self._topic,
+                        self._holder,
+                        self._ttl_sec,
+                        now_ms=lambda: time.time_ns() // 1_000_000,
+                    )
+                    stack.push_async_callback(own.pop_all().aclose)
+                    return hold
+                except ExportHeldError:
+                    if time.monotonic() >= give_up_at_sec:
+                        raise
+            await asyncio.sleep(_WAIT_PAUSE_SEC)
+
+    async def _keep_alive(self, hold: ExportHold) -> None:
+        """Until the task is cancelled; a lease that is lost is not renewed any more, `check` tells."""
+        while True:
+            await asyncio.sleep(self._ttl_sec / _RENEWALS_PER_TTL)
+            try:
+                await hold.renew()
+            except StoreError as problem:
+                _log.warning("could not renew the hold of topic %s: %s", self._topic, problem)
+            except ExportLeaseLostError as lost:
+                _log.error("%s", lost)
+                await asyncio.Event().wait()
+
+    async def _release(self, hold: ExportHold) -> None:
+        try:
+            await hold.release()
+        except StoreError as problem:
+            _log.warning("the hold of topic %s ends by itself, later: %s", self._topic, problem)
+
+
+class _Open:
+    """What a lease that is held consists of."""
+
+    def __init__(self, hold: ExportHold, metadata: MetadataReader, objects: ObjectReader) -> None:
+        self.hold = hold
+        self.metadata = metadata
+        self.objects = objects
+
+
+class _Serving:
+    """What the thread runs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Any]") -> None:
+        self.loop = loop
+        self.task = task
