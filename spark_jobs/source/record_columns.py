@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from kafscale.errors import CorruptDataError, KafscaleError
 from kafscale.protocol.compression import CODECS, decompress
-from kafscale.protocol.record_batch import CODEC_MASK
+from kafscale.protocol.record_batch import CODEC_MASK, HEADER_SIZE
 from kafscale.protocol.record_batch import walk as walk_batches
 from kafscale.protocol.records import iterate_records
 from kafscale.protocol.types import Buffer
@@ -110,7 +110,7 @@ class _ColumnWriter:
         used = 0
         while row < len(codecs) and codecs[row]:
             start, end = self._table[row, walk.RECORDS_START : walk.RECORDS_END + 1].tolist()
-            records = _decompressed(batches.name, codecs[row], batches.data[start - base : end - base])
+            records = _decompressed(batches, codecs[row], start - base, end - base)
             size_bytes = len(records)
             if used + size_bytes > _SCRATCH_BYTES:
                 if used:
@@ -174,10 +174,14 @@ def _address(memory: Any) -> int:
     return address
 
 
-def _decompressed(name: str, codec: int, records: memoryview) -> bytes | memoryview:
-    if codec >= len(CODECS):
-        raise CorruptDataError(name, f"compression codec {codec} is not one of 0 to {len(CODECS) - 1}")
-    return decompress(CODECS[codec], records, MAX_RECORDS_BYTES)
+def _decompressed(batches: StoredBatches, codec: int, start: int, end: int) -> bytes | memoryview:
+    position = start - HEADER_SIZE
+    try:
+        if codec >= len(CODECS):
+            raise CorruptDataError("codec", f"{codec} is not one of 0 to {len(CODECS) - 1}")
+        return decompress(CODECS[codec], batches.data[start:end], MAX_RECORDS_BYTES)
+    except CorruptDataError as problem:
+        raise CorruptDataError(batches.name, f"the batch at byte {position}: {problem}") from problem
 
 
 def _broken_batch(batches: StoredBatches, position: int) -> CorruptDataError:

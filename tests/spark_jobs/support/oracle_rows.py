@@ -1,0 +1,80 @@
+"""What the columns must hold, by the decoder that makes an object of every record."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from kafscale.errors import CorruptDataError
+from kafscale.protocol.record_batch import walk
+from kafscale.protocol.records import iterate_records
+from kafscale.protocol.types import Buffer
+from spark_jobs.source.record_columns import TimestampRangeError, record_columns
+from spark_jobs.source.stored_batches import StoredBatches
+
+LIMIT_BYTES = 2**30
+MAX_OFFSET = 2**63 - 1
+MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
+
+Row = tuple[Any, ...]
+
+
+def rows_of(
+    data: Buffer,
+    first_offset: int = 0,
+    next_offset: int = MAX_OFFSET,
+    *,
+    include_headers: bool = True,
+) -> list[Row]:
+    """The rows that the columns come to; each Arrow batch is held against Arrow's own rules."""
+    rows: list[Row] = []
+    stored = StoredBatches(
+        name="object", data=memoryview(data), first_offset=first_offset, next_offset=next_offset
+    )
+    for batch in record_columns([stored], "events", 7, include_headers=include_headers):
+        rows += batch_rows(batch)
+    return rows
+
+
+def batch_rows(batch: pa.RecordBatch) -> list[Row]:
+    """A row: key, value, topic, partition, offset, time in microseconds, its type, and headers if they are there."""
+    batch.validate(full=True)
+    columns = [
+        (column.cast(pa.int64()) if name == "timestamp" else column).to_pylist()
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return list(zip(*columns, strict=True))
+
+
+def expected_rows(
+    data: Buffer,
+    first_offset: int = 0,
+    next_offset: int = MAX_OFFSET,
+    *,
+    include_headers: bool = True,
+) -> list[Row]:
+    """The same by the oracle. Raises as `record_columns` does."""
+    rows: list[Row] = []
+    for position, header in walk(data, 0, len(data), "object"):
+        if header.base_offset >= next_offset:
+            break
+        if header.is_control or header.last_offset < first_offset:
+            continue
+        kind = 1 if header.is_log_append_time else 0
+        for record in iterate_records(memoryview(data)[position:], LIMIT_BYTES):
+            if not first_offset <= record.offset < next_offset:
+                continue
+            if abs(record.timestamp_ms) > MAX_TIMESTAMP_MS:
+                raise TimestampRangeError("object", record.offset, record.timestamp_ms)
+            headers = [{"key": name, "value": value} for name, value in record.headers] or None
+            row = (record.key, record.value, "events", 7, record.offset, record.timestamp_ms * 1000, kind)
+            rows.append((*row, headers) if include_headers else row)
+    return rows
+
+
+def outcome(rows: Callable[[memoryview], list[Row]], data: memoryview) -> list[Row] | str:
+    """The rows, or that there is an error: which one of several faults is told first may differ."""
+    try:
+        return rows(data)
+    except (CorruptDataError, TimestampRangeError):
+        return "refused"
