@@ -5,13 +5,16 @@ twice, then the batch that was not committed again, if there is one, then latest
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafscale.metadata import keys
-from kafscale.metadata.store import Delete
+from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
+from kafscale.metadata.store import Delete, Put
+from kafscale.metadata.topic_record import decode_topic_record, encode_topic_record
 from spark_jobs.source.offset_ranges import DataLossError
 from spark_jobs.source.stream_offsets import positions_of
 from spark_jobs.source.stream_reader import StreamReader
@@ -189,6 +192,16 @@ def test_new_topics_and_partitions_are_read_from_their_beginning(writer: TopicWr
     stream.stop()
 
 
+def test_a_partition_that_is_added_is_read_from_its_beginning(writer: TopicWriter) -> None:
+    stream = Stream(writer)
+    stream.run()
+    _add_partition(writer)
+    larger = TopicWriter(writer.settings, "events", partitions=3, create=False)
+    larger.append(2, sent(3))
+    assert stream.run() == larger.rows()
+    stream.stop()
+
+
 def test_a_pattern_may_match_nothing_yet(tmp_path: Path) -> None:
     TopicWriter(embedded(tmp_path), "other")
     writer = TopicWriter(embedded(tmp_path), "else")
@@ -246,3 +259,21 @@ def _forget(writer: TopicWriter) -> None:
         await topic.objects.delete(objects)
 
     writer.run(forget)
+
+
+def _add_partition(writer: TopicWriter) -> None:
+    """As CreatePartitions does it."""
+
+    async def add(topic: StoredTopic) -> None:
+        held = await topic.metadata.get(keys.topic(writer.topic))
+        assert held is not None
+        record = decode_topic_record(held.key, held.value)
+        larger = replace(record, partition_count=record.partition_count + 1)
+        first = encode_partition_record(PartitionRecord(leader_epoch=1))
+        puts = [
+            Put(keys.topic(writer.topic), encode_topic_record(larger)),
+            Put(keys.partition(writer.topic, record.partition_count), first),
+        ]
+        assert (await topic.metadata.transact([], puts)).succeeded
+
+    writer.run(add)
