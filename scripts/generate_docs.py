@@ -8,12 +8,15 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import click
+
 from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.routes import ROUTES
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.ops.metric_families import FAMILIES, Family
 from kafscale.settings import SETTINGS
+from spark_jobs import export
 from spark_jobs.job import metric_families as export_metric_families
 from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
 
@@ -144,6 +147,22 @@ def store_options_table() -> str:
     )
 
 
+def command_options_table(command: click.Command) -> str:
+    """Every option of a command, as its `--help` has them."""
+    options = [one for one in command.params if isinstance(one, click.Option) and one.name != "help"]
+    return _table(("Option", "Default", "Meaning"), map(_command_option, options))
+
+
+def _command_option(option: click.Option) -> tuple[str, str, str]:
+    context = click.Context(click.Command("any"), show_default=True)
+    written = "/".join((*option.opts, *option.secondary_opts))
+    value = "" if option.is_flag else f" {option.make_metavar(context)}"
+    default = option.get_help_extra(context).get("default", "").removeprefix("(").removesuffix(")")
+    if option.required:
+        default = "required"
+    return f"`{written}{value}`", _default(default) if default else "", option.help or ""
+
+
 def refused_options_table() -> str:
     """Options of Spark's own Kafka source that mean nothing here."""
     rows = [(f"`{name}`", hint) for name, hint in REFUSED.items()]
@@ -154,6 +173,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"settings": settings_table},
     "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
     "docs/exports-metrics.md": {"export-metrics": export_metrics_table},
+    "docs/lake-export.md": {"export-options": lambda: command_options_table(export.main)},
     "docs/operations.md": {"metrics": metrics_table},
     "docs/spark-source.md": {
         "source-options": source_options_table,

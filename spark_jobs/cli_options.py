@@ -68,12 +68,13 @@ def store_options(command: Command) -> Command:
 
     decorated: Any = with_settings
     for one in reversed(STORE_OPTIONS):
-        decorated = click.option(one.option, metavar=one.metavar, help=_store_help(one))(decorated)
+        decorated = click.option(
+            one.option,
+            metavar=one.metavar,
+            help=one.row.documentation,
+            show_default=f"{one.variable}, or {one.row.default}",
+        )(decorated)
     return decorated  # type: ignore[no-any-return]
-
-
-def _store_help(one: StoreOption) -> str:
-    return f"{one.row.documentation} Default: {one.variable}, or {one.row.default}."
 
 
 def settings_from_options(given: Mapping[StoreOption, str], environment: Mapping[str, str]) -> Settings:
@@ -175,7 +176,8 @@ _SPARK_OPTIONS: Final = (
     click.option(
         "--master",
         metavar="URL",
-        help="Spark's master, unless spark-submit says it. Default: local[*], which is all cores of this machine.",
+        show_default="spark-submit's, or local[*]: all cores of this machine",
+        help="Spark's master.",
     ),
     click.option(
         "--conf",
