@@ -1,0 +1,45 @@
+"""Something happens to a topic just while an export reads it: the reads are held on their way to the bucket."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
+from tests.support.waiting import wait_until
+
+TIMEOUT_SEC = 60.0
+SEGMENT_READS = Fault(
+    kind=FaultKind.DELAY,
+    methods=frozenset({"GET"}),
+    pattern=r"\.kfs$",
+    seconds=(TIMEOUT_SEC, TIMEOUT_SEC),
+)
+
+
+@contextmanager
+def while_segments_are_read(proxy: ObjectStoreProxy, act: Callable[[], None]) -> Iterator[None]:
+    """Within the block the first read of a segment waits until `act`, on a thread, is done; then all go on.
+
+    Raises what `act` raises, and AssertionError when nothing was read.
+    """
+    problems: list[BaseException] = []
+
+    def meddle() -> None:
+        try:
+            wait_until(lambda: proxy.held, "a segment is read", TIMEOUT_SEC)
+            act()
+        except BaseException as problem:  # noqa: BLE001 - raised again at the end of the block
+            problems.append(problem)
+        finally:
+            proxy.clear()
+            proxy.release()
+
+    proxy.inject(SEGMENT_READS)
+    thread = threading.Thread(target=meddle, name="meddler")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    if problems:
+        raise problems[0]
