@@ -13,7 +13,7 @@ from spark_jobs.job.topic_points import parse_point
 MIB = 1024 * 1024
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType):  # type: ignore[type-arg]
     """An option whose text a function turns into its value, or refuses with `ValueError` or `SettingError`."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:

@@ -20,6 +20,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.export_records import (
     ExportProgress,
     ExportRecord,
+    decode_export_progress,
     decode_export_record,
     encode_export_progress,
     encode_export_record,
@@ -125,6 +126,12 @@ class ExportHold:
             self._lost = "its lease has ended"
             self.check()
         self._lease.renewed_at_sec = began_at_sec
+
+    async def last_progress(self, table: str) -> ExportProgress | None:
+        """What was recorded last for the table, by whomever. Raises `StoreError`, `CorruptDataError`."""
+        key = keys.export_progress(self._topic, table)
+        found = await self._store.get(key)
+        return None if found is None else decode_export_progress(key, self._topic, table, found.value)
 
     async def record(self, progress: ExportProgress) -> None:
         """Write the progress, in place of what was there for the table.

@@ -93,6 +93,10 @@ class ExportLease:
         """The same, asking the metadata store. Raises `StoreError`, too."""
         self._run(lambda opened: opened.hold.confirm())
 
+    def last_progress(self, table: str) -> ExportProgress | None:
+        """What was recorded last for the table, by whomever. Raises `StoreError`, `CorruptDataError`."""
+        return self._run(lambda opened: opened.hold.last_progress(table))
+
     def record(self, progress: ExportProgress) -> None:
         """Show others how far the export has come: all its partitions, in place of what was shown before.
 

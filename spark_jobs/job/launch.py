@@ -3,31 +3,27 @@
 import contextlib
 import functools
 import json
-import os
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import click
 
 from kafscale.errors import SettingError
 from spark_jobs.cli_options import session_options
 from spark_jobs.job.events import EveryListener
-from spark_jobs.job.export_lease import ExportLease, hold_export
+from spark_jobs.job.export_lease import hold_export
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
+from spark_jobs.job.held_export import HeldExport, holder_name
 from spark_jobs.job.metrics import ExportMetrics
 from spark_jobs.job.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from spark_jobs.job.records import records_of
 from spark_jobs.job.report import ExportReport
 from spark_jobs.job.run import ExportRun, RunOptions
 from spark_jobs.job.table_naming import Tables, tables_of
-from spark_jobs.job.topic_export import HeldExport
 from spark_jobs.session import open_session
-from spark_jobs.source.offset_ranges import logs_by_key
 from spark_jobs.source.store_access import StoreAccess
-from spark_jobs.source.timestamp_offsets import offsets_at
-from spark_jobs.source.topic_state import TopicLog, list_topics, read_topic
+from spark_jobs.source.topic_state import list_topics
 from spark_jobs.tables.iceberg_table import TableOptions
 from spark_jobs.tables.maintenance import Maintenance
 
@@ -64,7 +60,7 @@ def run_export(command: ExportCommand) -> bool:
                 interval_sec=command.interval_sec,
                 maintenance=_maintenance(command),
             ),
-            hold=functools.partial(_hold, command, stores),
+            hold=functools.partial(_hold, command),
             records_of=functools.partial(records_of, spark, command.settings),
             events=EveryListener(report, metrics),
             say=say,
@@ -117,45 +113,11 @@ def _maintenance(command: ExportCommand) -> Maintenance:
 
 
 @contextlib.contextmanager
-def _hold(command: ExportCommand, stores: StoreAccess, topic: str, table: str) -> Iterator[HeldExport]:
-    holder = f"{socket.gethostname()}/{os.getpid()}"
+def _hold(command: ExportCommand, topic: str, table: str) -> Iterator[HeldExport]:
     with hold_export(
-        command.settings, topic, holder, command.lease_ttl_sec, wait_sec=command.wait_sec
+        command.settings, topic, holder_name(), command.lease_ttl_sec, wait_sec=command.wait_sec
     ) as lease:
-        yield _Held(lease, stores, command.settings.s3_namespace, topic, table)
-
-
-class _Held:
-    """A `HeldExport` over the lease and the stores."""
-
-    def __init__(
-        self, lease: ExportLease, stores: StoreAccess, namespace: str, topic: str, table: str
-    ) -> None:
-        self._lease = lease
-        self._stores = stores
-        self._namespace = namespace
-        self._topic = topic
-        self._table = table
-
-    def check(self) -> None:
-        self._lease.check()
-
-    def read_topic(self) -> TopicLog:
-        return self._stores.run(lambda metadata, objects: read_topic(metadata, objects, self._topic))
-
-    def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
-        logs = logs_by_key(log.partitions)
-        found = self._stores.run(
-            lambda metadata, objects: offsets_at(
-                dict.fromkeys(logs, timestamp_ms), logs, metadata, objects, self._namespace
-            )
-        )
-        return {partition: offset for (_, partition), offset in found.items()}
-
-    def record(
-        self, positions: Mapping[int, int], log_end: Mapping[int, int], rows: int, dead_letters: int
-    ) -> None:
-        self._lease.record(positions, log_end, rows, dead_letters)
+        yield HeldExport(lease, command.settings.s3_namespace, table)
 
 
 @contextlib.contextmanager

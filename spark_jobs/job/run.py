@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from kafscale.errors import KafscaleError
+from kafscale.metadata.exports import ExportLeaseLostError
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.job.held_export import HeldExport
 from spark_jobs.job.spark_errors import SPARK_ERRORS, told_shortly
-from spark_jobs.job.topic_export import HeldExport, TopicExport
+from spark_jobs.job.topic_export import TopicExport
 from spark_jobs.tables.maintenance import Maintenance, maintain
 
 logger = logging.getLogger(__name__)
@@ -68,7 +70,8 @@ class ExportRun:
             if self._stopping.is_set():
                 break
             try:
-                self._export(topic, options)
+                with self._hold(topic, options.table) as held:
+                    self._export(topic, options, held)
             except KafscaleError as problem:
                 succeeded = False
                 self._events.topic_failed(topic, problem)
@@ -78,16 +81,21 @@ class ExportRun:
                 self._events.topic_failed(topic, told_shortly(problem))
         return succeeded
 
-    def _export(self, topic: str, options: TopicOptions) -> None:
-        with self._hold(topic, options.table) as held:
-            TopicExport(
-                self._spark,
-                topic,
-                options,
-                held,
-                self._records_of(topic),
-                self._events,
-                stopping=self._stopping.is_set,
-            ).run()
-            for line in maintain(self._spark, options.table, self._options.maintenance):
-                self._say(line)
+    def _export(self, topic: str, options: TopicOptions, held: HeldExport) -> None:
+        export = TopicExport(
+            self._spark,
+            topic,
+            options,
+            held,
+            self._records_of(topic),
+            self._events,
+            stopping=self._stopping.is_set,
+        )
+        try:
+            export.run()
+        except (KafscaleError, *SPARK_ERRORS) as problem:
+            with contextlib.suppress(ExportLeaseLostError):
+                held.failed(told_shortly(problem))
+            raise
+        for line in maintain(self._spark, options.table, self._options.maintenance):
+            self._say(line)

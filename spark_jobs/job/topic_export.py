@@ -3,8 +3,7 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +18,7 @@ from spark_jobs.job.batch_plan import (
 from spark_jobs.job.batch_write import BatchWriter, OpenRecords, Written
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.job.held_export import HeldExport
 from spark_jobs.job.spark_progress import told_while_it_runs
 from spark_jobs.job.topic_points import backfill_of, starts_of
 from spark_jobs.source.topic_state import TopicLog
@@ -28,24 +28,6 @@ from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import publish, read_state
 
 logger = logging.getLogger(__name__)
-
-
-class HeldExport(Protocol):
-    """The topic's lease, and the stores behind it, as the export uses them."""
-
-    def check(self) -> None:
-        """Raises when the lease is held no longer, or when that is not known."""
-
-    def read_topic(self) -> TopicLog:
-        """The topic as it is published now."""
-
-    def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
-        """The first offset of each partition whose record is not older; None where all are."""
-
-    def record(
-        self, positions: Mapping[int, int], log_end: Mapping[int, int], rows: int, dead_letters: int
-    ) -> None:
-        """Tell whoever looks how far the export has come."""
 
 
 class TopicExport:
@@ -93,6 +75,8 @@ class TopicExport:
                 break
             state = self._export(batch, state, target, log, began)
             log = self._held.read_topic()
+        self._held.finished()
+        self._events.topic_finished(self._topic)
 
     def _read_state(self) -> ExportState:
         if schema_of_table(self._spark, self._options.table) is None:

@@ -1,0 +1,106 @@
+"""A topic that is held for an export: its lease, what is published of it, and the progress that others can see."""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kafscale.errors import StoreError
+from kafscale.metadata.export_records import ExportProgress, ExportState
+from kafscale.metadata.store import MetadataReader
+from kafscale.storage.object_store import ObjectReader
+from spark_jobs.job.export_lease import ExportLease
+from spark_jobs.source.offset_ranges import logs_by_key
+from spark_jobs.source.timestamp_offsets import offsets_at
+from spark_jobs.source.topic_state import TopicLog, read_topic
+
+logger = logging.getLogger(__name__)
+
+
+def holder_name() -> str:
+    """Who this exporter is, for people: its machine and process."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+class HeldExport:
+    """One topic and the table it goes to, while the lease is held. `namespace`: that of the object store's keys."""
+
+    def __init__(self, lease: ExportLease, namespace: str, table: str) -> None:
+        self._lease = lease
+        self._namespace = namespace
+        # Its counts go on from run to run.
+        self._progress = lease.last_progress(table) or ExportProgress(
+            topic=lease.topic,
+            table=table,
+            positions={},
+            log_end_offsets={},
+            rows=0,
+            dead_letters=0,
+            updated_ms=0,
+        )
+
+    def check(self) -> None:
+        """Raise `ExportLeaseLostError` unless the lease is held.
+
+        A metadata store that is away is no proof of the contrary, for as long as the lease lasts without it: what
+        decides in the end is the table's own compare.
+        """
+        try:
+            self._lease.confirm()
+        except StoreError as problem:
+            logger.warning(
+                "could not ask whether the export of %s is still held: %s", self._lease.topic, problem
+            )
+            self._lease.check()
+
+    def read_topic(self) -> TopicLog:
+        """The topic as it is published now. Raises `UnknownTopicError`, `StoreError`, `CorruptDataError`."""
+        return self._lease.call(lambda metadata, objects: read_topic(metadata, objects, self._lease.topic))
+
+    def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
+        """The first offset of each partition whose record is not older; None where all are."""
+        logs = logs_by_key(log.partitions)
+
+        async def find(
+            metadata: MetadataReader, objects: ObjectReader
+        ) -> Mapping[tuple[str, int], int | None]:
+            return await offsets_at(
+                dict.fromkeys(logs, timestamp_ms), logs, metadata, objects, self._namespace
+            )
+
+        return {partition: offset for (_, partition), offset in self._lease.call(find).items()}
+
+    def record(
+        self, positions: Mapping[int, int], log_end: Mapping[int, int], rows: int, dead_letters: int
+    ) -> None:
+        """Show how far the export has come; both counts are those of one commit."""
+        shown = sorted(positions.keys() & log_end.keys())
+        self._show(
+            replace(
+                self._progress,
+                positions={partition: positions[partition] for partition in shown},
+                log_end_offsets={partition: log_end[partition] for partition in shown},
+                rows=self._progress.rows + rows,
+                dead_letters=self._progress.dead_letters + dead_letters,
+                state=ExportState.RUNNING,
+                error="",
+            )
+        )
+
+    def finished(self) -> None:
+        """Show that the export has brought what it was to bring."""
+        self._show(replace(self._progress, state=ExportState.FINISHED, error=""))
+
+    def failed(self, error: str) -> None:
+        """Show that it has not, and why."""
+        self._show(replace(self._progress, state=ExportState.FAILED, error=error))
+
+    def _show(self, progress: ExportProgress) -> None:
+        """The table has what counts: that others cannot be told is no reason to give up."""
+        self._progress = replace(progress, updated_ms=time.time_ns() // 1_000_000)
+        try:
+            self._lease.record(self._progress)
+        except StoreError as problem:
+            logger.warning("could not show the progress of topic %s: %s", self._lease.topic, problem)
