@@ -80,6 +80,7 @@ class SqliteFile:
         self._fsync = fsync
         self._pages_since_checkpoint = 0
         self._written_revision = 0
+        self._is_changed_by_others = False
         self._lock = self._own()
         try:
             self._refuse_log_without_file()
@@ -169,6 +170,9 @@ class SqliteFile:
         when the file cannot be read now; then this may be called again.
         """
         self._connection.close()
+        if self._is_changed_by_others:
+            # Not even a revision that looks like ours would mean what it says.
+            raise StartupError("another process has changed it, restart the broker")
         try:
             # Whoever looks into the file keeps the log; otherwise it was copied into the file and removed.
             is_log_kept = holds_anything(self._log)
@@ -225,7 +229,11 @@ class SqliteFile:
         size = 1 << (len(rows) - 1).bit_length()
         rows += rows[-1:] * (size - len(rows))
         fields: list[object] = [field for row in rows for field in row]
-        self._connection.execute(_PUT[size], [*fields, self._written_revision])
+        try:
+            self._connection.execute(_PUT[size], [*fields, self._written_revision])
+        except sqlite3.IntegrityError:
+            self._is_changed_by_others = True
+            raise
 
     def _delete(self, keys: list[str]) -> None:
         size = 1 << (len(keys) - 1).bit_length()
