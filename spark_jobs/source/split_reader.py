@@ -76,11 +76,11 @@ class _OpenedStores:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    async def objects(self, stack: AsyncExitStack) -> ObjectReader:
+    async def open_objects(self, stack: AsyncExitStack) -> ObjectReader:
         # Not a replica: whether what it holds is of this topic, only the primary could tell.
         return open_objects_for_reading(self._settings, stack)
 
-    async def metadata(self, stack: AsyncExitStack) -> MetadataReader:
+    async def open_metadata(self, stack: AsyncExitStack) -> MetadataReader:
         return (await open_for_reading(self._settings, stack))[0]
 
 
@@ -118,7 +118,7 @@ class _SplitReader:
                         yield batches
                         self._next_offset = batches.next_offset
                 return
-            except (ObjectNotFoundError, OtherTopicError) as problem:
+            except (ObjectNotFoundError, CorruptDataError) as problem:
                 pieces = self._planned_again(pieces, problem)
 
     def _batches_of(self, pieces: Sequence[Piece]) -> Generator[StoredBatches, None, None]:
@@ -193,11 +193,14 @@ class _SplitReader:
             self._stores.start(found.aclose()).result()
 
     def _planned_again(self, pieces: Sequence[Piece], problem: Exception) -> Sequence[Piece]:
-        """What is left of the split as the partition is now: segments were merged perhaps, or they expired."""
+        """What is left of the split as the partition is now: segments were merged perhaps, or they expired.
+
+        Raises `problem` where the partition still is as it was planned, `ExpiredRangeError`.
+        """
         left = [piece for piece in pieces if piece.next_offset > self._next_offset]
         log = self._log_now(left[0])
         if left[0].reference in log.references:
-            if isinstance(problem, ObjectNotFoundError):
+            if not isinstance(problem, OtherTopicError):
                 raise problem
             # The record knows other epochs than its segments carry, as one may that was made from the bucket alone.
             self._any_epoch = True

@@ -127,7 +127,7 @@ def references_between(
     return [
         reference
         for reference in references
-        if reference.last_offset >= first_offset and reference.base_offset < next_offset
+        if max(first_offset, reference.base_offset) < min(next_offset, reference.last_offset + 1)
     ]
 
 

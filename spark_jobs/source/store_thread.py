@@ -17,16 +17,16 @@ Result = TypeVar("Result")
 class StoreOpener(Protocol):
     """Opens the stores; what has to be closed goes onto the stack."""
 
-    async def objects(self, stack: contextlib.AsyncExitStack) -> ObjectReader: ...
+    async def open_objects(self, stack: contextlib.AsyncExitStack) -> ObjectReader: ...
 
-    async def metadata(self, stack: contextlib.AsyncExitStack) -> MetadataReader: ...
+    async def open_metadata(self, stack: contextlib.AsyncExitStack) -> MetadataReader: ...
 
 
 class StoreThread:
     """A context manager: the object store is open within it, the metadata store from its first use on.
 
     Most tasks never ask the metadata store, which so many of them at once would be a burden to. What is under way at
-    the end is cancelled. Entering raises what `opener.objects` raises.
+    the end is cancelled. Entering raises what `open_objects` raises.
     """
 
     objects: ObjectReader
@@ -59,12 +59,12 @@ class StoreThread:
     def ask(self, question: Callable[[MetadataReader, ObjectReader], Awaitable[Result]]) -> Result:
         """What the function comes to that is called in the thread, with both stores.
 
-        Raises what it raises, and what `opener.metadata` raises.
+        Raises what it raises, and what `open_metadata` raises.
         """
 
         async def asked() -> Result:
             if self._metadata is None:
-                self._metadata = await self._opener.metadata(self._stack)
+                self._metadata = await self._opener.open_metadata(self._stack)
             return await question(self._metadata, self.objects)
 
         return self.start(asked()).result()
@@ -81,7 +81,7 @@ class StoreThread:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         async with contextlib.AsyncExitStack() as self._stack:
-            self.objects = await self._opener.objects(self._stack)
+            self.objects = await self._opener.open_objects(self._stack)
             self._opened.set_result(None)
             try:
                 await self._ended.wait()
