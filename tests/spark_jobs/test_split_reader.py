@@ -25,6 +25,7 @@ from tests.spark_jobs.support.oracle_rows import batch_rows
 from tests.spark_jobs.support.sent_records import Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
+from tests.support.waiting import wait_until
 
 TIMEOUT_SEC = 10.0
 
@@ -44,7 +45,6 @@ class Gathered:
         self._objects = objects
         self._count = count
         self._under_way = 0
-        self.most = 0
         self._enough: asyncio.Event | None = None
 
     async def get(self, key: str) -> bytes:
@@ -56,7 +56,6 @@ class Gathered:
     async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
         self._enough = self._enough or asyncio.Event()
         self._under_way += 1
-        self.most = max(self.most, self._under_way)
         if self._under_way == self._count:
             self._enough.set()
         async with asyncio.timeout(TIMEOUT_SEC):
@@ -89,17 +88,17 @@ def test_small_segments_do_not_wait_for_each_other(topic: MemoryTopic) -> None:
     assert topic.read(topic.split()) == topic.values
 
 
-def test_no_more_is_under_way_than_there_is_room_for(
-    topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+# The smallest piece of memory that is used for a read has 16 KiB.
+@pytest.mark.parametrize(("name", "value", "most"), [("_AHEAD_BYTES", 40_000, 3), ("_AHEAD_REQUESTS", 2, 2)])
+def test_no_more_is_read_ahead_than_there_is_room_for(
+    topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, name: str, value: int, most: int
 ) -> None:
-    split = topic.split()
-    # The smallest piece of memory that is used for one has 16 KiB.
-    for name, value, most in (("_AHEAD_BYTES", 40_000, 3), ("_AHEAD_REQUESTS", 2, 2)):
-        with monkeypatch.context() as patch:
-            patch.setattr(split_reader, name, value)
-            reader = topic.reader = Gathered(topic.objects, 1)
-            assert topic.read(split) == topic.values
-            assert reader.most == most
+    monkeypatch.setattr(split_reader, name, value)
+    with topic.batches(topic.split()) as found:
+        for taken, _ in enumerate(found):
+            begun = min(most + taken, 8)
+            wait_until(lambda begun=begun: topic.objects.count("read_into") >= begun, "reads ahead")
+            assert topic.objects.count("read_into") == begun
 
 
 def test_memory_is_used_again_only_when_its_batches_were_taken(
