@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,10 @@ def test_small_segments_do_not_wait_for_each_other(topic: MemoryTopic) -> None:
     assert topic.read(topic.split()) == topic.values
 
 
+def has_begun(topic: MemoryTopic, reads: int) -> bool:
+    return topic.objects.count("read_into") >= reads
+
+
 # The smallest piece of memory that is used for a read has 16 KiB.
 @pytest.mark.parametrize(("name", "value", "most"), [("_AHEAD_BYTES", 40_000, 3), ("_AHEAD_REQUESTS", 2, 2)])
 def test_no_more_is_read_ahead_than_there_is_room_for(
@@ -97,7 +102,7 @@ def test_no_more_is_read_ahead_than_there_is_room_for(
     with topic.batches(topic.split()) as found:
         for taken, _ in enumerate(found):
             begun = min(most + taken, 8)
-            wait_until(lambda begun=begun: topic.objects.count("read_into") >= begun, "reads ahead")
+            wait_until(partial(has_begun, topic, begun), "reads ahead")
             assert topic.objects.count("read_into") == begun
 
 
