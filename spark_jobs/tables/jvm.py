@@ -51,6 +51,12 @@ def all_summaries(metadata: Any) -> Iterator[Mapping[str, str]]:
         yield as_mapping(snapshot.summary())
 
 
+def added_files(spark: SparkSession, table: Any, snapshot_id: int) -> Any:
+    """The data files that a snapshot added, as Iceberg's own iterable."""
+    changes = jvm_of(spark).org.apache.iceberg.SnapshotChanges.builderFor(table)
+    return changes.snapshot(table.snapshot(snapshot_id)).build().addedDataFiles()
+
+
 def union_schema(spark: SparkSession, table: Any, wanted: StructType) -> None:
     """Add the columns and nested fields of `wanted` that the table does not have, and widen those that Iceberg can.
 

@@ -114,7 +114,7 @@ def publish(
         if found.commit_id != before.commit_id:
             raise _stale(table_name, before, found)
         try:
-            _commit(table, transaction, staged, after)
+            _commit(spark, table, transaction, staged, after)
         except Exception as problem:
             names = jvm.java_exceptions(problem)
             if not names or (_COMMIT_FAILED not in names and _COMMIT_UNKNOWN not in names):
@@ -131,13 +131,12 @@ def publish(
             return
 
 
-def _commit(table: Any, transaction: Any, staged: Staged, after: ExportState) -> None:
+def _commit(spark: SparkSession, table: Any, transaction: Any, staged: Staged, after: ExportState) -> None:
     """Replace the metadata that the transaction began with, and no other."""
     name, text = property_of(after.topic), encode_state(after)
     append = transaction.newAppend()
     if staged.snapshot_id is not None:
-        snapshot = table.snapshot(staged.snapshot_id)
-        for file in snapshot.addedDataFiles(table.io()):
+        for file in jvm.added_files(spark, table, staged.snapshot_id):
             append.appendFile(file)
         append.set(_SOURCE_SNAPSHOT, str(staged.snapshot_id))
         append.set(_PUBLISHED_ID, staged.commit_id)
