@@ -8,6 +8,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -95,19 +96,18 @@ class Demo:
 
     def export(self) -> None:
         """As anyone would run it. Raises `DemoError`."""
-        self._run(
-            "-m", "spark_jobs.export", "--topic", TOPIC, "--table", TABLE,
-            "--warehouse", str(self._warehouse), "--data-dir", str(self._data),
-            "--value-format", "json", "--key-format", "string", "--partition-by", "days(timestamp)",
-        )  # fmt: skip
+        self._run("spark_jobs.export", *self.common_arguments(), "--partition-by", "days(timestamp)")
 
     def reconcile(self) -> None:
         """Raises `DemoError` where topic and table differ."""
-        self._run(
-            "-m", "spark_jobs.reconcile", "--topic", TOPIC, "--table", TABLE,
+        self._run("spark_jobs.reconcile", *self.common_arguments())
+
+    def common_arguments(self) -> list[str]:
+        """What export and reconcile are told alike."""
+        return [
+            "--topic", TOPIC, "--table", TABLE, "--value-format", "json", "--key-format", "string",
             "--warehouse", str(self._warehouse), "--data-dir", str(self._data),
-            "--value-format", "json", "--key-format", "string",
-        )  # fmt: skip
+        ]  # fmt: skip
 
     def query(self, expected: Shop) -> None:
         """SQL over the tables. Raises `DemoError` when a record is missing, or is there twice."""
@@ -139,11 +139,11 @@ class Demo:
             f"{rows[DEAD_LETTERS]} in {DEAD_LETTERS}: each of them once."
         )
 
-    def _run(self, *arguments: str) -> None:
-        print(f"\n    $ python {shlex.join(arguments)}\n", flush=True)
-        done = subprocess.run([sys.executable, *arguments], env=self._environment, check=False)
+    def _run(self, module: str, *arguments: str) -> None:
+        print(f"\n    $ python -m {module} {shlex.join(arguments)}\n", flush=True)
+        done = subprocess.run([sys.executable, "-m", module, *arguments], env=self._environment, check=False)
         if done.returncode != 0:
-            raise DemoError(f"{arguments[1]} ended with exit code {done.returncode}")
+            raise DemoError(f"{module} ended with exit code {done.returncode}")
 
 
 def tell(demo: Demo) -> None:
@@ -202,6 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the folder with the data and the table")
     options = parser.parse_args(arguments)
+    # Also when it is told to end it cleans up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = Path(tempfile.mkdtemp(prefix="kafscale-demo-"))
     began = time.monotonic()
     try:
