@@ -335,6 +335,21 @@ async def test_a_folder_that_the_reader_may_not_write_to(path: Path) -> None:
     assert int(output) >= 2 * len(counts) > 0
 
 
+async def test_an_owner_opens_in_the_process_of_a_reader(path: Path) -> None:
+    """The reader has opened what SQLite shares between all connections of a process, and only for reading."""
+    process = await load(path)
+    await acknowledged(process, 50, {})
+    process.kill()
+    await process.communicate()
+    async with reader_of(path) as reader:
+        await reader.get("a/0")
+        async with owner_of(path) as store:
+            result = await store.transact([], [Put("k", b"v")])
+            item = await reader.get("k")
+            assert item is not None
+            assert item.mod_revision == result.revision
+
+
 async def test_a_closed_reader_refuses(path: Path) -> None:
     await fill(path, k=b"v")
     reader = await SqliteReader.open(path)
