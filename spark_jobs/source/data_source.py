@@ -10,6 +10,7 @@ from spark_jobs.source.batch_reader import BatchReader
 from spark_jobs.source.columns import spark_schema
 from spark_jobs.source.offset_points import SourceOptionError
 from spark_jobs.source.options import SourceOptions, parse_options, settings_of
+from spark_jobs.source.python_worker import spare_work_between_tasks
 from spark_jobs.source.stream_reader import StreamReader
 
 NAME = "kafscale"
@@ -25,11 +26,13 @@ class KafscaleDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of Spark's own Kafka source. Raises `SourceOptionError`, `SettingError`."""
+        spare_work_between_tasks()
         settings_of(self.options, os.environ)
         return spark_schema(parse_options(self.options).include_headers)
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`. Raises `SourceOptionError`, `SettingError`."""
+        spare_work_between_tasks()
         return BatchReader(settings_of(self.options, os.environ), self._parsed(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802

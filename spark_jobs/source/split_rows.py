@@ -10,6 +10,7 @@ from kafscale.metadata.store import MetadataReader
 from kafscale.settings import Settings
 from kafscale.storage.object_store import ObjectReader
 from spark_jobs.source.options import SourceOptions
+from spark_jobs.source.python_worker import spare_work_between_tasks
 from spark_jobs.source.splits import Split, plan_splits
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.source.topic_state import read_partition
@@ -35,13 +36,20 @@ def rows_of(
     With `failOnDataLoss=false` records that expired since the split was planned are passed over with a warning.
     Raises `CorruptDataError`, `ExpiredRangeError`, `StoreError`.
     """
-    # Here, and not above: Spark's planning processes have no use for a compiler, which takes long to load.
-    from spark_jobs.source.split_reader import ExpiredRangeError, read_split
-
     if partition is None:
         return
     assert isinstance(partition, SplitPartition)
-    left: Split | None = partition.split
+    try:
+        yield from _rows(settings, options, partition.split)
+    finally:
+        spare_work_between_tasks()
+
+
+def _rows(settings: Settings, options: SourceOptions, split: Split) -> Iterator[pa.RecordBatch]:
+    # Here, and not above: Spark's planning processes have no use for a compiler, which takes long to load.
+    from spark_jobs.source.split_reader import ExpiredRangeError, read_split
+
+    left: Split | None = split
     while left is not None:
         next_offset = left.first_offset
         try:
