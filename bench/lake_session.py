@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from bench.lake_prepared import PreparedSource
 from bench.lake_specs import ICEBERG, Cost, Digest, ReadSpec, SessionSpec
 from bench.process import process_cpu, process_tree_cpu, process_tree_cpu_with_ended
+from spark_jobs.source.data_source import register
 
 _TABLE = "bench.db.records"
 
@@ -43,11 +44,7 @@ def open_session(spec: SessionSpec) -> SparkSession:
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     session.dataSource.register(PreparedSource)
-    try:
-        from spark_jobs.source.data_source import KafscaleDataSource
-    except ImportError:
-        return session
-    session.dataSource.register(KafscaleDataSource)
+    register(session)
     return session
 
 
