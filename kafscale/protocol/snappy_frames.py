@@ -65,8 +65,7 @@ def decompress(data: memoryview, limit_bytes: int) -> bytes | None:
 
     Raises ValueError or cramjam.DecompressionError for anything else.
     """
-    # The version fields are not looked at: some brokers write them in the other byte order.
-    framed = len(data) >= len(_HEADER) and data[: len(_MAGIC)] == _MAGIC
+    framed = _is_framed(data)
     # Twice over the blocks rather than once with a list: there may be very many very small ones.
     total = 0
     for block in _blocks(data, framed=framed):
@@ -74,15 +73,29 @@ def decompress(data: memoryview, limit_bytes: int) -> bytes | None:
         if total > limit_bytes:
             return None
     output = memoryview(bytearray(total))
+    decompress_into_room(data, output)
+    return bytes(output)
+
+
+def decompress_into_room(data: memoryview, room: memoryview) -> int | None:
+    """The same to the start of `room`; the bytes written, None when they do not fit. Raises as `decompress` does."""
+    framed = _is_framed(data)
     position = 0
     for block in _blocks(data, framed=framed):
         length = _decompressed_length(block)
+        if length > len(room) - position:
+            return None
         if length:
-            written = cramjam.snappy.decompress_raw_into(block, output[position : position + length])
+            written = cramjam.snappy.decompress_raw_into(block, room[position : position + length])
             if written != length:
                 raise ValueError(f"a block gave {written} bytes, it claims {length}")
         position += length
-    return bytes(output)
+    return position
+
+
+def _is_framed(data: memoryview) -> bool:
+    # The version fields are not looked at: some brokers write them in the other byte order.
+    return len(data) >= len(_HEADER) and data[: len(_MAGIC)] == _MAGIC
 
 
 def _blocks(data: memoryview, *, framed: bool) -> Iterator[memoryview]:

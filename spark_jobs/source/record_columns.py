@@ -7,7 +7,13 @@ import numpy as np
 import pyarrow as pa
 
 from kafscale.errors import CorruptDataError, KafscaleError
-from kafscale.protocol.compression import CODECS, decompress
+from kafscale.protocol.compression import (
+    CODECS,
+    Codec,
+    DecompressedTooLargeError,
+    decompress,
+    decompress_into_room,
+)
 from kafscale.protocol.record_batch import CODEC_MASK, HEADER_SIZE
 from kafscale.protocol.record_batch import walk as walk_batches
 from kafscale.protocol.records import iterate_records
@@ -63,7 +69,7 @@ class _ColumnWriter:
         self._buffers = ColumnBuffers()
         self._table = np.empty((_TABLE_ROWS, walk.TABLE_COLUMNS), np.int64)
         self._table_address = _address(self._table)
-        self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._scratch_address = _address(self._scratch)
 
     def append(self, batches: StoredBatches) -> Iterator[pa.RecordBatch]:
@@ -93,38 +99,53 @@ class _ColumnWriter:
         What holds them comes along; it is there until the next ones are asked for.
         """
         codecs = (self._table[:count, walk.ATTRIBUTES] & CODEC_MASK).tolist()
+        base = _address(batches.data)
+        records = (self._table[:count, walk.RECORDS_START : walk.RECORDS_END + 1] - base).tolist()
         row = 0
         while row < count:
             begin = row
             held: Buffer = batches.data
-            if codecs[row]:
-                row, held = self._decompress_from(batches, codecs, row)
-            else:
-                while row < count and not codecs[row]:
-                    row += 1
+            while row < count and not codecs[row]:
+                row += 1
+            if row == begin:
+                row, held = self._decompress_from(batches, codecs, records, row)
             yield begin, row, held
 
-    def _decompress_from(self, batches: StoredBatches, codecs: list[int], row: int) -> tuple[int, Buffer]:
+    def _decompress_from(
+        self, batches: StoredBatches, codecs: list[int], records: list[list[int]], row: int
+    ) -> tuple[int, Buffer]:
         """Decompress neighbours, one or as many as fit the scratch; the row after them, and what they are in now."""
-        base = _address(batches.data)
-        used = 0
+        begin, used = row, 0
         while row < len(codecs) and codecs[row]:
-            start, end = self._table[row, walk.RECORDS_START : walk.RECORDS_END + 1].tolist()
-            records = _decompressed(batches, codecs[row], start - base, end - base)
-            size_bytes = len(records)
-            if used + size_bytes > _SCRATCH_BYTES:
-                if used:
+            start, end = records[row]
+            stored = batches.data[start:end]
+            try:
+                codec = _codec(codecs[row])
+                size_bytes = decompress_into_room(codec, stored, self._scratch[used:])
+            except DecompressedTooLargeError:
+                if row > begin:
                     break
-                self._place(row, _address(records), size_bytes)
-                return row + 1, records
-            self._scratch[used : used + size_bytes] = np.frombuffer(records, np.uint8)
+                return row + 1, self._decompress_large(batches, codec, stored, row)
+            except CorruptDataError as problem:
+                raise _broken_records(batches, start - HEADER_SIZE) from problem
             self._place(row, self._scratch_address + used, size_bytes)
             used += size_bytes
             row += 1
-        return row, self._scratch.data
+        return row, self._scratch
+
+    def _decompress_large(
+        self, batches: StoredBatches, codec: Codec, stored: memoryview, row: int
+    ) -> bytes | memoryview:
+        try:
+            records = decompress(codec, stored, MAX_RECORDS_BYTES)
+        except CorruptDataError as problem:
+            raise _broken_records(batches, int(self._table[row, walk.POSITION])) from problem
+        self._place(row, _address(records), len(records))
+        return records
 
     def _place(self, row: int, address: int, size_bytes: int) -> None:
-        self._table[row, walk.RECORDS_START : walk.RECORDS_END + 1] = address, address + size_bytes
+        self._table[row, walk.RECORDS_START] = address
+        self._table[row, walk.RECORDS_END] = address + size_bytes
 
     def _append_run(self, batches: StoredBatches, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         """Append the batches from row `begin` to before row `end` of the table."""
@@ -174,14 +195,12 @@ def _address(memory: Any) -> int:
     return address
 
 
-def _decompressed(batches: StoredBatches, codec: int, start: int, end: int) -> bytes | memoryview:
-    position = start - HEADER_SIZE
-    try:
-        if codec >= len(CODECS):
-            raise CorruptDataError("codec", f"{codec} is not one of 0 to {len(CODECS) - 1}")
-        return decompress(CODECS[codec], batches.data[start:end], MAX_RECORDS_BYTES)
-    except CorruptDataError as problem:
-        raise CorruptDataError(batches.name, f"the batch at byte {position}: {problem}") from problem
+def _codec(number: int) -> Codec:
+    if number >= len(CODECS):
+        raise CorruptDataError(
+            "record batch", f"compression codec {number} is not one of 0 to {len(CODECS) - 1}"
+        )
+    return CODECS[number]
 
 
 def _broken_batch(batches: StoredBatches, position: int) -> CorruptDataError:

@@ -21,6 +21,7 @@ from kafscale.protocol.compression import (
     compress,
     compress_into_room,
     decompress,
+    decompress_into_room,
 )
 from kafscale.protocol.snappy_frames import BLOCK_BYTES
 
@@ -152,6 +153,27 @@ def test_a_level_fits_into_exactly_the_room_it_needs(codec: Codec, level: int) -
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
 def test_we_read_what_others_write(codec: Codec, write: Callable[[bytes], bytes], data: bytes) -> None:
     assert decompress(codec, write(data), len(data)) == data
+
+
+@pytest.mark.parametrize(("codec", "write"), [row[1:] for row in WRITERS], ids=[row[0] for row in WRITERS])
+@pytest.mark.parametrize("data", SAMPLES, ids=len)
+def test_a_room_that_is_just_enough_is_filled(
+    codec: Codec, write: Callable[[bytes], bytes], data: bytes
+) -> None:
+    room = memoryview(bytearray(len(data) + 3))
+    for spare in (3, 0):
+        assert decompress_into_room(codec, write(data), room[: len(data) + spare]) == len(data)
+        assert room[: len(data)] == data
+    with pytest.raises(DecompressedTooLargeError):
+        decompress_into_room(codec, write(data), room[: len(data) - 1])
+    with pytest.raises(CorruptDataError):
+        decompress_into_room(codec, write(data)[:-1], room)
+
+
+def test_several_zstd_frames_are_read() -> None:
+    data = zstandard.ZstdCompressor().compress(b"first ") + zstd_without_size(b"second")
+    assert decompress(Codec.ZSTD, data, LIMIT_BYTES) == b"first second"
+    assert decompress_into_room(Codec.ZSTD, data, memoryview(bytearray(12))) == 12
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)

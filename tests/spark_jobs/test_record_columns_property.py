@@ -16,7 +16,7 @@ from tests.spark_jobs.support.guarded_memory import GuardedMemory
 from tests.spark_jobs.support.oracle_rows import expected_rows, outcome, rows_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-FUZZED_BATCHES = 4000
+FUZZED_BATCHES = 2000
 
 # Whoever reads beyond these kills the tests.
 GUARDED = GuardedMemory(1 << 20)
@@ -53,7 +53,7 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 
 @given(body=bodies(), data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_the_columns_hold_what_the_records_are(body: bytes, data: st.DataObject) -> None:
     view = GUARDED.holding(body)
     assert outcome(rows_of, view) == outcome(expected_rows, view)
@@ -75,7 +75,7 @@ def test_without_headers_the_other_columns_are_the_same(body: bytes) -> None:
 
 
 @given(body=bodies(), data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_changed_bytes_are_refused_or_read_alike(body: bytes, data: st.DataObject) -> None:
     changed = bytearray(body)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -93,7 +93,7 @@ def test_changed_bytes_are_refused_or_read_alike(body: bytes, data: st.DataObjec
     codec=st.sampled_from(CODECS),
     is_append_time=st.booleans(),
 )
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_any_bytes_in_place_of_records(
     records: bytes, count: int, last_delta: int, codec: Codec, is_append_time: bool
 ) -> None:
