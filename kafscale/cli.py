@@ -242,6 +242,24 @@ def fsck(
     _with_settings(lambda settings: run(settings, options, click.echo, _echo_error))
 
 
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
+def exports(as_json: bool) -> None:
+    """Show how far the exports of topics into tables have come, and who is at work at them.
+
+    The stores are those that the broker's settings name. It only reads, also beside running brokers and exporters.
+    docs/exports.md explains the columns. Exit status: 0 done, 1 a store failed, 2 a setting is not legal.
+    """
+    # Imported here so that `--help` answers without loading the stores.
+    from kafscale.exports_command import run
+
+    def show(settings: Settings) -> int:
+        run(settings, as_json=as_json, output=click.echo)
+        return 0
+
+    _with_settings(show)
+
+
 def _with_settings(run: Callable[[Settings], int]) -> NoReturn:
     """Run a command with the environment's settings; exits with its status."""
     try:
