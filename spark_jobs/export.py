@@ -13,7 +13,7 @@ from kafscale.settings import Settings
 from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy
-from spark_jobs.job.export_options import DEFAULT_BATCH_BYTES, ExportCommand
+from spark_jobs.job.export_options import ExportCommand
 from spark_jobs.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
 from spark_jobs.tables.layout import split_terms
@@ -93,7 +93,7 @@ EXIT_FAILED = 1
 @click.option(
     "--max-batch-size",
     type=size_of(MIB),
-    default=str(DEFAULT_BATCH_BYTES),
+    default="4GiB",
     help="How much of a topic one commit takes, as it is stored.",
 )
 @click.option("--compact", is_flag=True, help="Put the table's small files together after the export.")
