@@ -16,7 +16,7 @@ from kafscale.handlers.routes import ROUTES
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.ops.metric_families import FAMILIES, Family
 from kafscale.settings import SETTINGS
-from spark_jobs import export
+from spark_jobs import export, reconcile
 from spark_jobs.job import metric_families as export_metric_families
 from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
 
@@ -175,6 +175,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/exports-metrics.md": {"export-metrics": export_metrics_table},
     "docs/lake-export.md": {"export-options": lambda: command_options_table(export.main)},
     "docs/operations.md": {"metrics": metrics_table},
+    "docs/reconcile.md": {"reconcile-options": lambda: command_options_table(reconcile.main)},
     "docs/spark-source.md": {
         "source-options": source_options_table,
         "store-options": store_options_table,

@@ -16,7 +16,7 @@ class Gap:
 
 @dataclass(slots=True, kw_only=True)
 class TopicTally:
-    """Adds up. `started`: the first offset of each partition, as the first round said; `ends`: the last round's.
+    """Adds up. `starts`: the first offset of each partition, as the first round said; `ends`: the last round's.
 
     `batch_*` are of the batch that runs, and nothing while none does.
     """
@@ -92,6 +92,11 @@ class TopicTally:
 
     def _batch_offsets(self) -> int:
         return sum(following - first for first, following in self.batch_ranges.values())
+
+    @property
+    def offsets_exported(self) -> int:
+        """The offsets done that are no gaps; not each of them has a record."""
+        return self.offsets_done - sum(gap.next_offset - gap.first for gap in self.gaps)
 
     @property
     def offsets_passed(self) -> int:

@@ -69,11 +69,9 @@ def _row(check: SpanCheck) -> tuple[str, ...]:
 
 
 def _partition_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
-    ordered = sorted(
-        found.checks, key=lambda one: (one.span.partition, one.span.standing.value, one.span.first)
-    )
+    # They are in order, and what has expired comes before the rest.
     for (partition, standing), group in groupby(
-        ordered, key=lambda one: (one.span.partition, one.span.standing)
+        found.checks, key=lambda one: (one.span.partition, one.span.standing)
     ):
         checks = list(group)
         compared = standing is Standing.COMPARED
@@ -138,7 +136,7 @@ def _difference_lines(found: Comparison) -> Iterator[str]:
     for check in found.differing:
         if check.duplicates:
             where = f"{found.topic}-{check.span.partition}: {_offsets(check.span.first, check.span.next_offset - 1)}"
-            yield f"{where}: {check.duplicates} rows too many ({DifferenceKind.DUPLICATE.value})"
+            yield f"{where}: {_rows(check.duplicates)} too many ({DifferenceKind.DUPLICATE.value})"
     for difference in found.differences:
         yield _difference_line(found, difference)
 
@@ -146,9 +144,13 @@ def _difference_lines(found: Comparison) -> Iterator[str]:
 def _unexpected_line(found: Comparison, one: Unexpected) -> str:
     tally = one.tally
     if one.partition is None or tally.first < 0:
-        return f"{tally.count} rows of {found.topic} without partition or offset"
+        return f"{_rows(tally.count)} of {found.topic} without partition or offset"
     where = f"{found.topic}-{one.partition}: {_offsets(tally.first, tally.last)}"
-    return f"{where}: {tally.count} rows {DifferenceKind.UNEXPECTED.value}"
+    return f"{where}: {_rows(tally.count)} {DifferenceKind.UNEXPECTED.value}"
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count != 1)}"
 
 
 def _difference_line(found: Comparison, one: Difference) -> str:
@@ -232,8 +234,8 @@ def _check_fields(check: SpanCheck) -> dict[str, Any]:
 def _tally_fields(tally: Tally) -> dict[str, Any]:
     return {
         "rows": tally.count,
-        "first_offset": tally.first if tally.count else None,
-        "last_offset": tally.last if tally.count else None,
+        "first_offset": tally.first if tally.first >= 0 else None,
+        "last_offset": tally.last if tally.last >= 0 else None,
         # Longer than what programs keep exactly of a number.
         "hash": str(tally.hash_sum),
     }

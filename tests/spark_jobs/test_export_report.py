@@ -84,7 +84,7 @@ def test_the_summary_has_every_topic(told: Told) -> None:
     assert told.report.summary_text().splitlines() == [
         "TOPIC             TABLE  ROWS  DEAD LETTERS  OFFSETS  LAG  SECONDS  ROWS/S        STATUS",
         "cut        local.db.cut     0             0        0   10      0.0       -  NOT FINISHED",
-        "events  local.db.events   590            10      700  700     12.0      50      exported",
+        "events  local.db.events   590            10      600  700     12.0      50      exported",
         "gone                  -     0             0        0    0      0.0       -        FAILED",
         "quiet    local.db.quiet     0             0        0    0      0.0       -    up to date",
         "",
@@ -109,7 +109,7 @@ def test_the_summary_has_every_topic(told: Told) -> None:
         "rows": 590,
         "dead_letters": 10,
         "batches": 1,
-        "offsets": 700,
+        "offsets": 600,
         "lag": 700,
         "seconds": 12.0,
         "rows_per_second": 50.0,

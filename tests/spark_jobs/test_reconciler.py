@@ -250,7 +250,7 @@ def test_damage_is_found_by_row_and_column(export: Callable[..., Exported]) -> N
     assert [one.duplicates for one in found.checks if one.duplicates] == [1]
     text = as_text(found, shows_all=True)
     assert "events-0: offset 28: 1 record not the same: timestamp, headers" in text
-    assert "events-1: offset 45: 1 rows in the table, which does not say that it has them" in text
+    assert "events-1: offset 45: 1 row in the table, which does not say that it has them" in text
     fields = as_fields(found)
     assert not fields["agrees"]
     assert fields["kinds"]["MISSING"] == 14
