@@ -228,9 +228,12 @@ class SqliteFile:
     def _put(self, rows: list[Row]) -> None:
         size = 1 << (len(rows) - 1).bit_length()
         rows += rows[-1:] * (size - len(rows))
-        fields: list[object] = [field for row in rows for field in row]
+        fields: list[object] = []
+        for row in rows:
+            fields += row
+        fields.append(self._written_revision)
         try:
-            self._connection.execute(_PUT[size], [*fields, self._written_revision])
+            self._connection.execute(_PUT[size], fields)
         except sqlite3.IntegrityError:
             self._is_changed_by_others = True
             raise
