@@ -137,16 +137,16 @@ def array_reader(read_item: Read) -> Read:
 
     def read(data: bytes, position: int) -> tuple[object, int]:
         items: list[object] = []
-        try:
-            while True:
-                count, position = _block(data, position)
-                if not count:
-                    return items, position
+        while True:
+            count, position = _block(data, position)
+            if not count:
+                return items, position
+            try:
                 for _ in range(count):
                     item, position = read_item(data, position)
                     items.append(item)
-        except UndecodableError as problem:
-            raise problem.within(len(items)) from None
+            except UndecodableError as problem:
+                raise problem.within(len(items)) from None
 
     return read
 

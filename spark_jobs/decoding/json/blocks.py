@@ -57,6 +57,9 @@ def read(column: pa.Array, schema: pa.Schema | None, *, unexpected: str) -> pa.T
             read_options=ReadOptions(use_threads=False, block_size=size + 1),
             parse_options=ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
         )
+        # Arrow loses the nulls before the first other item of a list whose type it infers, and such an array is
+        # not valid: its last offset lies behind its values.
+        table.validate(full=True)
     except pa.ArrowInvalid:
         return None
     return table.combine_chunks() if table.num_rows == len(column) else None

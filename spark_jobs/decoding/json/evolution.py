@@ -73,6 +73,7 @@ class _Evolution:
         for field in known.fields:
             _, found = by_name.pop(field.name.lower(), (field.name, seen.NOTHING))
             fields.append(st.StructField(field.name, self.known(field.dataType, found), True))
+        by_name.pop("", None)  # no catalog has a column without a name
         for name, found in sorted(by_name.values(), key=lambda item: item[0]):
             if self._fields_left <= 0:
                 break

@@ -59,17 +59,14 @@ def _shaped(array: pa.Array, data_type: st.DataType) -> pa.Array | None:
             values = _shaped(array.values, data_type.elementType)
             if values is None or (values.null_count and not data_type.containsNull):
                 return None
-            return array if values is array.values else _list_like(array, values)
+            return array if values.type == array.type.value_type else _list_like(array, values)
         case _:
             return array
 
 
 def _shaped_struct(array: pa.Array, data_type: st.StructType) -> pa.Array | None:
     kind = array.type
-    wanted = set(data_type.names)
-    if any(
-        says_something(kind.field(i).type) for i in range(kind.num_fields) if kind.field(i).name not in wanted
-    ):
+    if _has_more(kind, data_type):
         return None
     children = []
     for field in data_type.fields:
@@ -80,6 +77,14 @@ def _shaped_struct(array: pa.Array, data_type: st.StructType) -> pa.Array | None
     mask = array.is_null() if array.null_count else None
     fields = [pa.field(name, child.type) for name, child in zip(data_type.names, children, strict=True)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _has_more(kind: pa.DataType, data_type: st.StructType) -> bool:
+    """Whether a field beyond the type says something, or has a name of the type's in another case."""
+    wanted = set(data_type.names)
+    folded = {name.lower() for name in wanted}
+    others = [field for field in kind if field.name not in wanted]
+    return any(says_something(field.type) or field.name.lower() in folded for field in others)
 
 
 def _list_like(array: pa.Array, values: pa.Array) -> pa.Array:

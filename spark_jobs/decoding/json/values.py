@@ -6,7 +6,7 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 
 import pyarrow as pa
 from pyspark.sql import types as st
@@ -23,6 +23,7 @@ _TIMESTAMP = re.compile(
 )
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_WHOLE_DIGITS = 40
+_EXACT = Context(prec=50)  # more than any column has
 _WHOLE_BITS: dict[type[st.DataType], int] = {
     st.ByteType: 8,
     st.ShortType: 16,
@@ -164,6 +165,7 @@ def _floating(value: object, nearest: Callable[[int | str], float], wanted: str)
 
 
 def _decimal(precision: int, scale: int) -> Convert:
+    unit = Decimal((0, (1,), -scale))
     wanted = f"a number of at most {precision - scale} digits before and {scale} behind the point"
 
     def of(value: object) -> object:
@@ -171,7 +173,7 @@ def _decimal(precision: int, scale: int) -> Convert:
         exact = _exact(value) if isinstance(value, str) else whole
         if exact is None or not _fits(exact, precision, scale):
             raise _mismatch(value, wanted)
-        return exact
+        return exact.quantize(unit, context=_EXACT)
 
     return of
 

@@ -20,9 +20,9 @@ def require_only_newer_fields(message: Message) -> None:
     name: the runtime passes over both, and the field would silently be empty. A message of nothing but
     unknown fields is most likely of another type.
     """
+    _require(message)
     if not message.ListFields():
         raise UndecodableError(f"has none of the fields of message {message.DESCRIPTOR.full_name}")
-    _require(message)
 
 
 def _require(message: Message) -> None:
