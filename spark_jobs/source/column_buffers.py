@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from spark_jobs.source import record_walk as walk
 from spark_jobs.source.columns import ARROW_HEADER, ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
+from spark_jobs.source.reused_memory import Divider, ReusedMemory, aligned
 
 MAX_ROWS = 10_000
 """As many as Spark puts into an Arrow batch of its own."""
@@ -19,20 +20,36 @@ MAX_HEADERS = 64 * 1024
 
 State = npt.NDArray[np.int64]
 
+# One batch is filled, one is on its way to Spark, and one may be held by whoever is between.
+_MEMORY_KEPT = 3
+
+
+def _size_bytes(max_bytes: int, max_headers: int) -> int:
+    """What the columns take together, as `ColumnBuffers` divides it."""
+    fixed = 2 * aligned(8 * MAX_ROWS) + aligned(4 * MAX_ROWS) + aligned(4 * (MAX_ROWS + 1))
+    values = 4 * aligned(max_bytes)
+    for count in (MAX_ROWS, MAX_ROWS, max_headers, max_headers):
+        values += aligned(4 * (count + 1)) + aligned(count)
+    return fixed + values
+
+
+# Of what is not written to, the system gives no pages.
+_memory = ReusedMemory(_size_bytes(MAX_BYTES, MAX_HEADERS), _MEMORY_KEPT)
+
 
 class ColumnBuffers:
     """Room for the rows of one record batch, and the state of the walk that fills it."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_headers: int = MAX_HEADERS) -> None:
-        # Arrow's own memory: what one batch gives back the next one gets, without new pages from the system.
-        self._offsets = pa.allocate_buffer(8 * MAX_ROWS)
-        self._times = pa.allocate_buffer(8 * MAX_ROWS)
-        self._kinds = pa.allocate_buffer(4 * MAX_ROWS)
-        self._header_ends = _ends(MAX_ROWS)
-        self._keys = _Values(MAX_ROWS, max_bytes)
-        self._values = _Values(MAX_ROWS, max_bytes)
-        self._names = _Values(max_headers, max_bytes)
-        self._header_values = _Values(max_headers, max_bytes)
+        memory = Divider(_memory.take(_size_bytes(max_bytes, max_headers)))
+        self._offsets = memory.next(8 * MAX_ROWS)
+        self._times = memory.next(8 * MAX_ROWS)
+        self._kinds = memory.next(4 * MAX_ROWS)
+        self._header_ends = memory.next(4 * (MAX_ROWS + 1))
+        self._keys = _Values(memory, MAX_ROWS, max_bytes)
+        self._values = _Values(memory, MAX_ROWS, max_bytes)
+        self._names = _Values(memory, max_headers, max_bytes)
+        self._header_values = _Values(memory, max_headers, max_bytes)
         self.state: State = np.zeros(walk.STATE_FIELDS, np.int64)
         self.state[walk.MAX_ROWS :] = (
             MAX_ROWS,
@@ -87,10 +104,10 @@ class ColumnBuffers:
 class _Values:
     """Values of varying length: where each ends, whether it is there, and their bytes."""
 
-    def __init__(self, max_count: int, max_bytes: int) -> None:
-        self._ends = _ends(max_count)
-        self._is_there = pa.allocate_buffer(max_count)
-        self._content = pa.allocate_buffer(max_bytes)
+    def __init__(self, memory: Divider, max_count: int, max_bytes: int) -> None:
+        self._ends = memory.next(4 * (max_count + 1))
+        self._is_there = memory.next(max_count)
+        self._content = memory.next(max_bytes)
         self.addresses = self._ends.address, self._is_there.address, self._content.address
 
     def array(self, of_type: pa.DataType, count: int, size_bytes: int) -> pa.Array:
@@ -108,13 +125,6 @@ class _Values:
             raw = pa.Array.from_buffers(pa.binary(), count, [None, self._ends, content], 0)
             return pa.array([name.decode("utf-8", "replace") for name in raw.to_pylist()], pa.string())
         return text
-
-
-def _ends(max_count: int) -> pa.Buffer:
-    """Where values end, behind the 0 where the first one starts."""
-    ends = pa.allocate_buffer(4 * (max_count + 1))
-    np.frombuffer(ends, np.int32, 1)[0] = 0
-    return ends
 
 
 def _validity(is_there: npt.NDArray[Any]) -> tuple[pa.Buffer | None, int]:

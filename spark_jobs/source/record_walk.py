@@ -334,6 +334,9 @@ def append_records(
     Times come in microseconds. Returns `DONE`; `FULL`, with as many rows as fitted, to be called again with other
     columns, larger ones where not one row did; `BROKEN`, or `BAD_TIMESTAMP`, at the batch `state` says.
     """
+    for ends in (KEY_ENDS, VALUE_ENDS, HEADER_ENDS, NAME_ENDS, HEADER_VALUE_ENDS):
+        # Behind it each value's end, which is where the next one starts.
+        put_int32(int64_at(state + 8 * ends), 0)
     result = DONE
     batch_number = int64_at(state + 8 * AT_BATCH)
     while batch_number < batch_count and result == DONE:
