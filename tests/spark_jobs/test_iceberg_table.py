@@ -23,7 +23,9 @@ def name(local_catalog: IcebergCatalog, new_table: Callable[[IcebergCatalog], st
 
 
 def columns(ddl: str) -> StructType:
-    return StructType.fromDDL(ddl)
+    parsed = StructType.fromDDL(ddl)
+    assert isinstance(parsed, StructType)
+    return parsed
 
 
 def append(spark: SparkSession, name: str, rows: list[tuple[object, ...]], ddl: str) -> None:
