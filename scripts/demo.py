@@ -39,9 +39,11 @@ FROM {TABLE} GROUP BY value.country ORDER BY turnover DESC""",
         f"SELECT partition, offset, error FROM {DEAD_LETTERS} ORDER BY partition, offset LIMIT 5",
     ),
     (
-        "Each export was one commit, and says in it which offsets it brought.",
-        f"SELECT committed_at, operation, summary['added-records'] AS rows FROM {TABLE}.snapshots "
-        "ORDER BY committed_at",
+        "Each export was one commit, which says itself which offsets the table has had from then on.",
+        f"""\
+SELECT committed_at, summary['added-records'] AS rows,
+       get_json_object(summary['kafscale.export.{TOPIC}'], '$.exported') AS offsets_by_partition
+FROM {TABLE}.snapshots WHERE summary['kafscale.export.{TOPIC}'] IS NOT NULL ORDER BY committed_at""",
     ),
 )
 
@@ -97,6 +99,14 @@ class Demo:
     def export(self) -> None:
         """As anyone would run it. Raises `DemoError`."""
         self._run("spark_jobs.export", *self.common_arguments(), "--partition-by", "days(timestamp)")
+
+    def exports(self) -> None:
+        """What the metadata store tells of exports. Raises `DemoError`."""
+        print("\n    $ kafscale exports\n", flush=True)
+        kafscale = self._broker.command[0]
+        done = subprocess.run([kafscale, "exports"], env=dict(self._broker.environment), check=False)
+        if done.returncode != 0:
+            raise DemoError(f"kafscale exports ended with exit code {done.returncode}")
 
     def reconcile(self) -> None:
         """Raises `DemoError` where topic and table differ."""
@@ -177,6 +187,8 @@ def tell(demo: Demo) -> None:
         demo.export()
         _head("4. Do topic and table agree?")
         demo.reconcile()
+        _say("And this is what anyone sees who asks the metadata store:")
+        demo.exports()
     _head("5. SQL over the table; the broker has ended")
     demo.query(shop)
 
