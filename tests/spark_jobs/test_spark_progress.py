@@ -25,12 +25,12 @@ def test_tasks_and_rows_of_the_jobs_of_a_block_are_told(
     told: list[JobProgress] = []
     with watched(spark, "a block", told.append, poll_sec=0.02) as group:
         spark.table(table).where("id % 2 = 0").write.format("noop").mode("overwrite").save()
-        wait_until(lambda: told and told[-1].rows, "Spark tells of rows")
-    progress = read_job_progress(spark, group)
-    assert progress.rows == 3000
-    assert 1 <= progress.tasks == progress.tasks_done
+        # Spark tells of what has happened a moment later.
+        wait_until(lambda: told and told[-1].tasks_done and told[-1].rows == 3000, "Spark tells of all rows")
+    progress = told[-1]
+    assert progress.tasks == progress.tasks_done
     assert progress.tasks_failed == 0
-    assert told[-1] == progress
+    assert read_job_progress(spark, group) == progress
     assert read_job_progress(spark, "another group") == JobProgress()
 
     # What the thread does later does not belong to it.
