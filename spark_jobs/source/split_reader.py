@@ -34,6 +34,10 @@ _AHEAD_BYTES = 32 * MIB
 _AHEAD_REQUESTS = 32
 
 
+# What one task read into the next one of its process reads into: new pages would cost more than what is read.
+_spare_pools: deque[SlabPool] = deque(maxlen=1)
+
+
 class ExpiredRangeError(KafscaleError):
     """Offsets that a split holds are gone: they expired, or their topic was deleted, before they were read."""
 
@@ -57,19 +61,23 @@ def read_split(settings: Settings, split: Split, *, include_headers: bool) -> It
     # Here, and not above: its code is compiled when it is loaded, which only tasks have a use for.
     from spark_jobs.source.record_columns import record_columns
 
+    pool = _spare_pools.pop() if _spare_pools else SlabPool(_AHEAD_BYTES)
     with (
         StoreThread(_OpenedStores(settings)) as stores,
-        closing(split_batches(settings.s3_namespace, split, stores)) as stored,
+        closing(split_batches(settings.s3_namespace, split, stores, pool)) as stored,
     ):
         yield from record_columns(stored, split.topic, split.partition, include_headers=include_headers)
+    _spare_pools.append(pool)
 
 
-def split_batches(namespace: str, split: Split, stores: StoreThread) -> Generator[StoredBatches, None, None]:
-    """All of the split, in order, as it is stored. The memory is used again once the next ones are asked for.
+def split_batches(
+    namespace: str, split: Split, stores: StoreThread, pool: SlabPool
+) -> Generator[StoredBatches, None, None]:
+    """All of the split, in order, as it is stored. The memory, the pool's, is used again once the next are asked for.
 
     Raises as `read_split` does.
     """
-    return _SplitReader(namespace, split, stores).batches()
+    return _SplitReader(namespace, split, stores, pool).batches()
 
 
 class _OpenedStores:
@@ -98,11 +106,11 @@ class _Read(NamedTuple):
 
 
 class _SplitReader:
-    def __init__(self, namespace: str, split: Split, stores: StoreThread) -> None:
+    def __init__(self, namespace: str, split: Split, stores: StoreThread, pool: SlabPool) -> None:
         self._namespace = namespace
         self._split = split
         self._stores = stores
-        self._pool = SlabPool(_AHEAD_BYTES)
+        self._pool = pool
         # What the record says of the partition, once there was a reason to ask again.
         self._located: Located = split
         self._any_epoch = False

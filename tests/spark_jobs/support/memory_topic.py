@@ -10,6 +10,7 @@ import pytest
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import MetadataReader
 from kafscale.storage.object_store import ObjectReader
+from kafscale.storage.slab import SlabPool
 from spark_jobs.source import piece_reader, splits
 from spark_jobs.source.record_columns import record_columns
 from spark_jobs.source.split_reader import split_batches
@@ -23,6 +24,7 @@ from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.support.controlled_store import ControlledStore
 
 Result = TypeVar("Result")
+MIB = 1024 * 1024
 END = 2**63 - 1
 NAMESPACE = "default"
 
@@ -76,7 +78,10 @@ class MemoryTopic:
     @contextmanager
     def batches(self, split: Split) -> Iterator[Iterator[StoredBatches]]:
         """The split as a task gets it from the stores."""
-        with StoreThread(self) as stores, closing(split_batches(NAMESPACE, split, stores)) as found:
+        with (
+            StoreThread(self) as stores,
+            closing(split_batches(NAMESPACE, split, stores, SlabPool(MIB))) as found,
+        ):
             yield found
 
     def rows(self, *some: Split) -> list[Row]:
