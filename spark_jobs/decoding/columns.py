@@ -59,6 +59,12 @@ def decode_each(
                 value = decode(data)
             except UndecodableError as problem:
                 error = problem.reason()
+            except MemoryError:
+                raise  # the process's trouble, not the value's
+            except Exception as defect:  # noqa: BLE001 - one value must never stop a topic
+                error = UndecodableError(
+                    f"cannot be decoded: {type(defect).__name__}: {shown(defect)}"
+                ).reason()
         values.append(value)
         errors.append(error)
     return DecodedColumn(values=array_of(values, errors, stored_as or arrow_type, arrow_type), errors=errors)

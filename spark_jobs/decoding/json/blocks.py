@@ -60,7 +60,7 @@ def read(column: pa.Array, schema: pa.Schema | None, *, unexpected: str) -> pa.T
         # Arrow loses the nulls before the first other item of a list whose type it infers, and such an array is
         # not valid: its last offset lies behind its values.
         table.validate(full=True)
-    except pa.ArrowInvalid:
+    except pa.ArrowException:
         return None
     return table.combine_chunks() if table.num_rows == len(column) else None
 

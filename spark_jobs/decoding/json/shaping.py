@@ -47,7 +47,7 @@ def shaped(table: pa.Table, data_type: st.StructType) -> pa.Array | None:
         return None
     try:
         return found.cast(arrow_type(data_type))
-    except pa.ArrowInvalid:
+    except pa.ArrowException:
         return None
 
 

@@ -50,8 +50,8 @@ def _struct(fields: list[tuple[str, bool, Convert | None]]) -> Convert:
                     found[name] = convert(getattr(message, name))
         except UndecodableError as problem:
             raise problem.within(name) from None
-        except UnicodeDecodeError as error:
-            raise UndecodableError(f"is not UTF-8 at byte {error.start} of the string", name) from None
+        except UnicodeDecodeError as error:  # a map's key
+            raise _no_text(error).within(name) from None
         return found
 
     return of
@@ -72,7 +72,23 @@ def _single(field: FieldDescriptor) -> Convert | None:
 def _scalar(field: FieldDescriptor) -> Convert | None:
     if field.type in UNSIGNED_64:
         return Decimal
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return _text
     return _enum(field.enum_type) if field.enum_type is not None else None
+
+
+def _text(value: Any) -> object:
+    """Before proto3 strings were not checked; the runtime then gives bytes for one that is not UTF-8."""
+    if type(value) is not str:
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError as error:
+            raise _no_text(error) from None
+    return value
+
+
+def _no_text(error: UnicodeDecodeError) -> UndecodableError:
+    return UndecodableError(f"is not UTF-8 at byte {error.start} of the string")
 
 
 def _repeated(convert: Convert) -> Convert:
@@ -93,16 +109,20 @@ def _map(field: FieldDescriptor) -> Convert:
 
     def of(values: Any) -> object:
         pairs: list[tuple[object, object]] = []
-        for key in sorted(values):
-            value = values[key]
+        for key, value in values.items():
             try:
                 converted = value if convert_value is None else convert_value(value)
             except UndecodableError as problem:
                 raise problem.within(str(key)) from None
             pairs.append((key if convert_key is None else convert_key(key), converted))
-        return pairs
+        # The runtime's order is not that of the bytes, and changes; the same value must give the same row.
+        return sorted(pairs, key=_first)
 
     return of
+
+
+def _first(pair: tuple[Any, object]) -> Any:
+    return pair[0]
 
 
 def _enum(enum: EnumDescriptor) -> Convert:

@@ -136,8 +136,8 @@ GOOD = b"\1\2\0\4\0"
         (GOOD + b"xyz", "value: ends at byte 5, and 3 bytes follow"),
         (
             b"\0\0\0\0\7" + GOOD,
-            "value.lines: has a block of -1 bytes, and 4 are left (its first byte is 0: is it framed by a serializer of "
-            "Confluent's?)",
+            "value.lines: has a block of -1 bytes, and 4 are left (its first byte is 0: is it framed by a "
+            "serializer of Confluent's?)",
         ),
     ],
 )
