@@ -23,6 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(_HERE):
             if "spark" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group("spark"))
+                # The first one starts Spark and compiles; a machine with two cores runs other tests beside.
+                item.add_marker(pytest.mark.timeout(420))
             item.add_marker(
                 pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
             )
