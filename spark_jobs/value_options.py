@@ -82,12 +82,12 @@ _OPTIONS: Final = (
         type=click.Choice([one.value for one in Framing]),
         default=_DEFAULTS.framing.value,
         show_default=True,
-        help="For avro and protobuf: whether values begin with Confluent's magic byte and schema id; auto tells by "
-        "the value.",
+        help="For json, avro and protobuf: whether values begin with Confluent's magic byte and schema id; auto "
+        "tells by the value.",
     ),
     click.option(
         "--max-fields",
-        type=click.IntRange(1, 100_000),
+        type=click.IntRange(1, 10_000),
         default=_DEFAULTS.max_fields,
         show_default=True,
         help="For inferred json: the most fields that a value's type may come to have.",
