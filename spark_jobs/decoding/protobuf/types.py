@@ -1,6 +1,7 @@
 """Protobuf's types as Spark's: unsigned numbers keep their value, wrappers are what they wrap, enums their names."""
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 from pyspark.sql import types as st
 
 from kafscale.errors import SettingError
@@ -32,8 +33,14 @@ WRAPPERS = frozenset(
 UNSIGNED_64 = frozenset({FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64})
 
 
+_OF_THE_RUNTIME = frozenset(dir(Message))
+
+
 def spark_type(descriptor: Descriptor, source: str) -> st.DataType:
-    """The type of the column for such messages. Raises `SettingError`, naming `source`, for recursive ones."""
+    """The type of the column for such messages.
+
+    Raises `SettingError`, naming `source`, for recursive ones, and for fields that hide what the runtime needs.
+    """
     return _message(descriptor, source, ())
 
 
@@ -54,6 +61,12 @@ def _message(descriptor: Descriptor, source: str, within: tuple[str, ...]) -> st
         return st.BooleanType()  # whether it is there is all that such a message says
     if name in within:
         raise SettingError(f"{source}: message {name} contains itself, which no column can hold")
+    hidden = next((field.name for field in descriptor.fields if field.name in _OF_THE_RUNTIME), None)
+    if hidden is not None:
+        raise SettingError(
+            f"{source}: message {name} has a field {hidden!r}, which hides what Protobuf's runtime for Python needs; "
+            "legal is any other name with the same number"
+        )
     return st.StructType(
         [
             st.StructField(field.name, _field(field, source, (*within, name)), True)

@@ -339,6 +339,17 @@ def test_values_are_kept_and_cut_ones_never_become_others_unseen(
     assert error is not None or new().FromString(data[:cut]) is not None
 
 
+def test_names_may_be_pythons_words() -> None:
+    content = descriptor_set(
+        file(message("M", *[field(name, n, "int32") for n, name in enumerate(WORDS, 1)]))
+    )
+    data = b"".join(bytes([number << 3, number]) for number in range(1, len(WORDS) + 1))
+    assert decoded(data, "shop.M", content) == ({name: n for n, name in enumerate(WORDS, 1)}, None)
+
+
+WORDS = ["from", "class", "self", "message", "_x", "None"]
+
+
 def test_settings_that_cannot_be_used_say_why() -> None:
     def refused(content: bytes, name: str = "shop.M") -> str:
         with pytest.raises(SettingError) as raised:
@@ -362,6 +373,10 @@ def test_settings_that_cannot_be_used_say_why() -> None:
     assert (
         refused(descriptor_set(recursive))
         == f"{source}message shop.M contains itself, which no column can hold"
+    )
+    hiding = file(message("M", field("ByteSize", 1, "int32")))
+    assert refused(descriptor_set(hiding)).startswith(
+        f"{source}message shop.M has a field 'ByteSize', which hides "
     )
     cased = file(message("M", field("a", 1, "int32"), field("A", 2, "int32")))
     assert refused(descriptor_set(cased)).startswith(f"{source}the fields 'a' and 'A' differ only in case; ")
