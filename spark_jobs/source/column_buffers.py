@@ -80,12 +80,18 @@ class ColumnBuffers:
             topics.slice(0, rows),
             partitions.slice(0, rows),
             pa.Array.from_buffers(pa.int64(), rows, [None, self._offsets], 0),
-            pa.Array.from_buffers(ARROW_TIMESTAMP, rows, [None, self._times], 0),
+            self._timestamps(rows, state[walk.ROWS_WITHOUT_TIME]),
             pa.Array.from_buffers(pa.int32(), rows, [None, self._kinds], 0),
         ]
         if include_headers:
             arrays.append(self._headers(state, rows))
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(include_headers))
+
+    def _timestamps(self, rows: int, without: int) -> pa.Array:
+        validity, nulls = None, 0
+        if without:
+            validity, nulls = _validity(np.frombuffer(self._times, np.int64, rows) != walk.NO_TIME)
+        return pa.Array.from_buffers(ARROW_TIMESTAMP, rows, [validity, self._times], nulls)
 
     def _headers(self, state: list[int], rows: int) -> pa.Array:
         count = state[walk.HEADERS]

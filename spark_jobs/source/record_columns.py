@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafscale.errors import CorruptDataError, KafscaleError
+from kafscale.errors import CorruptDataError
 from kafscale.protocol.compression import (
     CODECS,
     Codec,
@@ -31,29 +31,15 @@ _TABLE_ROWS = 1024
 _SCRATCH_BYTES = 512 * 1024
 
 
-class TimestampRangeError(KafscaleError):
-    """A record's timestamp in milliseconds has no counterpart in Spark's microseconds.
-
-    Spark's own Kafka source fails at such a record, too ("long overflow").
-    """
-
-    def __init__(self, name: str, offset: int, timestamp_ms: int) -> None:
-        super().__init__(
-            f"{name}: the record with offset {offset} has the timestamp {timestamp_ms} ms; Spark's timestamps "
-            "hold -9223372036854775 to 9223372036854775 ms"
-        )
-        self.offset = offset
-        self.timestamp_ms = timestamp_ms
-
-
 def record_columns(
     stored: Iterable[StoredBatches], topic: str, partition: int, *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BYTES`.
 
     The schema is `arrow_schema(include_headers)`; control batches are left out. The memory of `stored` may be used
-    again once the next is asked for. Raises `CorruptDataError` for records that break their format,
-    `TimestampRangeError`, and what `stored` raises.
+    again once the next is asked for. A timestamp that Spark's microseconds cannot hold comes as null: one producer
+    cannot keep a topic from being read. Raises `CorruptDataError` for records that break their format, and what
+    `stored` raises.
     """
     writer = _ColumnWriter(topic, partition, include_headers)
     for batches in stored:
@@ -164,10 +150,6 @@ class _ColumnWriter:
                 return
             if result == walk.BROKEN:
                 raise _broken_records(batches, int(self._table[state[walk.AT_BATCH], walk.POSITION]))
-            if result == walk.BAD_TIMESTAMP:
-                raise TimestampRangeError(
-                    batches.name, int(state[walk.BAD_OFFSET]), int(state[walk.BAD_TIME])
-                )
             if state[walk.ROWS]:
                 yield self._take()
             else:

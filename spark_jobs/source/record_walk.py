@@ -32,8 +32,8 @@ TABLE_COLUMNS = 9
 AT_BATCH, AT_ADDRESS, AT_RECORD = range(3)
 # How full the columns are.
 ROWS, KEY_BYTES, VALUE_BYTES, HEADERS, NAME_BYTES, HEADER_BYTES = range(3, 9)
-# What the record wants that did not fit; the offset and the time of one whose time cannot be.
-WANTED_BYTES, WANTED_HEADERS, BAD_OFFSET, BAD_TIME = range(9, 13)
+# What the record wants that did not fit; how many rows have a time that Spark does not have; nothing.
+WANTED_BYTES, WANTED_HEADERS, ROWS_WITHOUT_TIME, _ = range(9, 13)
 # What there is room for: rows, bytes of keys, values and headers together, headers.
 MAX_ROWS, MAX_BYTES, MAX_HEADERS = range(13, 16)
 # The addresses of the columns.
@@ -43,7 +43,10 @@ HEADER_ENDS, NAME_ENDS, HAS_NAME, NAMES, HEADER_VALUE_ENDS, HAS_HEADER_VALUE, HE
 STATE_FIELDS = 32
 
 # How a call of `append_records` ended.
-DONE, FULL, BROKEN, BAD_TIMESTAMP = range(4)
+DONE, FULL, BROKEN = range(3)
+
+NO_TIME = -(2**63)
+"""In place of microseconds: the record's milliseconds have no counterpart among them."""
 
 BROKEN_AT = -1
 """In place of a position: the batch there cannot be."""
@@ -250,7 +253,11 @@ def _append_row(
     row = int64_at(state + 8 * ROWS)
     is_append_time = int64_at(batch + 8 * ATTRIBUTES) & _LOG_APPEND_TIME != 0
     put_int64(int64_at(state + 8 * OFFSETS) + 8 * row, offset)
-    put_int64(int64_at(state + 8 * TIMES) + 8 * row, time_ms * 1000)
+    if time_ms > _MAX_TIME_MS or time_ms < -_MAX_TIME_MS:
+        put_int64(int64_at(state + 8 * TIMES) + 8 * row, NO_TIME)
+        put_int64(state + 8 * ROWS_WITHOUT_TIME, int64_at(state + 8 * ROWS_WITHOUT_TIME) + 1)
+    else:
+        put_int64(int64_at(state + 8 * TIMES) + 8 * row, time_ms * 1000)
     put_int32(int64_at(state + 8 * KINDS) + 4 * row, 1 if is_append_time else 0)
     _append_value(state, KEY_BYTES, KEY_ENDS, row, key, key_length)
     _append_value(state, VALUE_BYTES, VALUE_ENDS, row, value, value_length)
@@ -310,10 +317,6 @@ def _append_batch(batch: int, first_offset: int, next_offset: int, keeps_headers
         if at != record_end:
             return BROKEN
         if is_wanted:
-            if time_ms > _MAX_TIME_MS or time_ms < -_MAX_TIME_MS:
-                put_int64(state + 8 * BAD_OFFSET, offset)
-                put_int64(state + 8 * BAD_TIME, time_ms)
-                return BAD_TIMESTAMP
             _append_row(state, batch, offset, time_ms, key, key_length, value, value_length)
         done += 1
     if result == DONE:
@@ -331,8 +334,8 @@ def append_records(
 ) -> int:
     """Append the wanted records of the table's first `batch_count` batches to the columns of `state`.
 
-    Times come in microseconds. Returns `DONE`; `FULL`, with as many rows as fitted, to be called again with other
-    columns, larger ones where not one row did; `BROKEN`, or `BAD_TIMESTAMP`, at the batch `state` says.
+    Times come in microseconds, or as `NO_TIME`. Returns `DONE`; `FULL`, with as many rows as fitted, to be called
+    again with other columns, larger ones where not one row did; `BROKEN` at the batch `state` says.
     """
     for ends in (KEY_ENDS, VALUE_ENDS, HEADER_ENDS, NAME_ENDS, HEADER_VALUE_ENDS):
         # Behind it each value's end, which is where the next one starts.

@@ -55,7 +55,7 @@ class ExpiredRangeError(KafscaleError):
 def read_split(settings: Settings, split: Split, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
     """The split's records, in order, in batches of the schema `arrow_schema(include_headers)`.
 
-    Every byte was held against a checksum. Raises `CorruptDataError`, `TimestampRangeError`, `ExpiredRangeError`,
+    Every byte was held against a checksum. Raises `CorruptDataError`, `ExpiredRangeError`,
     `StoreError`, `StartupError`.
     """
     # Here, and not above: its code is compiled when it is loaded, which only tasks have a use for.

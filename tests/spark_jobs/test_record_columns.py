@@ -14,7 +14,7 @@ from kafscale.protocol.varint import append_varint
 from spark_jobs.source import record_columns as module
 from spark_jobs.source.column_buffers import MAX_BYTES, MAX_HEADERS, MAX_ROWS
 from spark_jobs.source.columns import arrow_schema, spark_schema
-from spark_jobs.source.record_columns import TimestampRangeError, record_columns
+from spark_jobs.source.record_columns import record_columns
 from spark_jobs.source.stored_batches import StoredBatches
 from tests.spark_jobs.support.oracle_rows import MAX_TIMESTAMP_MS, batch_rows, expected_rows, rows_of
 
@@ -210,11 +210,13 @@ def test_timestamps_to_the_ends_of_sparks(timestamp_ms: int) -> None:
 
 
 @pytest.mark.parametrize("timestamp_ms", [MAX_TIMESTAMP_MS + 1, -MAX_TIMESTAMP_MS - 1, 2**63 - 1])
-def test_timestamps_that_spark_does_not_have_are_an_error(timestamp_ms: int) -> None:
-    batch = encode_batch([Record(3, 0, None, b""), Record(4, timestamp_ms, None, b"")])
-    with pytest.raises(TimestampRangeError, match=f"object: .* offset 4 has the timestamp {timestamp_ms} ms"):
-        rows_of(batch)
-    assert rows_of(batch, 0, 4) == expected_rows(batch, 0, 4)
+def test_timestamps_that_spark_does_not_have_are_null(timestamp_ms: int) -> None:
+    """One producer cannot keep a topic from being read."""
+    batch = encode_batch(
+        [Record(3, 7, None, b""), Record(4, timestamp_ms, None, b""), Record(5, 8, None, b"")]
+    )
+    assert [row[5] for row in rows_of(batch)] == [7000, None, 8000]
+    assert rows_of(batch) == expected_rows(batch)
 
 
 def test_timestamps_that_do_not_fit_64_bits_are_damage() -> None:

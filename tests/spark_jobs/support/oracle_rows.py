@@ -9,7 +9,7 @@ from kafscale.errors import CorruptDataError
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import iterate_records
 from kafscale.protocol.types import Buffer
-from spark_jobs.source.record_columns import TimestampRangeError, record_columns
+from spark_jobs.source.record_columns import record_columns
 from spark_jobs.source.stored_batches import StoredBatches
 
 LIMIT_BYTES = 2**30
@@ -64,10 +64,9 @@ def expected_rows(
         for record in iterate_records(memoryview(data)[position:], LIMIT_BYTES):
             if not first_offset <= record.offset < next_offset:
                 continue
-            if abs(record.timestamp_ms) > MAX_TIMESTAMP_MS:
-                raise TimestampRangeError("object", record.offset, record.timestamp_ms)
+            time_us = None if abs(record.timestamp_ms) > MAX_TIMESTAMP_MS else record.timestamp_ms * 1000
             headers = [{"key": name, "value": value} for name, value in record.headers] or None
-            row = (record.key, record.value, "events", 7, record.offset, record.timestamp_ms * 1000, kind)
+            row = (record.key, record.value, "events", 7, record.offset, time_us, kind)
             rows.append((*row, headers) if include_headers else row)
     return rows
 
@@ -76,5 +75,5 @@ def outcome(rows: Callable[[memoryview], list[Row]], data: memoryview) -> list[R
     """The rows, or that there is an error: which one of several faults is told first may differ."""
     try:
         return rows(data)
-    except (CorruptDataError, TimestampRangeError):
+    except CorruptDataError:
         return "refused"
