@@ -84,11 +84,23 @@ def require_usable(data_type: st.DataType, source: str, *, text_keys: bool = Tru
             raise SettingError(f"{source}: {problem}; legal are {LEGAL}")
 
 
+def folded(name: str) -> str:
+    """The name as it is compared: two with the same result are one to Spark, which compares as Java's
+    `equalsIgnoreCase` does, letter by letter.
+    """
+    return name.lower() if name.isascii() else "".join(map(_folded_letter, name))
+
+
+def _folded_letter(letter: str) -> str:
+    upper = letter.upper()
+    return (upper if len(upper) == 1 else letter).lower()[0]
+
+
 def same_but_for_case(names: list[str]) -> tuple[str, str] | None:
     """Two of `names` that Spark and Iceberg's catalogs cannot tell apart, or None."""
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.lower(), name)
+        other = seen.setdefault(folded(name), name)
         if other is not name:
             return other, name
     return None

@@ -1,5 +1,6 @@
 """The type of a table's values from what is known of it and what a batch was seen to hold."""
 
+import re
 from collections.abc import Mapping
 from functools import reduce
 
@@ -7,9 +8,11 @@ from pyspark.sql import types as st
 
 from spark_jobs.decoding.json import observed as seen
 from spark_jobs.decoding.json.observed import Observed, join
-from spark_jobs.decoding.types import nullable
+from spark_jobs.decoding.types import folded, nullable
 
 _MAX_PRECISION = 38
+_MAX_NAME_CHARACTERS = 255
+_NO_NAME = re.compile("[\0\ud800-\udfff]")
 _WHOLE = frozenset({seen.INT, seen.LONG, seen.DECIMAL})
 _NUMBERS = _WHOLE | {seen.DOUBLE}
 
@@ -71,10 +74,9 @@ class _Evolution:
         by_name = _by_name_but_for_case(observed)
         fields = []
         for field in known.fields:
-            _, found = by_name.pop(field.name.lower(), (field.name, seen.NOTHING))
+            _, found = by_name.pop(folded(field.name), (field.name, seen.NOTHING))
             fields.append(st.StructField(field.name, self.known(field.dataType, found), True))
-        by_name.pop("", None)  # no catalog has a column without a name
-        for name, found in sorted(by_name.values(), key=lambda item: item[0]):
+        for name, found in _new_fields(by_name):
             if self._fields_left <= 0:
                 break
             self._fields_left -= 1
@@ -84,6 +86,16 @@ class _Evolution:
             else:
                 fields.append(st.StructField(name, data_type, True))
         return st.StructType(fields)
+
+
+def _new_fields(by_name: Mapping[str, tuple[str, Observed]]) -> list[tuple[str, Observed]]:
+    usable = [item for item in by_name.values() if _can_be_a_column(item[0])]
+    return sorted(usable, key=lambda item: item[0])
+
+
+def _can_be_a_column(name: str) -> bool:
+    """Not without a name, with half a surrogate pair, or with a NUL; nor with a text where a name should be."""
+    return 0 < len(name) <= _MAX_NAME_CHARACTERS and _NO_NAME.search(name) is None
 
 
 def _scalar(observed: Observed) -> st.DataType:
@@ -98,11 +110,11 @@ def _scalar(observed: Observed) -> st.DataType:
 
 
 def _by_name_but_for_case(observed: Mapping[str, Observed]) -> dict[str, tuple[str, Observed]]:
-    """Fields by lower-case name, with the spelling that comes first in order."""
+    """Fields by folded name, with the spelling that comes first in order."""
     by_name: dict[str, tuple[str, Observed]] = {}
     for name in sorted(observed):
-        spelling, found = by_name.get(name.lower(), (name, seen.NOTHING))
-        by_name[name.lower()] = spelling, join(found, observed[name])
+        spelling, found = by_name.get(folded(name), (name, seen.NOTHING))
+        by_name[folded(name)] = spelling, join(found, observed[name])
     return by_name
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as st
 
-from spark_jobs.decoding.types import arrow_type
+from spark_jobs.decoding.types import arrow_type, folded
 
 _AS_TEXT = (st.DateType, st.TimestampNTZType)
 _NOT_READ = (st.BinaryType, st.MapType, st.NullType)
@@ -82,9 +82,9 @@ def _shaped_struct(array: pa.Array, data_type: st.StructType) -> pa.Array | None
 def _has_more(kind: pa.DataType, data_type: st.StructType) -> bool:
     """Whether a field beyond the type says something, or has a name of the type's in another case."""
     wanted = set(data_type.names)
-    folded = {name.lower() for name in wanted}
+    but_for_case = set(map(folded, wanted))
     others = [field for field in kind if field.name not in wanted]
-    return any(says_something(field.type) or field.name.lower() in folded for field in others)
+    return any(says_something(field.type) or folded(field.name) in but_for_case for field in others)
 
 
 def _list_like(array: pa.Array, values: pa.Array) -> pa.Array:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from spark_jobs.decoding.json.parser import AmbiguousObject, ambiguous
 from spark_jobs.decoding.problems import UndecodableError, shown
+from spark_jobs.decoding.types import folded
 
 Convert = Callable[[object], object]
 
@@ -41,7 +42,7 @@ def _given(fields: Sequence[tuple[str, Convert]]) -> Convert:
 
 def _inferred(fields: Sequence[tuple[str, Convert]]) -> Convert:
     """By the names but for case, because tables cannot tell such fields apart. Nothing may get lost."""
-    spelled = {name.lower(): name for name, _ in fields}
+    spelled = {folded(name): name for name, _ in fields}
 
     def of(value: object) -> object:
         found = _require_object(value)
@@ -49,7 +50,7 @@ def _inferred(fields: Sequence[tuple[str, Convert]]) -> Convert:
             raise ambiguous(found)
         by_field: dict[str, object] = {}
         for name, item in found.items():
-            field = spelled.get(name.lower())
+            field = spelled.get(folded(name))
             if field is None:
                 _require_untyped(name, item)
             elif field in by_field:

@@ -125,3 +125,26 @@ def test_a_block_with_few_odd_values_is_still_read_in_blocks(monkeypatch: pytest
     assert decoded.values.to_pylist() == [None if row in (700, 4000) else {"a": row} for row in range(5000)]
     assert [row for row, error in enumerate(decoded.errors) if error] == [700, 4000]
     assert one_by_one < 200
+
+
+def test_lists_that_begin_with_null_are_inferred_whole() -> None:
+    """Arrow gives arrays with too few values for them, and reading such ends the process."""
+    column = pa.array([b'{"a": [null, 1]}', b'{"a": [null]}', b'{"a": []}'] * ROWS, pa.binary())
+    observed = observe_column(column, Framing.NONE, exact_digits=False)
+    data_type = evolved(None, observed, 50)
+    assert data_type.simpleString() == "struct<a:array<bigint>>"
+    # The field is unexpected when it is decoded: its list is inferred there, too.
+    decoded = decoder_of(spark.StructType().add("b", "long"), inferred=True, in_blocks=True).decode(column)
+    assert [error is None for error in decoded.errors] == [False, True, True] * ROWS
+
+
+@pytest.mark.parametrize(
+    "value", [b"null", b"[1]", b"5", b"", b"{", b"}", b"[" * 50_000, b'{"a":' * 50_000 + b"}"]
+)
+def test_arrow_is_not_given_what_ends_the_process(value: bytes) -> None:
+    """It crashes on a null beside objects, and recurses as deep as values are nested."""
+    column = pa.array([value, b'{"a": 1}'] * ROWS, pa.binary())
+    observed = observe_column(column, Framing.NONE, exact_digits=False)
+    assert evolved(None, observed, 50).simpleString() == "struct<a:bigint>"
+    decoded = decoder_of(spark.StructType().add("a", "long"), inferred=True, in_blocks=True).decode(column)
+    assert decoded.values.to_pylist() == [None, {"a": 1}] * ROWS

@@ -55,6 +55,10 @@ def new(*texts: str) -> str:
         (['{"a": {"x": 1}}', '{"a": 5}'], "struct<a:string>"),
         (['{"id": 1}', '{"ID": 2.5}'], "struct<ID:double>"),
         (['{"": 1, "a": 1}'], "struct<a:bigint>"),
+        (['{"a\\ud800": 1, "b\\u0000": 1, "a": 1}'], "struct<a:bigint>"),
+        ([f'{{"{"x" * 256}": 1, "a": 1}}'], "struct<a:bigint>"),
+        (['{"µ": 1}', '{"\u03bc": 2.5}', '{"\u039c": 1}'], "struct<µ:double>"),
+        (['{"straße": 1}', '{"STRASSE": 1}', '{"STRAßE": 1}'], "struct<STRASSE:bigint,STRAßE:bigint>"),
         (['{"a": 1}', "5", '"x"', "[1]"], "struct<a:bigint>"),
     ],
 )
