@@ -16,6 +16,7 @@ from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.held_export import HeldExport
 from spark_jobs.job.spark_errors import SPARK_ERRORS, told_shortly
 from spark_jobs.job.topic_export import TopicExport
+from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.maintenance import Maintenance, maintain
 
 logger = logging.getLogger(__name__)
@@ -97,5 +98,7 @@ class ExportRun:
             with contextlib.suppress(ExportLeaseLostError):
                 held.failed(told_shortly(problem))
             raise
-        for line in maintain(self._spark, options.table, self._options.maintenance):
-            self._say(line)
+        for table in (options.table, options.dead_letter_table):
+            if schema_of_table(self._spark, table) is not None:
+                for line in maintain(self._spark, table, self._options.maintenance):
+                    self._say(line)
