@@ -19,6 +19,8 @@ ZSTD_LEVEL = 3
 _GZIP_WINDOW_BITS = 31
 _ZSTD_LIKELY_RATIO = 16
 _MAX_ZSTD_CONTEXTS = 8
+# From this size on the library that makes a context for each call, but writes to where it is told, is the faster.
+_ZSTD_LARGE_BYTES = 32 * 1024
 _CRAMJAM_ROOM_TOO_SMALL = "failed to write whole buffer"
 # What the libraries raise for data that is not theirs.
 _PROBLEMS = (
@@ -159,12 +161,16 @@ def decompress_into_room(codec: Codec, data: bytes | bytearray | memoryview, roo
 
     Raises as `decompress` does, DecompressedTooLargeError when they do not fit; `room` is undefined then.
     """
-    if codec is not Codec.SNAPPY:
-        out = decompress(codec, data, len(room))
-        room[: len(out)] = out
-        return len(out)
+    view = memoryview(data)
     try:
-        written = snappy_frames.decompress_into_room(memoryview(data), room)
+        if codec is Codec.SNAPPY:
+            written = snappy_frames.decompress_into_room(view, room)
+        elif codec is Codec.ZSTD and len(view) >= _ZSTD_LARGE_BYTES:
+            written = _decompress_zstd_into_room(view, room)
+        else:
+            out = decompress(codec, data, len(room))
+            written = len(out)
+            room[:written] = out
     except _PROBLEMS as error:
         raise CorruptDataError(f"{codec.type_name} data", str(error)) from error
     if written is None:
@@ -193,6 +199,16 @@ def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes | None:
         if room_bytes == limit_bytes:
             return None
         room_bytes = max(room_bytes, 1024) * _ZSTD_LIKELY_RATIO
+
+
+def _decompress_zstd_into_room(data: memoryview, room: memoryview) -> int | None:
+    try:
+        written: int = cramjam.zstd.decompress_into(data, room)
+    except cramjam.DecompressionError as error:
+        if str(error) != _CRAMJAM_ROOM_TOO_SMALL:
+            raise
+        return None
+    return written
 
 
 def _decompress_gzip(data: memoryview, limit_bytes: int) -> bytes | None:

@@ -28,7 +28,9 @@ MAX_RECORDS_BYTES = 1024**3
 # So many batches are looked up at a time.
 _TABLE_ROWS = 1024
 # So much is decompressed before it is divided into columns: it should still be in the processor's cache then.
+# There is more room where a batch needs it; larger ones than that get memory of their own, each.
 _SCRATCH_BYTES = 512 * 1024
+_MAX_SCRATCH_BYTES = 32 * 1024 * 1024
 
 
 def record_columns(
@@ -57,6 +59,7 @@ class _ColumnWriter:
         self._table_address = _address(self._table)
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._scratch_address = _address(self._scratch)
+        self._last_size_bytes = 0
 
     def append(self, batches: StoredBatches) -> Iterator[pa.RecordBatch]:
         """Take them all; what gets full on the way comes back."""
@@ -103,6 +106,9 @@ class _ColumnWriter:
         """Decompress neighbours, one or as many as fit the scratch; the row after them, and what they are in now."""
         begin, used = row, 0
         while row < len(codecs) and codecs[row]:
+            # Another one would hardly fit, which is found out by decompressing it.
+            if row > begin and len(self._scratch) - used < self._last_size_bytes:
+                break
             start, end = records[row]
             stored = batches.data[start:end]
             try:
@@ -111,10 +117,15 @@ class _ColumnWriter:
             except DecompressedTooLargeError:
                 if row > begin:
                     break
+                if 2 * len(self._scratch) <= min(_MAX_SCRATCH_BYTES, MAX_RECORDS_BYTES):
+                    self._scratch = memoryview(bytearray(2 * len(self._scratch)))
+                    self._scratch_address = _address(self._scratch)
+                    continue
                 return row + 1, self._decompress_large(batches, codec, stored, row)
             except CorruptDataError as problem:
                 raise _broken_records(batches, start - HEADER_SIZE) from problem
             self._place(row, self._scratch_address + used, size_bytes)
+            self._last_size_bytes = size_bytes
             used += size_bytes
             row += 1
         return row, self._scratch

@@ -1,12 +1,13 @@
 """Records as Arrow columns: against the decoder that makes objects, at the limits of a batch, and with damage."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from kafscale.errors import CorruptDataError
-from kafscale.protocol.compression import CODECS, Codec, compress
+from kafscale.protocol.compression import CODECS, Codec, compress, decompress_into_room
 from kafscale.protocol.record_batch import HEADER_SIZE, read_header, write_crc, write_header
 from kafscale.protocol.record_builder import encode_batch, records_of
 from kafscale.protocol.records import Record
@@ -179,6 +180,35 @@ def test_a_record_larger_than_a_batch_gets_one_of_its_own(codec: Codec) -> None:
     values = [b"before", large, b"after" * 10, b"last"]
     found = columns_of(encode_batch(records_of(values), codec=codec))
     assert [[row[1] for row in batch_rows(batch)] for batch in found] == [values[:1], values[1:2], values[2:]]
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_batches_of_every_size_beside_each_other(codec: Codec) -> None:
+    sizes = [100, 400_000, 600_000, 100, 3_000_000, 500_000, 500_000, 500_000, 20, 900_000, 1_200_000]
+    batches = [
+        encode_batch([Record(number, 0, b"%d" % size, bytes([number]) * size)], codec=codec)
+        for number, size in enumerate(sizes)
+    ]
+    rows = rows_of(b"".join(batches))
+    assert [(row[0], row[1]) for row in rows] == [
+        (b"%d" % size, bytes([number]) * size) for number, size in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_large_batch_makes_room_for_the_next_ones(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def counting(*arguments: Any) -> int:
+        tried.append(len(arguments[2]))
+        return decompress_into_room(*arguments)
+
+    monkeypatch.setattr(module, "decompress_into_room", counting)
+    batch = encode_batch(records_of([bytes([7]) * 700_000]), codec=codec)
+    rows_of(batch * 10)
+    # The first one does not fit at first; with a room for one no second one is tried, which would not fit.
+    assert len(tried) == 11
+    assert max(tried) < 4 * 700_000
 
 
 def test_more_headers_than_a_batch_has_room_for() -> None:
