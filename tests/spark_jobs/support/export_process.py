@@ -8,13 +8,23 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pyspark
+
 from tests.spark_jobs.support.gated_export import Point, open_file, reached_file
 from tests.support.process import ServerProcess, clean_environment
 from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-TIMEOUT_SEC = 90.0
+TIMEOUT_SEC = 180.0
 _numbers = itertools.count(1)
+
+
+def spark_home(folder: Path) -> Path:
+    """A home for Spark that is PySpark's: what Spark's executors leave behind lies below `folder`."""
+    folder.mkdir(parents=True)
+    for part in Path(pyspark.__file__).parent.iterdir():
+        (folder / part.name).symlink_to(part)
+    return folder
 
 
 class ExportProcess(ServerProcess):

@@ -57,7 +57,7 @@ class Exporter:
         *more: str,
     ) -> None:
         self._spark = spark
-        self._settings = settings
+        self.settings = settings
         self._more = more
         self.topic = topic
         self.catalog = catalog
@@ -74,7 +74,7 @@ class Exporter:
 
     def environment(self) -> dict[str, str]:
         """What says where the stores are."""
-        return store_environment(self._settings)
+        return store_environment(self.settings)
 
     def run(self, *more: str) -> ExportResult:
         """One run, whatever it comes to."""

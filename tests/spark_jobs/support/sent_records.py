@@ -63,8 +63,7 @@ class Stored:
         return _EPOCH + timedelta(milliseconds=self.timestamp_ms)
 
     def row(self) -> dict[str, Any]:
-        """The columns of Spark's own Kafka source, as pyiceberg gives them; no headers are null there."""
-        headers = [{"key": name, "value": value} for name, value in self.headers]
+        """The columns of Spark's own Kafka source, as pyiceberg gives them, to which null lists are empty ones."""
         return {
             "key": self.key,
             "value": self.value,
@@ -73,7 +72,7 @@ class Stored:
             "offset": self.offset,
             "timestamp": self.timestamp,
             "timestampType": self.timestamp_type,
-            "headers": headers or None,
+            "headers": [{"key": name, "value": value} for name, value in self.headers],
         }
 
 

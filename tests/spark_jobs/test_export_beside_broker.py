@@ -1,0 +1,99 @@
+"""End to end beside a broker that runs: real clients write, the broker flushes and merges, and exports go on."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
+
+from kafscale.settings import Settings
+from tests.spark_jobs.support.catalogs import IcebergCatalog
+from tests.spark_jobs.support.export_runs import Exporter, in_order
+from tests.support.broker import KafscaleBroker, running_broker
+from tests.support.librdkafka import producer
+from tests.support.metrics_page import scrape
+from tests.support.waiting import wait_until
+
+PARTITIONS = 3
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+Delivered = dict[tuple[int, int], bytes]
+
+
+class Writer:
+    """Produces, in a thread, until it is told to stop. `delivered`: what was acknowledged, and where it lies."""
+
+    def __init__(self, broker: KafscaleBroker) -> None:
+        self.delivered: Delivered = {}
+        self._broker = broker
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="writer")
+
+    def __enter__(self) -> "Writer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def wait_for(self, count: int) -> None:
+        """Until so many more records were acknowledged."""
+        wanted = len(self.delivered) + count
+        wait_until(lambda: len(self.delivered) >= wanted, f"{wanted} records are written", 60)
+
+    def _report(self, error: object, message: Message) -> None:
+        assert error is None, error
+        place = message.partition(), message.offset()
+        assert None not in place
+        self.delivered[place] = message.value()  # type: ignore[index,assignment]
+
+    def _write(self) -> None:
+        clients = [producer(self._broker, compression_type=codec, linger_ms=5) for codec in CODECS]
+        number = 0
+        while not self._stopping.is_set():
+            for client in clients:
+                for partition in range(PARTITIONS):
+                    value = f"record {number}, again and again, as compression likes it".encode() * 3
+                    client.produce(
+                        "events", value, key=b"%d" % number, partition=partition, on_delivery=self._report
+                    )
+                    number += 1
+            for client in clients:
+                assert client.flush(30) == 0
+
+
+def merges(broker: KafscaleBroker) -> float:
+    return scrape(broker).value("kafscale_merges_total", outcome="published")
+
+
+def test_exports_while_clients_write_and_the_broker_merges(
+    spark: SparkSession,
+    tmp_path: Path,
+    local_catalog: IcebergCatalog,
+    new_table: Callable[[IcebergCatalog], str],
+) -> None:
+    with running_broker(
+        tmp_path, flush_interval_ms=20, merge_check_interval_ms=100, merge_min_segments=3
+    ) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("events", PARTITIONS)])["events"].result(20)
+        settings = Settings(data_dir=broker.data_folder)
+        exporter = Exporter(spark, settings, "events", local_catalog, new_table(local_catalog))
+        with Writer(broker) as writer:
+            sizes = []
+            for _ in range(3):
+                writer.wait_for(100)
+                acknowledged = set(writer.delivered)
+                written = exporter.export()
+                places = {(row["partition"], row["offset"]) for row in written.rows}
+                assert acknowledged <= places, "an export leaves out what was acknowledged before it began"
+                sizes.append(len(written.rows))
+            wait_until(lambda: merges(broker) > 0, "the broker merges", 60)
+        assert sizes == sorted(set(sizes)), "each export brings something"
+        rows = in_order(exporter.export().rows)
+        assert {(row["partition"], row["offset"]): row["value"] for row in rows} == writer.delivered
+        assert len(rows) == len(writer.delivered)
+        assert exporter.export().history == exporter.read().history

@@ -1,0 +1,173 @@
+"""End to end on etcd and a bucket: what merging, retention, crashes and other exporters do to an export under way."""
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from kafscale.protocol.compression import Codec
+from tests.spark_jobs.support.catalogs import IcebergCatalog
+from tests.spark_jobs.support.export_process import export_process, spark_home
+from tests.spark_jobs.support.export_runs import Exporter, in_order, state_in, store_environment
+from tests.spark_jobs.support.gated_export import Point
+from tests.spark_jobs.support.held_reads import while_segments_are_read
+from tests.spark_jobs.support.lake_stores import LakeStores, lake_stores
+from tests.spark_jobs.support.processes import children_of, command_of, descendants_of
+from tests.spark_jobs.support.sent_records import sent
+from tests.spark_jobs.support.topic_writer import TopicWriter
+
+NewTable = Callable[[IcebergCatalog], str]
+LEASE_SEC = 5
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeStores]:
+    with lake_stores(tmp_path_factory.mktemp("cluster")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def writer(stores: LakeStores) -> TopicWriter:
+    """A topic of a namespace of its own: two partitions of three segments each."""
+    settings = replace(stores.direct, s3_namespace=f"cluster-{next(_numbers)}")
+    writer = TopicWriter(settings, "events", partitions=2)
+    for start in range(0, 30, 10):
+        writer.append(0, sent(10, "of 0", first=start), Codec.ZSTD, batch_records=5)
+        writer.append(1, sent(10, "of 1", first=start), Codec.LZ4)
+    return writer
+
+
+@pytest.fixture
+def exporter(
+    spark: SparkSession,
+    stores: LakeStores,
+    writer: TopicWriter,
+    bucket_catalog: IcebergCatalog,
+    new_table: NewTable,
+) -> Exporter:
+    """It reads through the proxy."""
+    settings = replace(writer.settings, s3_endpoint=stores.proxy.url)
+    return Exporter(spark, settings, "events", bucket_catalog, new_table(bucket_catalog))
+
+
+def test_segments_that_are_merged_while_they_are_read(
+    stores: LakeStores, writer: TopicWriter, exporter: Exporter
+) -> None:
+    def merge() -> None:
+        writer.merge(0)
+        writer.merge(1)
+
+    with while_segments_are_read(stores.proxy, merge):
+        written = exporter.export()
+    assert in_order(written.rows) == writer.rows()
+    assert stores.proxy.count("GET", ".kfs", "404") > 0, "the sources were there all the time"
+    assert exporter.export().history == written.history
+
+
+def test_segments_that_expire_while_they_are_read_are_named_and_nothing_of_the_run_is_seen(
+    stores: LakeStores, writer: TopicWriter, exporter: Exporter
+) -> None:
+    expected = writer.rows()
+    with while_segments_are_read(stores.proxy, lambda: writer.move_log_start(0, 15)):
+        refused = exporter.run()
+    assert refused.exit_code == 1
+    assert "of partition 0 of topic 'events' are gone" in refused.output, refused.output
+    assert exporter.read().rows == []
+    written = exporter.export("--on-expired", "record")
+    there = [row for row in expected if row["partition"] == 1 or row["offset"] >= 15]
+    assert in_order(written.rows) == there
+
+
+def test_a_python_worker_that_is_killed_costs_nothing_but_time(
+    stores: LakeStores, writer: TopicWriter, exporter: Exporter
+) -> None:
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    killed: list[int] = []
+
+    def kill() -> None:
+        for daemon in children_of(gateway.proc.pid):
+            for worker in children_of(daemon):
+                os.kill(worker, signal.SIGKILL)
+                killed.append(worker)
+
+    with while_segments_are_read(stores.proxy, kill):
+        done = exporter.run()
+    assert killed
+    # A Spark of one machine repeats no task.
+    assert done.exit_code == 1
+    assert exporter.read().rows == []
+    assert in_order(exporter.export().rows) == writer.rows()
+
+
+def test_executors_that_are_killed_are_made_up_for_within_the_run(
+    stores: LakeStores,
+    writer: TopicWriter,
+    exporter: Exporter,
+    local_catalog: IcebergCatalog,
+    new_table: NewTable,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    target = Exporter(spark, exporter.settings, "events", local_catalog, new_table(local_catalog))
+    arguments = target.arguments("--warehouse", local_catalog.warehouse, "--master", "local-cluster[2,1,512]")
+    environment = target.environment() | {"SPARK_HOME": str(spark_home(tmp_path / "spark"))}
+    killed: list[int] = []
+    with export_process(
+        tmp_path, arguments, environment=environment, spark={"spark.executor.memory": "512m"}
+    ) as driver:
+
+        def kill() -> None:
+            executors = [one for one in descendants_of(driver.pid) if EXECUTOR in command_of(one)]
+            # One of the two waits for the read that is held, perhaps both do.
+            for executor in executors:
+                os.kill(executor, signal.SIGKILL)
+                killed.append(executor)
+
+        with while_segments_are_read(stores.proxy, kill):
+            assert driver.finish() == 0, driver.log_tail()
+    assert killed
+    assert in_order(target.read().rows) == writer.rows()
+    assert len(target.read().history) == 1
+
+
+def test_one_exporter_at_a_time_and_one_that_was_stopped_too_long_cannot_commit(
+    stores: LakeStores,
+    writer: TopicWriter,
+    exporter: Exporter,
+    local_catalog: IcebergCatalog,
+    new_table: NewTable,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    second = Exporter(spark, writer.settings, "events", local_catalog, new_table(local_catalog))
+    arguments = second.arguments(
+        "--warehouse", local_catalog.warehouse, "--master", "local[1]", "--lease-ttl", str(LEASE_SEC)
+    )
+    environment = store_environment(writer.settings)
+    with export_process(tmp_path, arguments, points=[Point.COMMITTING], environment=environment) as first:
+        first.wait_at(Point.COMMITTING)
+        refused = second.run("--lease-ttl", str(LEASE_SEC))
+        assert refused.exit_code == 1
+        assert str(first.pid) in refused.output, refused.output
+
+        first.pause()
+        written = second.export("--wait", "60", "--lease-ttl", str(LEASE_SEC))
+        assert in_order(written.rows) == writer.rows()
+        first.go_on(Point.COMMITTING)
+        first.resume()
+        assert first.finish() == 1
+        assert "another exporter" in first.log_text(), first.log_tail()
+    after = second.read()
+    assert after.history == written.history
+    assert state_in(after.properties, "events").exported == {0: ((0, 30),), 1: ((0, 30),)}
+    writer.append(0, sent(1, first=30))
+    assert in_order(second.export().rows) == writer.rows()
