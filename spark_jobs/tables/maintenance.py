@@ -1,6 +1,7 @@
 """What a table needs now and then: small files put together, and snapshots that nobody asks for any more expired."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import SparkSession
 
@@ -36,9 +37,10 @@ def maintain(spark: SparkSession, table: str, wanted: Maintenance) -> list[str]:
             f"{table}: {row.rewritten_data_files_count} files put together into {row.added_data_files_count}"
         )
     if wanted.expire_older_than_sec is not None:
+        older_than = datetime.now(UTC) - timedelta(seconds=wanted.expire_older_than_sec)
         row = spark.sql(
             f"CALL {quoted(catalog)}.system.expire_snapshots(table => '{name}', older_than => "
-            f"now() - INTERVAL '{wanted.expire_older_than_sec}' SECOND, retain_last => 1)"
+            f"TIMESTAMP '{older_than:%Y-%m-%d %H:%M:%S.%f} UTC', retain_last => 1)"
         ).first()
         assert row is not None, "the procedure gives a row"
         done.append(
