@@ -29,9 +29,15 @@ logger = logging.getLogger(__name__)
 MIB = 1024 * 1024
 
 # What is on its way or waits to be looked at. A store takes 15 ms or more for a request: enough of them have to be
-# under way that small segments do not come one after the other, and large ones are not waited for.
-_AHEAD_BYTES = 32 * MIB
+# under way that small segments do not come one after the other, and large ones are not waited for. Not more: what has
+# arrived should still be in the processor's cache when it is looked at.
+_AHEAD_BYTES = 16 * MIB
 _AHEAD_REQUESTS = 32
+
+# The last read that is begun may take as much again as the others. Memory for large ones comes in few sizes, so that
+# one segment's is of use for the next one, which is a little larger.
+_POOL_BYTES = 2 * _AHEAD_BYTES
+_LARGE_STEP_BYTES = 4 * MIB
 
 
 # What one task read into the next one of its process reads into: new pages would cost more than what is read.
@@ -61,7 +67,7 @@ def read_split(settings: Settings, split: Split, *, include_headers: bool) -> It
     # Here, and not above: its code is compiled when it is loaded, which only tasks have a use for.
     from spark_jobs.source.record_columns import record_columns
 
-    pool = _spare_pools.pop() if _spare_pools else SlabPool(_AHEAD_BYTES)
+    pool = _spare_pools.pop() if _spare_pools else SlabPool(_POOL_BYTES)
     with (
         StoreThread(_OpenedStores(settings)) as stores,
         closing(split_batches(settings.s3_namespace, split, stores, pool)) as stored,
@@ -166,7 +172,8 @@ class _SplitReader:
         check = PieceCheck(self._namespace, self._located, piece)
         if piece.is_undivided:
             return _Read(piece, check, None, None)
-        slab = self._pool.acquire(check.length)
+        steps = -(-check.length // _LARGE_STEP_BYTES)
+        slab = self._pool.acquire(check.length if steps == 1 else steps * _LARGE_STEP_BYTES)
         call = self._stores.objects.read_into(
             check.object_key, check.start, check.length, [slab.view[: check.length]]
         )
