@@ -41,6 +41,7 @@ def write_of_everything(writer: TopicWriter) -> None:
         0,
         [
             Batch(records=[Sent(value=b"after the leftover", gap=1)], codec=Codec.LZ4),
+            Batch(records=[Sent(value=b"a marker of a transaction")], is_control=True),
             Batch(records=[Sent(value=b"a"), Sent(value=b"b", gap=5)], gap_after=4),
         ],
     )
@@ -117,6 +118,18 @@ def test_a_run_of_several_commits_and_a_file_of_each_partition(
     assert written.partition_fields == ("identity(partition)", "bucket[2](key)")
     assert written.sort_fields == ("identity(offset)",)
     assert written.properties["purpose"] == "test"
+
+
+def test_a_topic_that_is_empty_has_an_empty_table(
+    spark: SparkSession, tmp_path: Path, local_catalog: IcebergCatalog, new_table: NewTable
+) -> None:
+    writer = TopicWriter(embedded(tmp_path), "events", partitions=2)
+    exporter = exporter_for(spark, writer, local_catalog, new_table)
+    written = exporter.export()
+    assert written.rows == []
+    assert state_in(written.properties, "events").starts == {0: 0, 1: 0}
+    writer.append(1, sent(1))
+    assert in_order(exporter.export().rows) == writer.rows()
 
 
 def test_an_existing_table_is_taken_as_it_is(
