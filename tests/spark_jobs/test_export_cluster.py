@@ -118,7 +118,7 @@ def test_executors_that_are_killed_are_made_up_for_within_the_run(
     tmp_path: Path,
 ) -> None:
     target = Exporter(spark, exporter.settings, "events", local_catalog, new_table(local_catalog))
-    arguments = target.arguments("--warehouse", local_catalog.warehouse, "--master", "local-cluster[2,1,512]")
+    arguments = target.arguments("--warehouse", local_catalog.warehouse, "--master", "local-cluster[1,1,512]")
     environment = target.environment() | {"SPARK_HOME": str(spark_home(tmp_path / "spark"))}
     killed: list[int] = []
     with export_process(
@@ -126,11 +126,9 @@ def test_executors_that_are_killed_are_made_up_for_within_the_run(
     ) as driver:
 
         def kill() -> None:
-            executors = [one for one in descendants_of(driver.pid) if EXECUTOR in command_of(one)]
-            # One of the two waits for the read that is held, perhaps both do.
-            for executor in executors:
+            killed.extend(one for one in descendants_of(driver.pid) if EXECUTOR in command_of(one))
+            for executor in killed:
                 os.kill(executor, signal.SIGKILL)
-                killed.append(executor)
 
         with while_segments_are_read(stores.proxy, kill):
             assert driver.finish() == 0, driver.log_tail()

@@ -59,6 +59,11 @@ class ExportProcess(ServerProcess):
             "SPARK_CONF_DIR": str(self.folder),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TMPDIR": str(self._temporary()),
+            # For executors as well, and whatever the command gives its JVM.
+            "JDK_JAVA_OPTIONS": (
+                "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+                f" -Djava.io.tmpdir={self._temporary()}"
+            ),
             **self._environment,
         }
         self.launch([sys.executable, "-m", module, *gates, *self._arguments], environment)
@@ -114,9 +119,6 @@ class ExportProcess(ServerProcess):
         temporary = self._temporary()
         settings = {
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": (
-                f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={temporary}"
-            ),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(temporary),
