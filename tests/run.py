@@ -1,57 +1,51 @@
-"""`make test`: first what only computes, on every core at once; then what starts servers and waits, alone.
+"""`make test`: what only computes and what runs Spark side by side, then what starts servers and waits, alone.
 
-Arguments are pytest's, for both parts: `python -m tests.run -k produce`. With a path among them it is one run.
+Arguments are pytest's, for each of the three: `python -m tests.run -k produce`. With a path among them it is one run.
 """
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from _pytest.config import ExitCode
 
 TESTS = Path(__file__).parent
-SIDE_BY_SIDE = (
-    "cache",
-    "golden",
-    "groups",
-    "handlers",
-    "ops",
-    "property",
-    "protocol",
-    "sim",
-    "spark_jobs",
-    "storage",
-)
-WORKERS = "2"
+COMPUTING = ("cache", "golden", "groups", "handlers", "ops", "property", "protocol", "sim", "storage")
+WITH_SPARK = ("spark_jobs",)
 
 
-def parts() -> tuple[list[str], list[str]]:
-    """The paths of both parts. Whatever is not named above is in the second one."""
-    together = [str(TESTS / name) for name in SIDE_BY_SIDE]
-    alone = [
-        str(path)
+def alone() -> list[str]:
+    """Whatever is not named above."""
+    return [
+        path.name
         for path in sorted(TESTS.iterdir())
-        if path.name not in SIDE_BY_SIDE
+        if path.name not in (*COMPUTING, *WITH_SPARK)
         and ((path.is_dir() and (path / "__init__.py").exists()) or path.name.startswith("test_"))
     ]
-    return together, alone
 
 
 def main(arguments: list[str]) -> int:
-    """Run both parts, whatever becomes of the first; the exit status is that of the first that failed."""
+    """Run all three, whatever becomes of one; the exit status is that of the first that failed."""
     if any(Path(argument.partition("::")[0]).exists() for argument in arguments):
-        return _pytest(arguments)
-    together, alone = parts()
-    statuses = [
-        _pytest(["-n", WORKERS, "--dist", "loadgroup", *arguments, *together]),
-        _pytest([*arguments, *alone]),
-    ]
+        return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+    with tempfile.TemporaryFile() as said:
+        with_spark = subprocess.Popen(_pytest(WITH_SPARK, arguments), stdout=said, stderr=subprocess.STDOUT)
+        try:
+            statuses = [subprocess.run(_pytest(COMPUTING, arguments), check=False).returncode]
+            statuses.append(with_spark.wait())
+        finally:
+            with_spark.kill()
+        said.seek(0)
+        sys.stdout.buffer.write(said.read())
+        sys.stdout.flush()
+    statuses.append(subprocess.run(_pytest(alone(), arguments), check=False).returncode)
     failed = [status for status in statuses if status not in (ExitCode.OK, ExitCode.NO_TESTS_COLLECTED)]
     return failed[0] if failed else min(statuses)
 
 
-def _pytest(arguments: list[str]) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
+def _pytest(names: tuple[str, ...] | list[str], arguments: list[str]) -> list[str]:
+    return [sys.executable, "-m", "pytest", *arguments, *(str(TESTS / name) for name in names)]
 
 
 if __name__ == "__main__":

@@ -17,18 +17,17 @@ _numbers = itertools.count(1)
 _HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves the socket of each `collect` to the garbage collector. One session does for all workers."""
-    for item in items:
-        if item.path.is_relative_to(_HERE):
-            if "spark" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group("spark"))
-                # The first one starts Spark and compiles; a machine with two cores runs other tests beside.
-                item.add_marker(pytest.mark.timeout(420))
-            item.add_marker(
-                pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
-            )
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """PySpark leaves the socket of each `collect` to the garbage collector."""
+    if not item.path.is_relative_to(_HERE):
+        return
+    item.add_marker(
+        pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
+    )
+    item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+    if "spark" in getattr(item, "fixturenames", ()):
+        # The first one starts Spark and compiles, and other tests run beside.
+        item.add_marker(pytest.mark.timeout(420))
 
 
 @pytest.fixture(scope="session")
