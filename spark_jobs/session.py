@@ -26,6 +26,7 @@ EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExte
 _ICEBERG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _LOG_CONFIGURATION: Final = Path(__file__).resolve().with_name("log4j2.properties")
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LAUNCHER_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 _READ_AT_START: Final = (
     "spark.jars", "spark.jars.packages", "spark.driver.memory", "spark.driver.extraClassPath", _JVM_OPTIONS,
 )  # fmt: skip
@@ -84,6 +85,7 @@ def _start_jvm(options: SessionOptions) -> None:
     check_java()
     # The workers have to find this package and its libraries.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _quieten_log()
     try:
         SparkContext._ensure_initialized(conf=_launch_conf(options))
     except PySparkRuntimeError as problem:
@@ -104,10 +106,17 @@ def _launch_conf(options: SessionOptions) -> SparkConf:
     if not _ships_iceberg():
         for key, value in jar_configuration().items():
             conf.set(key, _joined(options.conf.get(key), value))
-    given = options.conf.get(_JVM_OPTIONS, "")
-    if "log4j" not in given:
-        conf.set(_JVM_OPTIONS, f"{given} -Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}".strip())
     return conf
+
+
+def _quieten_log() -> None:
+    """Not as Spark's own option for the JVM: that would take the place of what spark-defaults.conf says there."""
+    given = os.environ.get(_LAUNCHER_OPTIONS, "")
+    if "log4j2.configurationFile" not in given:
+        # What Spark's configuration has comes behind it, and so goes before it.
+        os.environ[_LAUNCHER_OPTIONS] = (
+            f"{given} -Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}".strip()
+        )
 
 
 def _defaults(options: SessionOptions, configured: Mapping[str, str]) -> dict[str, str]:

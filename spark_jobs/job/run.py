@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +20,8 @@ from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.maintenance import Maintenance, maintain
 
 logger = logging.getLogger(__name__)
+
+_LOOK_SEC = 0.2
 
 Hold = Callable[[str, str], contextlib.AbstractContextManager[HeldExport]]
 """The lease of a topic while it is exported into a table."""
@@ -52,23 +54,30 @@ class ExportRun:
         self._records_of = records_of
         self._events = events
         self._say = say
-        self._stopping = threading.Event()
+        # Not an Event: a signal's handler that sets it while the same thread waits for it could wait for itself.
+        self._is_stopping = False
 
     def stop(self) -> None:
         """End after the commit under way. May be called from a signal handler."""
-        self._stopping.set()
+        self._is_stopping = True
 
     def run(self) -> bool:
         """Whether every topic was exported (in the last round, where there are several)."""
         while True:
             succeeded = self._round()
-            if self._options.interval_sec is None or self._stopping.wait(self._options.interval_sec):
+            if self._options.interval_sec is None or self._stops_within(self._options.interval_sec):
                 return succeeded
+
+    def _stops_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self._is_stopping and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_SEC))
+        return self._is_stopping
 
     def _round(self) -> bool:
         succeeded = True
         for topic, options in self._options.topics.items():
-            if self._stopping.is_set():
+            if self._is_stopping:
                 break
             try:
                 with self._hold(topic, options.table) as held:
@@ -90,7 +99,7 @@ class ExportRun:
             held,
             self._records_of(topic),
             self._events,
-            stopping=self._stopping.is_set,
+            stopping=lambda: self._is_stopping,
         )
         try:
             export.run()
