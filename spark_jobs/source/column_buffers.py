@@ -37,6 +37,22 @@ def _size_bytes(max_bytes: int, max_headers: int) -> int:
 _memory = ReusedMemory(_size_bytes(MAX_BYTES, MAX_HEADERS), _MEMORY_KEPT)
 
 
+# The constant columns are made of buffers: at the first scalar that Arrow makes of a Python object it imports pandas
+# where there is one, for half a second of processor time.
+
+
+def repeated_text(text: str, count: int) -> pa.Array:
+    """The same text `count` times, as an Arrow string column."""
+    raw = text.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(raw * count)], 0)
+
+
+def repeated_number(number: int, count: int) -> pa.Array:
+    """The same 32-bit number `count` times."""
+    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(np.full(count, number, np.int32))], 0)
+
+
 class ColumnBuffers:
     """Room for the rows of one record batch, and the state of the walk that fills it."""
 

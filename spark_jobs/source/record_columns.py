@@ -19,7 +19,14 @@ from kafscale.protocol.record_batch import walk as walk_batches
 from kafscale.protocol.records import iterate_records
 from kafscale.protocol.types import Buffer
 from spark_jobs.source import record_walk as walk
-from spark_jobs.source.column_buffers import MAX_BYTES, MAX_HEADERS, MAX_ROWS, ColumnBuffers
+from spark_jobs.source.column_buffers import (
+    MAX_BYTES,
+    MAX_HEADERS,
+    MAX_ROWS,
+    ColumnBuffers,
+    repeated_number,
+    repeated_text,
+)
 from spark_jobs.source.stored_batches import StoredBatches
 
 MAX_RECORDS_BYTES = 1024**3
@@ -52,8 +59,8 @@ def record_columns(
 class _ColumnWriter:
     def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
         self._include_headers = include_headers
-        self._topics = pa.repeat(pa.scalar(topic, pa.string()), MAX_ROWS)
-        self._partitions = pa.repeat(pa.scalar(partition, pa.int32()), MAX_ROWS)
+        self._topics = repeated_text(topic, MAX_ROWS)
+        self._partitions = repeated_number(partition, MAX_ROWS)
         self._buffers = ColumnBuffers()
         self._table = np.empty((_TABLE_ROWS, walk.TABLE_COLUMNS), np.int64)
         self._table_address = _address(self._table)
