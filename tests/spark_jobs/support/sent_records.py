@@ -63,7 +63,7 @@ class Stored:
         return _EPOCH + timedelta(milliseconds=self.timestamp_ms)
 
     def row(self) -> dict[str, Any]:
-        """The columns of Spark's own Kafka source, as pyiceberg gives them, to which null lists are empty ones."""
+        """The columns of Spark's own Kafka source; `headers` is null for a record without any."""
         return {
             "key": self.key,
             "value": self.value,
@@ -72,7 +72,7 @@ class Stored:
             "offset": self.offset,
             "timestamp": self.timestamp,
             "timestampType": self.timestamp_type,
-            "headers": [{"key": name, "value": value} for name, value in self.headers],
+            "headers": [{"key": name, "value": value} for name, value in self.headers] or None,
         }
 
 
