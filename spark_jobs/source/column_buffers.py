@@ -13,8 +13,12 @@ from spark_jobs.source.reused_memory import Divider, ReusedMemory, aligned
 MAX_ROWS = 10_000
 """As many as Spark puts into an Arrow batch of its own."""
 
-MAX_BYTES = 8 * 1024 * 1024
-"""What the records of a batch take together, unless one record takes more."""
+MAX_BYTES = 2 * 1024 * 1024
+"""What the records of a batch take together, unless one record takes more.
+
+Spark reads a batch into one piece of memory. Up to 4 MiB it takes that from a pool; larger ones come as new pages
+from the system, and go back to it.
+"""
 
 MAX_HEADERS = 64 * 1024
 

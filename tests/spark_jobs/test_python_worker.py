@@ -21,11 +21,15 @@ def make_archive(path: Path, module: str) -> Path:
     return path
 
 
-@pytest.fixture
-def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
-    """Spark's zip and a user's, both on the path and imported from, in a process that Spark uses again."""
-    sparks = make_archive(tmp_path / "python" / "lib" / "pyspark.zip", "of_sparks_archive")
-    users = make_archive(tmp_path / "jobs" / "mine.zip", "of_users_archive")
+@pytest.fixture(
+    params=["python/lib/pyspark.zip", "python/lib/py4j-0.10.9-src.zip", "jars/spark-core_2.13-4.1.1.jar"]
+)
+def archives(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Path, Path]]:
+    """One of Spark's and a user's, both on the path and imported from, in a process that Spark uses again."""
+    sparks = make_archive(tmp_path / request.param, "of_sparks_archive")
+    users = make_archive(tmp_path / "mine" / "jobs.zip", "of_users_archive")
     monkeypatch.setattr(sys, "path", [str(sparks), str(users), *sys.path])
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     monkeypatch.setattr(python_worker, "_state", {"is_frozen": False})
@@ -43,7 +47,7 @@ def finders_of(archive: Path) -> list[str]:
     return [path for path in sys.path_importer_cache if path.startswith(str(archive))]
 
 
-def test_nothing_looks_into_sparks_zip_before_the_next_import(archives: tuple[Path, Path]) -> None:
+def test_nothing_looks_into_sparks_archive_before_the_next_import(archives: tuple[Path, Path]) -> None:
     sparks, users = archives
     assert finders_of(sparks)
     spare_work_between_tasks()
@@ -51,7 +55,7 @@ def test_nothing_looks_into_sparks_zip_before_the_next_import(archives: tuple[Pa
     assert finders_of(users)
 
 
-def test_imports_from_sparks_zip_go_on(archives: tuple[Path, Path]) -> None:
+def test_imports_from_sparks_archive_go_on(archives: tuple[Path, Path]) -> None:
     spare_work_between_tasks()
     later = importlib.import_module("of_sparks_archive.later")
     assert later.VALUE == 7
