@@ -37,13 +37,12 @@ class LakePlan:
 
 
 class LakeRun:
-    """Measurements gather in `measured`, and what did not give the same records in `differences`."""
+    """Measurements gather in `measured`."""
 
     def __init__(
         self, plan: LakePlan, peers: Sequence[LakePeer], work_dir: Path, progress: Callable[[str], None]
     ) -> None:
         self.measured: list[Measurement] = []
-        self.differences: list[str] = []
         self._plan = plan
         self._peers = peers
         self._work_dir = work_dir

@@ -51,7 +51,7 @@ def _targets() -> tuple[Target, ...]:
         )
     )
     rows.append(Target(workload_prefix="start-up", metric="s", limit=1.0, at_least=False, is_ratio=False))
-    return (*rows, *_read_targets())
+    return (*rows, *_read_targets(), *_lake_targets())
 
 
 def _read_targets() -> Iterable[Target]:
@@ -65,8 +65,22 @@ def _read_targets() -> Iterable[Target]:
         yield Target(workload_prefix=prefix, metric=metric, limit=limit, at_least=at_least, is_ratio=False)
 
 
+def _lake_targets() -> Iterable[Target]:
+    """Those of `bench.lake`."""
+    for metric in ("rows per CPU second", "rows/s"):
+        yield Target(workload_prefix="read ", metric=metric, limit=1.0, at_least=True, is_ratio=True)
+
+
 TARGETS = _targets()
-_NO_RATIO = {"driver cores", "broker cores", "other cores"}
+_NO_RATIO = {
+    "driver cores",
+    "broker cores",
+    "other cores",
+    "CPU us/row, JVM",
+    "CPU us/row, Python",
+    "CPU us/row, broker, not counted",
+    "tasks",
+}
 _ROW_WIDTH = 43
 _COLUMN_WIDTH = 31
 
