@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster demo test tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads docs clean
+.PHONY: help setup setup-spark run cluster demo test tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads bench-lake docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ bench-failover: $(BIN)/.develop tools ## how long partitions wait when their lea
 
 bench-reads: $(BIN)/.develop tools ## cold and warm reads of 1,000 small segments over a slow store, GETs counted (BENCH_ARGS: see python -m bench.reads --help)
 	$(BIN)/python -m bench.reads $(BENCH_ARGS)
+
+bench-lake: $(BIN)/.develop tools setup-spark ## reads into Spark beside Spark's own Kafka source: about 25 minutes (BENCH_ARGS: see python -m bench.lake --help)
+	$(BIN)/python -m bench.lake $(BENCH_ARGS)
 
 docs: $(BIN)/.develop ## rewrite the generated parts of the documents
 	$(BIN)/python -m scripts.generate_docs

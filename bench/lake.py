@@ -26,6 +26,7 @@ from bench.lake_run import KAFSCALE_SETTINGS, LakePlan, LakeRun
 from bench.lake_spark import SparkProcessError
 from bench.lake_specs import SINKS
 from bench.librdkafka import LibrdkafkaError
+from bench.measurement import Measurement
 from bench.payloads import KINDS, LOG
 from bench.process import filesystem_type
 from bench.report import text_report, write_json
@@ -106,15 +107,8 @@ def main(
     json_path: Path | None,
 ) -> None:
     datasets = tuple(
-        Dataset(
-            record_bytes=record_bytes,
-            codec=codec,
-            records=megabytes * 1_000_000 // record_bytes,
-            partitions=partitions,
-            batch_bytes=batch_bytes,
-            payload=payload,
-        )
-        for record_bytes in sizes
+        _dataset(size, codec, megabytes * 1_000_000 // size, partitions, batch_bytes, payload)
+        for size in sizes
         for codec in codecs
     )
     plan = LakePlan(
@@ -128,22 +122,43 @@ def main(
         kafka_options=_pairs(kafka_options),
         kafscale_options=_pairs(kafscale_options),
     )
-    peers = [LAKE_PEERS[name] for name in names]
     path = json_path or _RESULTS / f"lake-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    measured, about = _measure(plan, [LAKE_PEERS[name] for name in names], work_dir, path)
+    click.echo(text_report(measured, names, _about_lines(about)))
+    click.echo(f"\nEvery value: {path}")
+
+
+def _measure(
+    plan: LakePlan, peers: list[LakePeer], work_dir: Path, path: Path
+) -> tuple[list[Measurement], dict[str, Any]]:
+    """What was measured is in the file also where a run ends early. Raises `ClickException`."""
     with tempfile.TemporaryDirectory(prefix="kafscale-lake-", dir=work_dir) as folder:
         run = LakeRun(plan, peers, Path(folder), to_stderr)
         try:
             java()
             jars = lake_jars()
             about = _about(plan, peers, work_dir)
-            run.run(jars)
+            try:
+                run.run(jars)
+            finally:
+                if run.measured:
+                    write_json(path, run.measured, about)
         except _FAILURES as error:
             raise click.ClickException(str(error)) from error
-        finally:
-            if run.measured:
-                write_json(path, run.measured, about)
-    click.echo(text_report(run.measured, names, _about_lines(about)))
-    click.echo(f"\nEvery value: {path}")
+    return run.measured, about
+
+
+def _dataset(
+    record_bytes: int, codec: str, records: int, partitions: int, batch_bytes: int, payload: str
+) -> Dataset:
+    return Dataset(
+        record_bytes=record_bytes,
+        codec=codec,
+        records=max(1, records),
+        partitions=partitions,
+        batch_bytes=batch_bytes,
+        payload=payload,
+    )
 
 
 def _pairs(given: tuple[str, ...]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """One run of the lake benchmark: topics are written to both brokers, then read by each peer in turn."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from bench.brokers import KAFKA, ApacheKafka, Broker, Kafscale
 from bench.lake_peers import KAFSCALE, Brokers, LakePeer
 from bench.lake_records import Dataset, write
 from bench.lake_spark import SparkProcess, SparkProcessError
-from bench.lake_specs import NOOP, Cost, SessionSpec
+from bench.lake_specs import NOOP, Cost, ReadSpec, SessionSpec
 from bench.measurement import Measurement
 
 KAFSCALE_SETTINGS = {
@@ -18,7 +18,6 @@ KAFSCALE_SETTINGS = {
     "KAFSCALE_COMPRESSION_CODEC": "producer",
     "KAFSCALE_MERGE_BYTES_PER_SEC": "0",
 }
-_MICROSECONDS = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,87 +63,89 @@ class LakeRun:
                 folder = self._work_dir / f"spark-{cores}"
                 spec = SessionSpec(cores=cores, folder=str(folder), jars=jars, memory=self._plan.memory)
                 with SparkProcess(spec) as spark:
-                    _Session(self, spark, brokers, cores).run()
+                    self._read_all(_Session(self._plan, spark, brokers), cores)
 
     def _write_all(self, broker: Broker) -> None:
         for dataset in (*self._plan.datasets, self._plan.tiny):
             self._progress(f"writing {dataset.records:,} records to {type(broker).__name__}: {dataset.topic}")
             write(dataset, broker)
 
-
-class _Session:
-    """The reads of one Spark session."""
-
-    def __init__(self, run: LakeRun, spark: SparkProcess, brokers: Brokers, cores: int) -> None:
-        self._run = run
-        self._plan = run._plan
-        self._spark = spark
-        self._brokers = brokers
-        self._cores = cores
-
-    def run(self) -> None:
+    def _read_all(self, session: "_Session", cores: int) -> None:
         for dataset in self._plan.datasets:
-            self._compare(dataset)
+            session.compare(dataset, self._peers)
         for sink in self._plan.sinks:
             for dataset in self._plan.datasets:
-                self._read_by_all(dataset, sink)
-        self._read_by_all(self._plan.tiny, NOOP)
+                workload = f"read {dataset.title}, {sink}, local[{cores}]"
+                for peer, number, cost in self._rounds(session, dataset, sink):
+                    self._note(workload, peer, number, cost, _per_row(cost, dataset.records))
+        tiny = self._plan.tiny
+        workload = f"read {tiny.records} records, {NOOP}, local[{cores}]"
+        for peer, number, cost in self._rounds(session, tiny, NOOP):
+            self._note(workload, peer, number, cost, {"s": cost.seconds, "CPU s": cost.spark_seconds})
 
-    def _read_by_all(self, dataset: Dataset, sink: str) -> None:
+    def _rounds(
+        self, session: "_Session", dataset: Dataset, sink: str
+    ) -> Iterator[tuple[LakePeer, int, Cost]]:
         """Warm-ups, then rounds: forth, back, forth, so that none is always the one after another."""
-        peers = list(self._run._peers)
+        peers = list(self._peers)
         for _ in range(self._plan.warm_ups):
             for peer in peers:
-                self._read(peer, dataset, sink)
+                session.read(peer, dataset, sink)
         for number in range(1, self._plan.rounds + 1):
             for peer in peers:
-                cost = self._read(peer, dataset, sink)
-                self._note(peer, dataset, sink, number, cost)
+                yield peer, number, session.read(peer, dataset, sink)
             peers.reverse()
 
-    def _read(self, peer: LakePeer, dataset: Dataset, sink: str) -> Cost:
-        return self._spark.read(peer.read_spec(self._brokers, dataset, sink, self._more(peer)))
+    def _note(
+        self, workload: str, peer: LakePeer, number: int, cost: Cost, values: Mapping[str, float]
+    ) -> None:
+        for metric, value in values.items():
+            self.measured.append(
+                Measurement(peer=peer.name, workload=workload, metric=metric, value=value, repeat=number)
+            )
+        self._progress(
+            f"{workload}, {peer.name}: {cost.seconds:.2f} s, CPU {cost.jvm_seconds:.2f} s JVM, "
+            f"{cost.python_seconds:.2f} s Python, {cost.broker_seconds:.2f} s broker"
+        )
 
-    def _more(self, peer: LakePeer) -> Mapping[str, str]:
-        more = {KAFKA: self._plan.kafka_options, KAFSCALE: self._plan.kafscale_options}
-        return more.get(peer.name, {})
 
-    def _compare(self, dataset: Dataset) -> None:
-        """Both must give the same records; it warms up both as well."""
+class _Session:
+    """One Spark session over what was written."""
+
+    def __init__(self, plan: LakePlan, spark: SparkProcess, brokers: Brokers) -> None:
+        self._spark = spark
+        self._brokers = brokers
+        self._options = {KAFKA: plan.kafka_options, KAFSCALE: plan.kafscale_options}
+
+    def read(self, peer: LakePeer, dataset: Dataset, sink: str) -> Cost:
+        return self._spark.read(self._spec(peer, dataset, sink))
+
+    def compare(self, dataset: Dataset, peers: Sequence[LakePeer]) -> None:
+        """All that read what was written must give the same records. Raises `SparkProcessError`."""
         digests = {
-            peer.name: self._spark.digest(peer.read_spec(self._brokers, dataset, NOOP, self._more(peer)))
-            for peer in self._run._peers
-            if peer.name in (KAFKA, KAFSCALE)
+            peer.name: self._spark.digest(self._spec(peer, dataset, NOOP))
+            for peer in peers
+            if peer.name in self._options
         }
         wrong = [name for name, digest in digests.items() if digest.rows != dataset.records]
         if wrong or len({digest.hash for digest in digests.values()}) > 1:
             raise SparkProcessError(f"{dataset.topic} has {dataset.records} records; read were {digests}")
 
-    def _note(self, peer: LakePeer, dataset: Dataset, sink: str, number: int, cost: Cost) -> None:
-        workload = f"read {dataset.title}, {sink}, local[{self._cores}]"
-        spark_seconds = cost.jvm_seconds + cost.python_seconds
-        per_row = _MICROSECONDS / dataset.records
-        if dataset is self._plan.tiny:
-            workload = f"read {dataset.records} records, {sink}, local[{self._cores}]"
-            values = {"s": cost.seconds, "CPU s": spark_seconds}
-        else:
-            values = {
-                "rows per CPU second": dataset.records / spark_seconds,
-                "rows/s": dataset.records / cost.seconds,
-                "CPU us/row": spark_seconds * per_row,
-                "CPU us/row, JVM": cost.jvm_seconds * per_row,
-                "CPU us/row, Python": cost.python_seconds * per_row,
-                "CPU us/row, broker, not counted": cost.broker_seconds * per_row,
-                "tasks": cost.tasks,
-            }
-        for metric, value in values.items():
-            self._run.measured.append(
-                Measurement(peer=peer.name, workload=workload, metric=metric, value=value, repeat=number)
-            )
-        self._run._progress(
-            f"{workload}, {peer.name}: {cost.seconds:.2f} s, CPU {cost.jvm_seconds:.2f} s JVM, "
-            f"{cost.python_seconds:.2f} s Python, {cost.broker_seconds:.2f} s broker"
-        )
+    def _spec(self, peer: LakePeer, dataset: Dataset, sink: str) -> ReadSpec:
+        return peer.read_spec(self._brokers, dataset, sink, self._options.get(peer.name))
+
+
+def _per_row(cost: Cost, rows: int) -> dict[str, float]:
+    microseconds = 1e6 / rows
+    return {
+        "rows per CPU second": rows / cost.spark_seconds,
+        "rows/s": rows / cost.seconds,
+        "CPU us/row": cost.spark_seconds * microseconds,
+        "CPU us/row, JVM": cost.jvm_seconds * microseconds,
+        "CPU us/row, Python": cost.python_seconds * microseconds,
+        "CPU us/row, broker, not counted": cost.broker_seconds * microseconds,
+        "tasks": cost.tasks,
+    }
 
 
 B = TypeVar("B", bound=Broker)

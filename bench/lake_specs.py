@@ -37,6 +37,11 @@ class Cost:
     python_seconds: float  # the driver's Python, the workers, and whatever else was started and has ended
     broker_seconds: float
 
+    @property
+    def spark_seconds(self) -> float:
+        """CPU of all that Spark is."""
+        return self.jvm_seconds + self.python_seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
