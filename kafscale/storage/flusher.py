@@ -57,7 +57,8 @@ class Flusher:
         if partition.flush_task is not None:
             return
         log = partition.log
-        buffer = log.waiting if log is not None else None
+        # A flush that was ended half way cannot be gone on with: its partition is about to be given up.
+        buffer = log.waiting if log is not None and not log.is_being_flushed else None
         if buffer is None:
             return
         if self._is_due(partition, buffer):

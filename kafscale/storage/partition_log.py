@@ -177,6 +177,11 @@ class PartitionLog:
         following = 0 if self._closed_buffer is None else 1
         return self._buffers[following] if len(self._buffers) > following else None
 
+    @property
+    def is_being_flushed(self) -> bool:
+        """Whether a buffer is closed and not published yet; so it stays when the flush is ended half way."""
+        return self._closed_buffer is not None
+
     # --- seal and publish
 
     def start_seal(self) -> SegmentBuffer:

@@ -84,6 +84,26 @@ async def test_no_more_partitions_than_allowed_are_flushed_at_the_same_time() ->
         assert {part.error_code for part in parts.values()} == {0}
 
 
+@on_uvloop
+async def test_a_flush_that_is_ended_half_way_is_not_followed_by_another() -> None:
+    """Closing a broker ends flushes, also of a partition that is being handed over and waits to be drained."""
+    async with in_process_broker(flush_interval_ms=0) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        partition = broker.partition(topic)
+        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            await client.send_produce(topic, {0: wire.batch([b"a"])})
+            await hold.reached()
+            await client.send_produce(topic, {0: wire.batch([b"b"])})
+            await until(lambda: len(broker.process._purgatory) == 2, "both have come")
+            draining = asyncio.create_task(broker.process._flusher.drained(partition, 60))
+            flush = partition.flush_task
+            assert flush is not None
+            flush.cancel()
+            await draining
+            assert partition.flush_task is None
+            assert partition.log is not None and partition.log.waiting is not None
+
+
 @pytest.mark.parametrize("set_by_ms", [-AN_HOUR_MS, AN_HOUR_MS, -300_000 * AN_HOUR_MS])
 @on_uvloop
 async def test_a_clock_that_is_set_does_not_hold_records_back(
