@@ -82,7 +82,7 @@ _NO_RATIO = {
     "tasks",
 }
 _ROW_WIDTH = 43
-_COLUMN_WIDTH = 31
+_COLUMN_WIDTH = 34
 
 
 def text_report(measurements: Sequence[Measurement], peers: Sequence[str], about: Iterable[str]) -> str:
