@@ -100,6 +100,18 @@ def epoch_of(record: PartitionRecord, offset: int) -> int:
     return epoch
 
 
+def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offset: int) -> bool | None:
+    """Whether a segment that ends with `last_offset` was published before another leader wrote `successor`.
+
+    `ours` is a record of the leader that tried to. None: the epochs that would tell are forgotten.
+    """
+    epoch = epoch_of(successor, last_offset)
+    if epoch == UNDEFINED_EPOCH:
+        return None
+    # Its start is compared, too: a topic of this name that was made anew has the same epochs again.
+    return epoch == ours.leader_epoch and ours.epochs[-1] in successor.epochs
+
+
 def epoch_end(record: PartitionRecord, leader_epoch: int) -> tuple[int, int]:
     """The largest known epoch not above `leader_epoch`, and the offset after its last record (KIP-101, KIP-279).
 

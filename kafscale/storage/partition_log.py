@@ -17,6 +17,7 @@ from kafscale.metadata.partition_record import (
     ProducerBatch,
     ProducerRecord,
     SegmentReference,
+    is_published_in,
 )
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
@@ -31,6 +32,8 @@ from kafscale.storage.slab import SlabPool
 SEGMENT_BUFFER_LIMIT_BYTES = 64 * 1024 * 1024
 CHECKPOINT_SEGMENTS = 128
 CHECKPOINT_PRODUCERS = 256
+
+_UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, "it is not known whether the records were published")
 
 # What a batch costs beside its bytes: the objects that remember it, its request and its reply.
 BATCH_OVERHEAD_BYTES = 1024
@@ -75,6 +78,7 @@ class PartitionLog:
     __slots__ = (
         "_buffers",
         "_closed_buffer",
+        "_is_in_doubt",
         "_recent_producers",
         "producers",
         "record",
@@ -89,6 +93,8 @@ class PartitionLog:
         self.waiting_checkpoint: CheckpointPointer | None = None
         self._buffers: deque[SegmentBuffer] = deque()
         self._closed_buffer: SegmentBuffer | None = None
+        # Whether the publication of the sealed segment has begun and its outcome is not known.
+        self._is_in_doubt = False
         self._recent_producers: dict[int, ProducerRecord] = {p.producer_id: p for p in record.producers}
 
     # --- append
@@ -257,6 +263,20 @@ class PartitionLog:
             record if self.waiting_checkpoint is None else _with_checkpoint(record, self.waiting_checkpoint)
         )
 
+    def begin_publication(self, sealed: SealedSegment) -> PartitionRecord:
+        """What the record is to become. From now on nobody knows whether it has, until somebody says so here."""
+        self._is_in_doubt = True
+        return self.record_after(sealed)
+
+    def succeeded_by(self, successor: PartitionRecord) -> None:
+        """Another leader wrote this record instead: if `sealed` had been published before, its waiters are told."""
+        assert self.sealed is not None
+        was_published = is_published_in(successor, self.record, self.sealed.reference.last_offset)
+        if was_published:
+            self.published(self.sealed, self.record_after(self.sealed))
+        elif was_published is False:
+            self._is_in_doubt = False
+
     def record_with(self, checkpoint: CheckpointPointer) -> PartitionRecord:
         """What the record must become so that it names the checkpoint. Changes nothing here."""
         return _with_checkpoint(self.record, checkpoint)
@@ -275,6 +295,7 @@ class PartitionLog:
             self.producers.publish(producer_id, base_offset + relative_offset)
         self.adopt(record)
         self.sealed = self._closed_buffer = None
+        self._is_in_doubt = False
         self._buffers.popleft()
         for waiter, relative_offset in sealed.buffer.waiters:
             waiter.published(base_offset + relative_offset, record.log_start_offset)
@@ -288,13 +309,20 @@ class PartitionLog:
         self._recent_producers = {p.producer_id: p for p in record.producers}
 
     def fail(self, error_code: ErrorCode, message: str) -> list[SegmentBuffer]:
-        """This leader may not go on: refuse everything that waits. The log is done with."""
+        """This leader may not go on: refuse everything that waits. The log is done with.
+
+        A publication in doubt is not refused but unknown: librdkafka takes NOT_LEADER_OR_FOLLOWER to say that
+        nothing is stored, and may send such a batch again as a new one.
+        """
         buffers = list(self._buffers)
+        unknown = self._closed_buffer if self._is_in_doubt else None
         self._buffers.clear()
         self.sealed = self._closed_buffer = None
+        self._is_in_doubt = False
         for buffer in buffers:
+            answer = _UNKNOWN if buffer is unknown else (error_code, message)
             for waiter, _ in buffer.waiters:
-                waiter.refused(error_code, message)
+                waiter.refused(*answer)
         return buffers
 
     @property

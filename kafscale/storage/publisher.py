@@ -10,14 +10,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from kafscale.errors import (
+    CorruptDataError,
     ObjectExistsError,
     ObjectNotFoundError,
     StoreIndeterminateError,
     StoreUnavailableError,
 )
 from kafscale.metadata import keys
-from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
-from kafscale.metadata.store import Compare, MetadataStore, Put
+from kafscale.metadata.partition_record import (
+    PartitionRecord,
+    decode_partition_record,
+    encode_partition_record,
+)
+from kafscale.metadata.store import Compare, KeyValue, MetadataStore, Put
 from kafscale.protocol.types import Buffer
 from kafscale.storage import object_keys
 from kafscale.storage.object_store import ObjectStore
@@ -35,7 +40,14 @@ LOG_INTERVAL_SEC = 1.0
 
 
 class FencedError(Exception):
-    """Another leader has written the partition's record: this one may not publish any more."""
+    """Another leader has written the partition's record: this one may not publish any more.
+
+    `successor` is what it wrote, None where that is not known.
+    """
+
+    def __init__(self, message: str, successor: PartitionRecord | None = None) -> None:
+        super().__init__(message)
+        self.successor = successor
 
 
 class Publisher:
@@ -67,7 +79,8 @@ class Publisher:
     async def flush(self, partition: Partition, log: PartitionLog) -> SegmentBuffer:
         """Publish the oldest buffer; it comes back, done with. Tries until it is published or fenced.
 
-        Raises `FencedError`: nothing of this buffer, nor of those behind it, will be published.
+        Raises `FencedError`: nothing more will be published, but this buffer may have been, and then its waiters
+        have been told so.
         """
         sealed = await self._seal(log)
         while not await self._upload(partition, sealed):
@@ -78,8 +91,13 @@ class Publisher:
             )
             sealed = log.reseal()
         async with partition.record_lock:
-            record = log.record_after(sealed)
-            revision = await self.write_record(partition, record)
+            record = log.begin_publication(sealed)
+            try:
+                revision = await self.write_record(partition, record)
+            except FencedError as fenced:
+                if fenced.successor is not None:
+                    log.succeeded_by(fenced.successor)
+                raise
             partition.publish(record, revision)
             buffer = log.published(sealed, record)
         self._on_published(partition, sealed)
@@ -128,7 +146,7 @@ class Publisher:
         key = keys.partition(partition.id.topic, partition.id.index)
         found = await self._until_done(lambda: self._metadata.get(key), key)
         if found is None or found.mod_revision != partition.revision:
-            raise FencedError(f"the record of {partition.id} was written by another leader")
+            raise _fenced(partition, found)
 
     async def write_record(self, partition: Partition, record: PartitionRecord) -> int:
         """Replace the partition's record if it is still as this leader wrote it; returns the new revision.
@@ -149,7 +167,7 @@ class Publisher:
             # An earlier attempt of ours, whose outcome was unknown, may have been applied after all.
             if found is not None and found.value == value:
                 return found.mod_revision
-            raise FencedError(f"the record of {partition.id} was written by another leader")
+            raise _fenced(partition, found)
 
         return await self._until_done(attempt, key)
 
@@ -159,7 +177,7 @@ class Publisher:
             return found.mod_revision
         if found is not None and found.mod_revision == partition.revision:
             raise StoreUnavailableError(f"the transaction on {key} was not applied")
-        raise FencedError(f"the record of {partition.id} was written by another leader")
+        raise _fenced(partition, found)
 
     async def _until_done(self, attempt: Callable[[], Awaitable[Result]], key: str) -> Result:
         delay_sec = FIRST_RETRY_SEC
@@ -183,3 +201,13 @@ class Publisher:
         )
         self._silent_until_sec = now_sec + LOG_INTERVAL_SEC
         self._unlogged = 0
+
+
+def _fenced(partition: Partition, found: KeyValue | None) -> FencedError:
+    problem = f"the record of {partition.id} was written by another leader"
+    if found is None:
+        return FencedError(f"the record of {partition.id} was removed")
+    try:
+        return FencedError(problem, decode_partition_record(found.key, found.value))
+    except CorruptDataError as damage:
+        return FencedError(f"{problem}: {damage}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.history import History
 from tests.support.history_checker import Evidence, Promise, Run, Violation, examine
-from tests.support.ledger import Acknowledgement, Place, Record, value_of
+from tests.support.ledger import Acknowledgement, Place, Record, Sent, value_of
 
 PLACE: Place = ("t", 0)
 OTHER: Place = ("t", 1)
@@ -117,6 +117,10 @@ def with_run(index: int, records: Sequence[Record], start: int | None = None) ->
     return dataclasses.replace(EXAMPLE, runs=runs)
 
 
+def with_sent(*sent: Sent, evidence: Evidence) -> Evidence:
+    return dataclasses.replace(evidence, sent={PLACE: sent})
+
+
 UNREAD = dataclasses.replace(EXAMPLE, runs=[])
 NOTHING = dataclasses.replace(UNREAD, acknowledged=[])
 
@@ -169,6 +173,25 @@ PLANTED = [
         with_final(lambda log: log.append((LAST + 1, log[2][1])), UNREAD),
         {Violation.DUPLICATED},
         id="a value twice that was sent once",
+    ),
+    pytest.param(
+        with_sent(Sent(1, b"a", 7, 0, 3), Sent(2, b"b", 7, 0, 3), evidence=EXAMPLE),
+        {Violation.DUPLICATED},
+        id="a sequence twice",
+    ),
+    pytest.param(
+        with_sent(
+            Sent(1, LOG[1][1], 7, 0, 3),
+            Sent(LAST + 1, LOG[1][1], 8, 1, 0),
+            evidence=with_final(lambda log: log.append((LAST + 1, log[1][1])), UNREAD),
+        ),
+        {Violation.DUPLICATED},
+        id="a value twice, from two producer ids",
+    ),
+    pytest.param(
+        dataclasses.replace(NOTHING, unacknowledged={"NOT_LEADER_OR_FOLLOWER": [(PLACE, LOG[2][1] or b"")]}),
+        {Violation.REFUSED},
+        id="a value that was refused and is there",
     ),
     pytest.param(
         dataclasses.replace(NOTHING, final={PLACE: [(0, LOG[4][1]), (1, LOG[1][1])]}),
@@ -268,7 +291,7 @@ def test_the_table_says_what_the_run_was_made_of_and_what_is_wrong() -> None:
     )
     lines = examine(evidence).table().splitlines()
     assert lines[0] == (
-        "acknowledged 12  unacknowledged 1  of them stored 1  records 11  repeated 0  offset gaps 2  "
+        "acknowledged 12  unacknowledged 1  of them stored 1  records 11  repeated 0  sent anew 0  offset gaps 2  "
         "readers 4  runs 4  seen 34"
     )
     assert lines[1].startswith("lost 1  moved 0  inconsistent 0  vanished 3  ")
@@ -308,3 +331,15 @@ def test_what_was_acknowledged_without_an_offset_is_lost_when_it_is_nowhere() ->
     examine(history.evidence({PLACE: [(3, value_of("p", 0))]})).check()
     report = examine(history.evidence({PLACE: []}))
     assert set(report.violations) == {Violation.LOST}
+
+
+def test_a_value_that_its_producer_sent_again_under_a_new_epoch_of_its_own_is_counted() -> None:
+    """librdkafka does so when it takes a new epoch with an answer outstanding."""
+    evidence = with_sent(
+        Sent(1, LOG[1][1], 7, 0, 3),
+        Sent(LAST + 1, LOG[1][1], 7, 1, 0),
+        evidence=with_final(lambda log: log.append((LAST + 1, log[1][1])), UNREAD),
+    )
+    report = examine(evidence)
+    report.check()
+    assert report.counts["sent anew"] == 1

@@ -193,7 +193,10 @@ async def _send(world: World, batch: bytes) -> int:
         try:
             return await asyncio.wait_for(told, timeout=world.rng.uniform(0.5, 5.0))
         except RefusedError as refusal:
-            assert refusal.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, refusal
+            assert refusal.error_code in (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.REQUEST_TIMED_OUT,
+            ), refusal
         except TimeoutError:
             pass
         await asyncio.sleep(0.05)

@@ -13,7 +13,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 
 from tests.support import wire
 from tests.support.broker import KafscaleBroker
-from tests.support.ledger import Place, Record
+from tests.support.ledger import Place, Record, Sent
 from tests.support.topics import CREATE_TOPICS_VERSION, create_topics_request, describe_topic
 from tests.support.waiting import wait_until
 
@@ -229,9 +229,13 @@ class Cluster:
 
     def read_all(self, place: Place, asked: int | None = None) -> list[Record]:
         """Every record of a partition, from its leader or from the broker asked."""
+        return [(one.offset, one.value) for one in self.read_all_sent(place, asked)]
+
+    def read_all_sent(self, place: Place, asked: int | None = None) -> list[Sent]:
+        """The same with what producers gave the records."""
         broker_id = self.leaders(place[0])[place[1]] if asked is None else asked
         with wire.connect(self.brokers[broker_id]) as connection:
-            return wire.read_all(connection, *place)
+            return wire.read_all_sent(connection, *place)
 
     def log_end_offset(self, place: Place) -> int:
         """As the partition's leader says it."""

@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.support.cluster_load import ClusterLoad, DirectLoad, JavaLoad, Retryi
 from tests.support.cluster_readers import ClientReader, GroupReader, OneBrokerReader, Reader
 from tests.support.history import History
 from tests.support.history_checker import Report, examine
-from tests.support.ledger import Place, Record
+from tests.support.ledger import Place, Sent
 from tests.support.load import Load
 from tests.support.nemesis import Etcd, Scene, Trouble
 from tests.support.object_store_proxy import ObjectStoreProxy
@@ -124,8 +125,8 @@ class ChaosRun:
         self.cluster.heal()
         self.cluster.wait_until_led(TOPIC)
         self._end_producers()
-        final = {place: self.cluster.read_all(place) for place in PLACES}
-        self._wait_for_readers({place: log[-1][0] if log else -1 for place, log in final.items()})
+        final = {place: self.cluster.read_all_sent(place) for place in PLACES}
+        self._wait_for_readers({place: log[-1].offset if log else -1 for place, log in final.items()})
         self._read_from_every_broker()
         self._end_readers()
         self.history.check_producers()
@@ -140,13 +141,14 @@ class ChaosRun:
             self.cluster.wait_until_led(TOPIC)
             self._end_producers()
             self._end_readers()
-            self._judge({place: self.cluster.read_all(place) for place in PLACES})
+            self._judge({place: self.cluster.read_all_sent(place) for place in PLACES})
         except Exception as error:  # noqa: BLE001  (what the test failed of is to be seen, not this)
             self.say(f"there is no report of this run: {error!r}")
 
-    def _judge(self, final: Mapping[Place, Sequence[Record]]) -> Report:
+    def _judge(self, sent: Mapping[Place, Sequence[Sent]]) -> Report:
         """Print the verdict."""
-        report = examine(self.history.evidence(final))
+        final = {place: [(one.offset, one.value) for one in records] for place, records in sent.items()}
+        report = examine(replace(self.history.evidence(final), sent=sent))
         self._judged = True
         print(f"not acknowledged: {self.history.reasons() or 'nothing'}\n{report.table()}", flush=True)
         return report

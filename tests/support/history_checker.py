@@ -4,14 +4,18 @@ import bisect
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tests.support.ledger import Acknowledgement, Place, Record, origin_of, value_of
+from tests.support.ledger import Acknowledgement, Place, Record, Sent, origin_of, value_of
 
 EXAMPLES = 5  # of each kind of violation, in the report
 
+
+# What says that a record is not stored and never will be; clients send it again without a second thought.
+# The names that kafka-python and this project have for it.
+REFUSALS = ("NotLeaderForPartitionError", "NOT_LEADER_OR_FOLLOWER")
 
 JAVA_VALUE = re.compile(rb"(\d+)\.(\d+)")  # of Kafka's VerifiableProducer: prefix and number
 
@@ -37,6 +41,7 @@ class Violation(StrEnum):
     INCONSISTENT = "inconsistent: two values at one offset, or one value acknowledged at two"
     VANISHED = "vanished: a consumer saw it, the final read does not have it"
     DUPLICATED = "duplicated: stored twice, though its producer sends once"
+    REFUSED = "refused: sent once, answered NOT_LEADER_OR_FOLLOWER, and stored"
     REORDERED = "reordered: after a later record of the same idempotent producer"
     SKIPPED = "skipped: a consumer went past a record without seeing it"
     BACKWARDS = "backwards: a consumer saw an offset again, or an earlier one"
@@ -67,6 +72,7 @@ class Evidence:
     unacknowledged: Mapping[str, Sequence[tuple[Place, bytes]]]
     runs: Sequence[Run]
     final: Mapping[Place, Sequence[Record]]
+    sent: Mapping[Place, Sequence[Sent]] = field(default_factory=dict)  # of the final read, as far as known
 
 
 @dataclass(slots=True)
@@ -103,9 +109,12 @@ def examine(evidence: Evidence) -> Report:
 def _complaints(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
     logs = {place: dict(records) for place, records in evidence.final.items()}
     yield from _inconsistent(evidence)
-    yield from _of_acknowledgements(evidence, logs)
+    anew = _sent_anew(evidence)
+    yield from _of_acknowledgements(evidence, logs, anew)
     for place, records in evidence.final.items():
-        yield from _of_the_log(evidence, place, records)
+        yield from _of_the_log(evidence, place, records, anew)
+    yield from _of_refusals(evidence)
+    yield from _of_sequences(evidence)
     known = _known_offsets(evidence)
     ranks = {place: {offset: rank for rank, offset in enumerate(offsets)} for place, offsets in known.items()}
     for run in evidence.runs:
@@ -148,7 +157,9 @@ def _all_claims(evidence: Evidence) -> Iterator[tuple[Place, int, bytes | None, 
 
 
 def _of_acknowledgements(
-    evidence: Evidence, logs: Mapping[Place, Mapping[int, bytes | None]]
+    evidence: Evidence,
+    logs: Mapping[Place, Mapping[int, bytes | None]],
+    anew: Set[tuple[Place, bytes | None]],
 ) -> Iterator[tuple[Violation, str]]:
     """What was acknowledged is in the final read, at that offset; no reader saw it elsewhere."""
     found: dict[tuple[Place, bytes | None], int] = {}
@@ -172,13 +183,13 @@ def _of_acknowledgements(
     for run in evidence.runs:
         for offset, value in run.records:
             promised = acknowledged.get((run.place, value), offset)
-            if promised != offset and not _may_repeat(evidence, value):
+            if promised != offset and not _may_repeat(evidence, value) and (run.place, value) not in anew:
                 at = _at(run.place, promised)
                 yield Violation.MOVED, f"{value!r} acknowledged at {at}, seen by {run.reader} at {offset}"
 
 
 def _of_the_log(
-    evidence: Evidence, place: Place, records: Sequence[Record]
+    evidence: Evidence, place: Place, records: Sequence[Record], anew: Set[tuple[Place, bytes | None]]
 ) -> Iterator[tuple[Violation, str]]:
     """A partition's log holds what its producers can have sent, as often and in the order they sent it."""
     seen: dict[bytes | None, int] = {}
@@ -194,7 +205,7 @@ def _of_the_log(
             continue
         promise = evidence.promises[producer]
         if value in seen:
-            if promise != Promise.SENT_AGAIN:
+            if promise != Promise.SENT_AGAIN and (place, value) not in anew:
                 yield Violation.DUPLICATED, f"{value!r} at {_at(place, seen[value])} and {offset}"
             continue
         seen[value] = offset
@@ -203,6 +214,49 @@ def _of_the_log(
             highest[producer] = (number, offset)
         elif promise == Promise.IDEMPOTENT:
             yield Violation.REORDERED, f"{value!r} at {_at(place, offset)} after number {last} at {at}"
+
+
+def _of_refusals(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
+    """What a leader refused for good is not in the log, unless its producer sent it again."""
+    stored = {
+        (place, value): offset for place, records in evidence.final.items() for offset, value in records
+    }
+    for place, value in itertools.chain.from_iterable(
+        evidence.unacknowledged.get(reason, ()) for reason in REFUSALS
+    ):
+        producer, _ = _sender(evidence, value)
+        offset = stored.get((place, value))
+        if offset is not None and producer and evidence.promises[producer] == Promise.SENT_ONCE:
+            yield Violation.REFUSED, f"{value!r} at {_at(place, offset)}"
+
+
+def _of_sequences(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
+    """A partition holds each sequence number of a producer's epoch once, whatever it says."""
+    for place, sent in evidence.sent.items():
+        first: dict[tuple[int, int, int], int] = {}
+        for one in sent:
+            if one.producer_id >= 0:
+                at = first.setdefault((one.producer_id, one.producer_epoch, one.sequence), one.offset)
+                if at != one.offset:
+                    yield (
+                        Violation.DUPLICATED,
+                        f"sequence {one.sequence} of producer {one.producer_id}, epoch {one.producer_epoch}, "
+                        f"at {_at(place, at)} and {one.offset}",
+                    )
+
+
+def _sent_anew(evidence: Evidence) -> set[tuple[Place, bytes | None]]:
+    """What an idempotent producer stored under one epoch of its own and again under a later one.
+
+    librdkafka does that when it takes a new epoch while it has batches whose answers were lost, or said that
+    nothing is known (rd_kafka_idemp_drain_epoch_bump): no broker can tell such a batch from a new one.
+    """
+    epochs: dict[tuple[Place, bytes | None, int], set[int]] = {}
+    for place, sent in evidence.sent.items():
+        for one in sent:
+            if one.producer_id >= 0:
+                epochs.setdefault((place, one.value, one.producer_id), set()).add(one.producer_epoch)
+    return {(place, value) for (place, value, _), found in epochs.items() if len(found) > 1}
 
 
 def _of_a_run(
@@ -284,6 +338,7 @@ def _counts(evidence: Evidence) -> dict[str, int]:
         "of them stored": sum(one in stored for one in doubtful),
         "records": sum(values.values()),
         "repeated": sum(count - 1 for count in values.values()),
+        "sent anew": len(_sent_anew(evidence)),
         "offset gaps": sum(_gaps(records) for records in evidence.final.values()),
         "readers": len({run.reader for run in evidence.runs}),
         "runs": len(evidence.runs),

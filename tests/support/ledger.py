@@ -8,6 +8,17 @@ Place = tuple[str, int]  # topic, partition
 Record = tuple[int, bytes | None]  # offset, value
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A record of the final read with what its producer gave it; -1 without idempotence."""
+
+    offset: int
+    value: bytes | None
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledgement:
     """A broker's promise: this value is at this offset."""

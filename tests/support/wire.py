@@ -17,6 +17,7 @@ from kafka.protocol.producer import (
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
+from tests.support.ledger import Sent
 from tests.support.waiting import wait_until
 
 PRODUCE_VERSION = 9
@@ -212,31 +213,45 @@ def fetch(wire: Wire, topic: str, offsets: dict[int, int], **limits: int) -> dic
     return {part.partition_index: part for one in reply.responses for part in one.partitions}
 
 
-def records_in(data: Any) -> list[tuple[int, bytes | None]]:
-    """Offset and value of every record in fetched bytes, CRCs checked."""
-    found = []
+def batches_in(data: Any) -> Iterator[Any]:
+    """Every batch in fetched bytes, CRCs checked."""
     batches = MemoryRecords(bytes(data or b""))
     while batches.has_next():
         one = batches.next_batch()
         assert one.validate_crc(), f"batch at {one.base_offset} has a bad CRC"
-        found += [(record.offset, record.value) for record in one]
-    return found
+        yield one
+
+
+def records_in(data: Any) -> list[tuple[int, bytes | None]]:
+    """Offset and value of every record in fetched bytes, CRCs checked."""
+    return [(record.offset, record.value) for batch in batches_in(data) for record in batch]
 
 
 def read_all(wire: Wire, topic: str, partition: int, offset: int = 0) -> list[tuple[int, bytes | None]]:
     """Offset and value of every record from an offset to the high watermark."""
-    found: list[tuple[int, bytes | None]] = []
+    return [(one.offset, one.value) for one in read_all_sent(wire, topic, partition, offset)]
+
+
+def read_all_sent(wire: Wire, topic: str, partition: int, offset: int = 0) -> list[Sent]:
+    """The same with what producers gave the records."""
+    found: list[Sent] = []
     while True:
         part = fetch(wire, topic, {partition: offset}, max_wait_ms=200, partition_max_bytes=8 << 20)[
             partition
         ]
         assert part.error_code == 0, f"error {part.error_code} at offset {offset}"
-        new = [record for record in records_in(part.records) if record[0] >= offset]
+        new = [one for batch in batches_in(part.records) for one in _sent(batch) if one.offset >= offset]
         found += new
         if new:
-            offset = new[-1][0] + 1
+            offset = new[-1].offset + 1
         if offset >= part.high_watermark or not new:
             return found
+
+
+def _sent(batch: Any) -> Iterator[Sent]:
+    for record in batch:
+        sequence = batch.base_sequence + record.offset - batch.base_offset if batch.producer_id >= 0 else -1
+        yield Sent(record.offset, record.value, batch.producer_id, batch.producer_epoch, sequence)
 
 
 def list_offset(wire: Wire, topic: str, partition: int, timestamp: int) -> Any:
