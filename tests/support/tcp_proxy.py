@@ -48,12 +48,13 @@ class TcpProxy:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Here, as a task that is cancelled before it has begun does nothing at all.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
         except OSError:
-            writer.transport.abort()
             return
         directions = {
             asyncio.ensure_future(self._forward(reader, far_writer, self.forwards_requests)),
@@ -66,7 +67,6 @@ class TcpProxy:
             for direction in directions:
                 direction.cancel()
             await asyncio.gather(*directions, return_exceptions=True)
-            writer.transport.abort()
             far_writer.transport.abort()
 
     async def _forward(
