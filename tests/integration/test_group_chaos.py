@@ -6,6 +6,7 @@ repeats a run's actions; KAFSCALE_TEST_PEER=kafka runs the same on Apache Kafka,
 
 import os
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 
 from tests.compat.tools import java_missing
 from tests.support import wire
-from tests.support.group_chaos import Chaos, Scenario
-from tests.support.group_journal import Assigned, Committed, Processed
+from tests.support.group_beginning import MUST_BEGIN_COMMITTED, commit_beginning
+from tests.support.group_chaos import Chaos, MemberProcess, Scenario
+from tests.support.group_journal import Assigned, Committed, Event, Processed
 from tests.support.group_observer import Observer
 from tests.support.group_peer import group_peer, peer_kind
 from tests.support.group_witness import Evidence, check, periods
@@ -47,6 +49,9 @@ def run_group(broker: Any, chaos: Chaos, scenario: Scenario, seconds: float) -> 
     """Produce, trouble the group, let it work off what is left, and let all leave."""
     places: list[Place] = [(scenario.topic, partition) for partition in range(PARTITIONS)]
     ledger = Ledger()
+    beginning: dict[str, list[Event]] = {}
+    if not MUST_BEGIN_COMMITTED.isdisjoint(scenario.clients):
+        beginning["beginning"] = commit_beginning(broker, scenario.group, scenario.topic, PARTITIONS)
     load = IdempotentLoad("load", broker, places, ledger, pause_s=PAUSE_S)
     observer = Observer(broker, scenario.group, scenario.topic, PARTITIONS)
     load.start()
@@ -75,7 +80,7 @@ def run_group(broker: Any, chaos: Chaos, scenario: Scenario, seconds: float) -> 
     with wire.connect(broker) as connection:
         log = {partition: wire.read_all(connection, scenario.topic, partition) for partition in end}
     return Evidence(
-        journals=chaos.journals(),
+        journals=beginning | chaos.journals(),
         log=log,
         acknowledged=ledger.acknowledged(),
         observations=observer.observations,
@@ -87,8 +92,9 @@ def summary(evidence: Evidence) -> str:
     events = [event for journal in evidence.journals.values() for event in journal]
     processed = [event for event in events if isinstance(event, Processed)]
     generations = {event.generation for event in events if isinstance(event, Assigned)}
+    members = sum(any(isinstance(event, Assigned) for event in one) for one in evidence.journals.values())
     return (
-        f"{len(evidence.journals)} members, {len(generations)} generations, {len(periods(evidence))} periods, "
+        f"{members} members, {len(generations)} generations, {len(periods(evidence))} periods, "
         f"{len(evidence.acknowledged)} records, {len(processed)} processed, "
         f"{sum(isinstance(event, Committed) for event in events)} commits, "
         f"{len(evidence.observations)} observations"
@@ -122,4 +128,41 @@ def test_a_group_keeps_its_promises(tmp_path: Path, clients: tuple[str, ...], as
         finally:
             chaos.close()
     print(f"{summary(evidence)}; {chaos.done}")
+    check(evidence)
+
+
+class StopsOne(Chaos):
+    """Stops a member as soon as all are assigned something, for longer than its session lasts."""
+
+    def run(self, seconds: float) -> None:
+        """Until it is back and has worked for that long, by its clock."""
+        self._act("pause")
+        ((_, member),) = self._paused
+        wait_until(self._is_back, f"{member.name} goes on")
+        back_s = time.monotonic()
+        wait_until(lambda: self._works_at(member, back_s + seconds), f"{member.name} works")
+
+    def _is_back(self) -> bool:
+        self._resume_due()
+        return not self._paused
+
+    def _works_at(self, member: MemberProcess, time_s: float) -> bool:
+        return any(isinstance(event, Processed) and event.time_s > time_s for event in member.journal.read())
+
+
+def test_a_member_that_is_stopped_before_it_knows_where_to_begin_does_not_go_back_later(
+    tmp_path: Path,
+) -> None:
+    """One had come to 161 and went on at 0: librdkafka's own doing, see group_beginning.py."""
+    print(f"KAFSCALE_TEST_SEED={SEED}")
+    with group_peer(tmp_path / "broker", **SETTINGS) as broker:
+        topic = unique_name()
+        create_topic(broker, topic, PARTITIONS)
+        scenario = Scenario(group=f"group-of-{topic}", topic=topic, clients=("librdkafka",), assignor="range")
+        chaos = StopsOne(broker, scenario, tmp_path / "members", random.Random(SEED), kill_broker=False)
+        try:
+            evidence = run_group(broker, chaos, scenario, 1.5)
+        finally:
+            chaos.close()
+    print(summary(evidence))
     check(evidence)
