@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.compat.tools import java_missing
+from tests.support import wire
 from tests.support.cluster import Cluster
 from tests.support.cluster_load import ClusterLoad, DirectLoad, JavaLoad, RetryingLoad
 from tests.support.cluster_readers import ClientReader, GroupReader, OneBrokerReader, Reader
@@ -17,7 +18,7 @@ from tests.support.ledger import Place, Sent
 from tests.support.load import Load
 from tests.support.nemesis import Etcd, Scene, Trouble
 from tests.support.object_store_proxy import ObjectStoreProxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import NotInTimeError, wait_until
 
 TOPIC = "t"
 PARTITIONS = 6
@@ -178,8 +179,28 @@ class ChaosRun:
             )
 
         for reader in self._readers:
-            wait_until(partial(caught_up, reader), f"{reader.name} has seen all", END_TIMEOUT_S)
+            try:
+                wait_until(partial(caught_up, reader), f"{reader.name} has seen all", END_TIMEOUT_S)
+            except NotInTimeError:
+                self._say_what_lacks(reader, ends)
+                raise
         wait_until(group_caught_up, "the group has seen all", END_TIMEOUT_S)
+
+    def _say_what_lacks(self, reader: Reader, ends: dict[Place, int]) -> None:
+        """Where a reader has come to, and what each broker serves from there on."""
+        for place, end in ends.items():
+            last = reader.journal.last(place)
+            if last >= end:
+                continue
+            self.say(f"{reader.name} has seen {place} to {last} of {end}")
+            for broker_id, broker in self.cluster.brokers.items():
+                with wire.connect(broker) as connection:
+                    part = wire.fetch(connection, place[0], {place[1]: last + 1}, max_wait_ms=1000)[place[1]]
+                    offsets = [offset for offset, _ in wire.records_in(part.records)]
+                    self.say(
+                        f"  broker {broker_id}: error {part.error_code}, {offsets[:1]} to {offsets[-1:]}, "
+                        f"high watermark {part.high_watermark}"
+                    )
 
     def _read_from_every_broker(self) -> None:
         """All of them serve all of it; what they serve is judged like what any consumer saw."""

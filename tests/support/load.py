@@ -106,7 +106,7 @@ class IdempotentLoad(Load):
                 self.given_up(topic, partition, value, error)
                 return
             offset = message.offset()
-            if offset is None:
+            if offset is None or offset < 0:  # a later batch's acknowledgement speaks for this one, too
                 self.ledger.acknowledge_somewhere(topic, partition, value)
             else:
                 self.ledger.acknowledge(topic, partition, offset, value)

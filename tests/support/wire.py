@@ -20,6 +20,7 @@ from kafka.record.memory_records import MemoryRecords
 from tests.support.ledger import Sent
 from tests.support.waiting import wait_until
 
+READ_ALL_TIMEOUT_S = 60.0
 PRODUCE_VERSION = 9
 FETCH_VERSION = 11  # the highest that names topics
 LIST_OFFSETS_VERSION = 7
@@ -235,6 +236,7 @@ def read_all(wire: Wire, topic: str, partition: int, offset: int = 0) -> list[tu
 def read_all_sent(wire: Wire, topic: str, partition: int, offset: int = 0) -> list[Sent]:
     """The same with what producers gave the records."""
     found: list[Sent] = []
+    deadline = time.monotonic() + READ_ALL_TIMEOUT_S
     while True:
         part = fetch(wire, topic, {partition: offset}, max_wait_ms=200, partition_max_bytes=8 << 20)[
             partition
@@ -244,8 +246,10 @@ def read_all_sent(wire: Wire, topic: str, partition: int, offset: int = 0) -> li
         found += new
         if new:
             offset = new[-1].offset + 1
-        if offset >= part.high_watermark or not new:
+        if offset >= part.high_watermark:
             return found
+        # What has to be read from a slow store first may take longer than the fetch waits.
+        assert new or time.monotonic() < deadline, f"nothing at {offset} of {part.high_watermark}"
 
 
 def _sent(batch: Any) -> Iterator[Sent]:
