@@ -82,7 +82,10 @@ class Topics:
         """
         self._check_name(topic.name)
         if self._view.topic(topic.name, include_deleting=True) is not None:
-            raise _already_exists(topic.name)
+            # The store has the last word: another broker may have told a client by now that the topic is gone.
+            async with _deadline(timeout_ms):
+                if await self._decide(lambda: self._is_taken(topic.name)):
+                    raise _already_exists(topic.name)
         self._validate(topic.configs)
         count = partition_count_of(topic, self._settings.auto_create_partitions, self._broker_ids())
         record = TopicRecord(
@@ -198,6 +201,9 @@ class Topics:
                 continue
             if result is not None:
                 return result
+
+    async def _is_taken(self, name: str) -> bool:
+        return await self._store.get(keys.topic(name)) is not None
 
     async def _try_create(self, record: TopicRecord) -> int | None:
         held = await self._store.get(keys.topic(record.name))

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import uuid
 from collections.abc import AsyncIterator
+from unittest.mock import patch
 
 import pytest
 
@@ -14,7 +15,7 @@ from kafscale.metadata.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.metadata.store import ABSENT, Compare, Put
+from kafscale.metadata.store import ABSENT, Changes, Compare, Put, Snapshot
 from kafscale.metadata.topic_record import decode_retired_epoch, encode_retired_epoch
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
@@ -293,3 +294,29 @@ async def test_a_creation_that_loses_the_race_leaves_the_winners_partitions_alon
         assert await plane.keys_under(keys.partitions("t")) == [
             keys.partition("t", index) for index in (0, 1)
         ]
+
+
+async def test_a_name_that_another_broker_freed_is_free_whatever_this_one_has_heard() -> None:
+    """CreateTopics at one broker, right after DeleteTopics at another, was told that the topic exists."""
+    store, objects = memory_stores()
+    async with (
+        control_plane(store, objects) as first,
+        control_plane(store, objects, settings=Settings(broker_id=1)) as second,
+    ):
+        old = await first.topics.create(NewTopic(name="t", partition_count=1), timeout_ms=TIMEOUT_MS)
+        await second.view.wait_until(lambda: second.view.topic("t") is not None)
+        hear, unheard = second.view.apply, list[tuple[str, Snapshot | Changes]]()
+        with patch.object(second.view, "apply", lambda prefix, event: unheard.append((prefix, event))):
+            await first.topics.delete("t", timeout_ms=TIMEOUT_MS)
+            known = second.view.topic("t")
+            assert known is not None
+            assert known.topic_id == old.topic_id
+            making = asyncio.create_task(
+                second.topics.create(NewTopic(name="t", partition_count=1), timeout_ms=TIMEOUT_MS)
+            )
+            while await store.get(keys.topic("t")) is None:
+                assert not making.done(), making.exception()
+                await asyncio.sleep(0.001)
+            for prefix, event in unheard:
+                hear(prefix, event)
+        assert (await making).topic_id != old.topic_id
