@@ -81,22 +81,22 @@ class Topics:
         INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, REQUEST_TIMED_OUT.
         """
         self._check_name(topic.name)
-        if self._view.topic(topic.name, include_deleting=True) is not None:
-            # The store has the last word: another broker may have told a client by now that the topic is gone.
-            async with _deadline(timeout_ms):
-                if await self._decide(lambda: self._is_taken(topic.name)):
-                    raise _already_exists(topic.name)
-        self._validate(topic.configs)
-        count = partition_count_of(topic, self._settings.auto_create_partitions, self._broker_ids())
-        record = TopicRecord(
-            name=topic.name,
-            topic_id=self._new_uuid(),
-            partition_count=count,
-            configs=dict(topic.configs),
-        )
-        if validate_only:
-            return record
         async with _deadline(timeout_ms):
+            # The store has the last word: another broker may have told a client by now that the topic is gone.
+            if self._view.topic(topic.name, include_deleting=True) is not None and await self._decide(
+                lambda: self._is_taken(topic.name)
+            ):
+                raise _already_exists(topic.name)
+            self._validate(topic.configs)
+            count = partition_count_of(topic, self._settings.auto_create_partitions, self._broker_ids())
+            record = TopicRecord(
+                name=topic.name,
+                topic_id=self._new_uuid(),
+                partition_count=count,
+                configs=dict(topic.configs),
+            )
+            if validate_only:
+                return record
             revision = await self._decide(lambda: self._try_create(record))
             await self._view.wait_for(revision)
             await self._wait_for_leaders(record)
