@@ -6,21 +6,32 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from kafscale.errors import ObjectNotFoundError
 from kafscale.metadata.cluster import new_kafka_uuid
 from kafscale.metadata.topic_configs import validate
 from kafscale.progress_lines import PacedLines
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.recover_report import as_fields, as_text
+from kafscale.report_text import time_text
 from kafscale.settings import Settings
+from kafscale.storage.backup.snapshots import Snapshots
+from kafscale.storage.cluster_marker import read_marker
 from kafscale.storage.object_keys import topic_name_problem
-from kafscale.storage.recovery.rebuild import plan_rebuild
+from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.recovery.bucket_plan import BucketPlan
+from kafscale.storage.recovery.rebuild import Progress, patiently, plan_rebuild
+from kafscale.storage.recovery.restored import with_snapshot
+from kafscale.storage.recovery.snapshot_contents import SnapshotContents, read_contents
 from kafscale.storage.recovery.write import Rebuilt, RecoveryRefusedError, RecoveryWriter
-from kafscale.stores import open_stores
+from kafscale.stores import open_backups, open_stores
 
 EXIT_DONE: Final = 0
 EXIT_REFUSED: Final = 3
+
+NEWEST: Final = "newest"
 
 MOST_CONCURRENT_READS: Final = 16
 """Each holds a piece of a segment; more bring nothing where the checksums are computed by one process."""
@@ -42,13 +53,17 @@ Write = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverOptions:
-    """What the command line says. `configs` are set on every topic that is written."""
+    """What the command line says. `configs` are set on every topic that is written and not in the backup.
+
+    `backup`: the key of a snapshot, or `NEWEST`; None to use none.
+    """
 
     apply: bool = False
     topics: Sequence[str] = ()
     skip_damaged: bool = False
     as_json: bool = False
     configs: Mapping[str, str] = field(default_factory=dict)
+    backup: str | None = None
 
 
 class OptionError(ValueError):
@@ -57,6 +72,8 @@ class OptionError(ValueError):
 
 def check_options(options: RecoverOptions) -> None:
     """Raises `OptionError`."""
+    if options.backup is not None and options.topics:
+        raise OptionError("--backup is not legal with --topic: a snapshot comes back as a whole")
     for topic in options.topics:
         problem = topic_name_problem(topic)
         if problem is not None:
@@ -107,13 +124,7 @@ class _Command:
         progress = _Progress(self._errors, time.monotonic)
         async with contextlib.AsyncExitStack() as stack:
             metadata, objects = await open_stores(self._settings, stack)
-            plan = await plan_rebuild(
-                objects,
-                self._settings.s3_namespace,
-                topics=options.topics,
-                concurrency=min(self._settings.s3_concurrency, MOST_CONCURRENT_READS),
-                progress=progress,
-            )
+            plan = await self._plan(objects, stack, progress)
             writer = RecoveryWriter(
                 metadata,
                 objects,
@@ -136,6 +147,56 @@ class _Command:
                         self._errors(f"refused: {reason}")
             self._report(rebuilt, fields)
         return EXIT_REFUSED if options.apply and rebuilt is None else EXIT_DONE
+
+    async def _plan(
+        self, objects: ObjectStore, stack: contextlib.AsyncExitStack, progress: Progress
+    ) -> BucketPlan:
+        contents = await self._contents(objects, stack)
+        plan = partial(
+            plan_rebuild,
+            objects,
+            self._settings.s3_namespace,
+            topics=self._options.topics,
+            concurrency=min(self._settings.s3_concurrency, MOST_CONCURRENT_READS),
+            progress=progress,
+        )
+        if contents is None:
+            return await plan()
+        return with_snapshot(await plan(known=contents.known()), contents, time.time_ns() // 1_000_000)
+
+    async def _contents(
+        self, objects: ObjectStore, stack: contextlib.AsyncExitStack
+    ) -> SnapshotContents | None:
+        """What the snapshot holds that the options name, None when they name none."""
+        key = self._options.backup
+        if key is None:
+            return None
+        snapshots = open_backups(self._settings, stack)
+        if key == NEWEST:
+            key = await self._newest(objects, snapshots)
+        try:
+            header, entries = await patiently(lambda: snapshots.read(key))
+        except ObjectNotFoundError:
+            raise OptionError(
+                f"--backup {key} names no object of the backup bucket: `kafscale backup list` names the snapshots"
+            ) from None
+        self._errors(f"using snapshot {key}, of {time_text(header.created_ms)}")
+        return read_contents(key, header, entries)
+
+    async def _newest(self, objects: ObjectStore, snapshots: Snapshots) -> str:
+        """Of the cluster that the bucket belongs to. Raises `OptionError`."""
+        cluster_id = await patiently(lambda: read_marker(objects, self._settings.s3_namespace))
+        found = await patiently(lambda: snapshots.find(cluster_id))
+        clusters = sorted({one.cluster_id for one in found})
+        if not found:
+            whose = "" if cluster_id is None else f" of cluster {cluster_id}"
+            raise OptionError(f"--backup {NEWEST} found no snapshot{whose} under {snapshots.folder}")
+        if len(clusters) > 1:
+            raise OptionError(
+                f"--backup {NEWEST} found snapshots of the clusters {', '.join(clusters)} under {snapshots.folder}, "
+                "and the bucket does not say whose it is: name the snapshot's key"
+            )
+        return found[-1].key
 
     def _report(self, rebuilt: Rebuilt | None, fields: dict[str, object]) -> None:
         if self._options.as_json:

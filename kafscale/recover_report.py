@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kafscale.report_text import section, table
+from kafscale.metadata import keys
+from kafscale.report_text import section, table, time_text
+from kafscale.storage.recovery.bucket_plan import BucketPlan, Restored, TopicPlan
 from kafscale.storage.recovery.overlaps import Dropped
 from kafscale.storage.recovery.plan import DamagedObject, Hole, PartitionPlan
-from kafscale.storage.recovery.rebuild import BucketPlan, TopicPlan
 
 NOT_IN_THE_BUCKET: Final = (
     "Topic ids: the topics get new ones.",
@@ -14,6 +15,15 @@ NOT_IN_THE_BUCKET: Final = (
     "Topics without any object in the bucket, and partitions above the highest that has one.",
     "Consumer groups and committed offsets: groups start where auto.offset.reset says.",
     "Deleted records: those that lie in an object that was not deleted yet are back.",
+)
+
+SINCE_THE_SNAPSHOT: Final = (
+    "Topics that were made since: they get new ids and the default configs, or those of --config.",
+    "Configs that were changed since: they are as they were.",
+    "Offsets that were committed since: consumers read again what they read since.",
+    "Groups that were made since: they start where auto.offset.reset says.",
+    "Topics and groups that were deleted since: they are back, the topics without records.",
+    "Members of groups: they join again, and new generations begin.",
 )
 
 _COLUMNS: Final = (
@@ -44,7 +54,9 @@ def as_text(plan: BucketPlan, refusals: Sequence[str], *, applying: bool) -> str
     lines += section("Damaged", _damaged_lines(partitions))
     lines += section("Holes", _hole_lines(partitions))
     lines += section("Problems", _problem_lines(plan.topics))
-    if partitions:
+    if plan.restored is not None:
+        lines += _snapshot_lines(plan, plan.restored)
+    elif partitions:
         lines += section("Not in the bucket, and so not rebuilt", NOT_IN_THE_BUCKET)
     if plan.foreign_objects:
         lines += ["", f"{plan.foreign_objects} objects are neither segments nor indexes: ignored."]
@@ -58,6 +70,26 @@ def _cluster_line(plan: BucketPlan) -> str:
     if plan.cluster_id is None:
         return f"Namespace {plan.namespace!r} of the object store; it has no cluster marker."
     return f"Namespace {plan.namespace!r} of the object store; it belongs to cluster {plan.cluster_id}."
+
+
+def _snapshot_lines(plan: BucketPlan, restored: Restored) -> list[str]:
+    topics = sum(topic.record is not None for topic in plan.topics)
+    counts = ", ".join(f"{count} {what}" for what, count in _counts(restored).items())
+    return [
+        "",
+        f"From snapshot {restored.key} of {time_text(restored.created_ms)}: the ids and configs of {topics} topics, "
+        f"{counts.replace('_', ' ')}.",
+        *section("Otherwise than in the snapshot", restored.notes),
+        *section("Not in the snapshot, and so not restored", SINCE_THE_SNAPSHOT),
+    ]
+
+
+def _counts(restored: Restored) -> dict[str, int]:
+    return {
+        "groups": restored.count(keys.GROUPS),
+        "committed_offsets": restored.count(keys.GROUP_OFFSETS),
+        "retired_names": restored.count(keys.RETIRED),
+    }
 
 
 def _row(plan: PartitionPlan) -> tuple[str, ...]:
@@ -119,14 +151,26 @@ def as_fields(plan: BucketPlan, refusals: Sequence[str]) -> dict[str, Any]:
         "cluster_id": plan.cluster_id,
         "foreign_objects": plan.foreign_objects,
         "refusals": list(refusals),
+        "snapshot": None if plan.restored is None else _snapshot_fields(plan.restored),
         "topics": [
             {
                 "topic": topic.name,
+                "topic_id": None if topic.record is None else str(topic.record.topic_id),
                 "problem": topic.problem or None,
                 "partitions": [_partition_fields(partition) for partition in topic.partitions],
             }
             for topic in plan.topics
         ],
+    }
+
+
+def _snapshot_fields(restored: Restored) -> Mapping[str, Any]:
+    return {
+        "key": restored.key,
+        "created_ms": restored.created_ms,
+        "revision": restored.revision,
+        **_counts(restored),
+        "notes": list(restored.notes),
     }
 
 

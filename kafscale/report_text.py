@@ -1,6 +1,7 @@
 """How reports for people are laid out: tables, and sections of lines that do not get too long. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 MOST_LINES: Final = 20
@@ -14,6 +15,11 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         first, *others = zip(row, widths, strict=True)
         cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
         yield "  ".join(cells).rstrip()
+
+
+def time_text(unix_ms: int) -> str:
+    """A time as people read it: UTC, to the second."""
+    return datetime.fromtimestamp(unix_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:

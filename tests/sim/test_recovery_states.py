@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafscale.storage.recovery.plan import PartitionPlan
+from kafscale.storage.recovery.plan import KnownPartition, PartitionPlan
 from kafscale.storage.recovery.segment_inspection import InspectedSegment
 from tests.sim.publication_states import (
     Scope,
@@ -24,12 +24,12 @@ WALKS = 200
 STEPS = 100
 
 
-Plans = dict[tuple[frozenset[Stored], Snapshot | None], PartitionPlan]
+Plans = dict[tuple[frozenset[Stored], Snapshot | None, KnownPartition | None], PartitionPlan]
 
 
 def check(state: State, scope: Scope, plans: Plans) -> None:
     """The rebuild of this state's bucket keeps its promises."""
-    where = (state.bucket, state.checkpoint)
+    where = (state.bucket, state.checkpoint, state.backup)
     if where not in plans:
         plans[where] = plan_of(*where)
     problem = broken_promise(state, plans[where], batches_are_unique=not scope.retires)
@@ -37,10 +37,12 @@ def check(state: State, scope: Scope, plans: Plans) -> None:
 
 
 LEADERS = Scope(epochs=3, attempts=2, lengths=(1, 2, 1), offsets=6)
+IN_FLIGHT = Scope(epochs=2, attempts=3, lengths=(1, 2, 1), offsets=6)
 GIVEN_UP = Scope(epochs=1, attempts=3, lengths=(1, 2), offsets=7, gives_up=True)
 MERGES = Scope(
     epochs=2, attempts=2, lengths=(1, 2), offsets=6, gives_up=True, collects_garbage=True, merges=True
 )
+BACKUPS = Scope(epochs=2, attempts=2, lengths=(1, 2), offsets=5, backs_up=True, retires=True)
 
 
 def visit_all(scope: Scope) -> tuple[int, Plans]:
@@ -62,8 +64,10 @@ def visit_all(scope: Scope) -> tuple[int, Plans]:
     "scope",
     [
         pytest.param(LEADERS, id="three leaders"),
+        pytest.param(IN_FLIGHT, id="two in flight"),
         pytest.param(GIVEN_UP, id="flushes given up"),
         pytest.param(MERGES, id="merges and garbage"),
+        pytest.param(BACKUPS, id="backups of any moment"),
     ],
 )
 def test_in_every_state_a_rebuild_keeps_what_was_published(scope: Scope) -> None:
@@ -80,12 +84,19 @@ def higher_base(earlier: InspectedSegment, later: InspectedSegment) -> Inspected
     return later if earlier.leader_epoch == later.leader_epoch else earlier
 
 
+def too_much(
+    kept: tuple[InspectedSegment, ...], log_start_offset: int
+) -> tuple[tuple[InspectedSegment, ...], tuple[()]]:
+    return tuple(one for one in kept if one.base_offset > log_start_offset), ()
+
+
 @pytest.mark.parametrize(
     ("target", "bug", "scope"),
     [
         pytest.param("recovery.overlaps._loser", lower_epoch, LEADERS, id="the lower epoch wins"),
         pytest.param("recovery.overlaps._loser", higher_base, GIVEN_UP, id="the lower base offset wins"),
         pytest.param("recovery.plan.repeated", lambda kept: {}, LEADERS, id="repeated batches are kept"),
+        pytest.param("recovery.plan._without_deleted", too_much, BACKUPS, id="more is deleted than was"),
     ],
 )
 def test_a_bug_that_is_put_in_on_purpose_is_found(
@@ -100,7 +111,7 @@ def weight(before: State, after: State) -> float:
     """Makes rare what ends things, so that a walk comes to publish, merge and fail in many orders."""
     if after.record.epoch > before.record.epoch:
         return 0.1
-    if sum(b.phase == "off" for b in after.brokers) > sum(b.phase == "off" for b in before.brokers):
+    if sum(b.is_on for b in after.brokers) < sum(b.is_on for b in before.brokers):
         return 0.05
     if after.in_flight < before.in_flight:
         return 0.05
@@ -144,6 +155,16 @@ WALKED = {
         checkpoints=True,
         loses_metadata=True,
     ),
+    "rebuilds with backups of any age": Scope(
+        epochs=6,
+        attempts=12,
+        lengths=(1, 2, 1, 3, 1, 2),
+        offsets=40,
+        merges=True,
+        checkpoints=True,
+        loses_metadata=True,
+        backs_up=True,
+    ),
     # An upload that lands where retention made room may be taken for what was there (docs/recover.md).
     "retention": Scope(
         epochs=6,
@@ -154,6 +175,7 @@ WALKED = {
         merges=True,
         retires=True,
         checkpoints=True,
+        backs_up=True,
     ),
 }
 

@@ -12,8 +12,9 @@ from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
 from kafscale.storage.cluster_marker import claim_marker
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.recovery import rebuild
+from kafscale.storage.recovery.bucket_plan import BucketPlan
 from kafscale.storage.recovery.plan import PASSED_OVER_EPOCHS, PartitionPlan
-from kafscale.storage.recovery.rebuild import BucketPlan, plan_rebuild
+from kafscale.storage.recovery.rebuild import plan_rebuild
 from tests.storage.recovery_bucket import NAMESPACE, NOW_MS, Silence, batch, memory_bucket, put
 from tests.storage.segments import SAMPLE_BUCKET, stored_segments
 from tests.support.controlled_store import ControlledStore

@@ -28,8 +28,8 @@ from kafscale.metadata.topic_record import (
 )
 from kafscale.storage.cluster_marker import claim_marker
 from kafscale.storage.object_store import ObjectStore
+from kafscale.storage.recovery import put_chunks
 from kafscale.storage.recovery import rebuild as planning
-from kafscale.storage.recovery import write
 from kafscale.storage.recovery.plan import PASSED_OVER_PRODUCER_IDS
 from kafscale.storage.recovery.rebuild import plan_rebuild
 from kafscale.storage.recovery.write import Rebuilt, RecoveryRefusedError, RecoveryWriter
@@ -198,7 +198,7 @@ async def test_transactions_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = MemoryStore(max_operations=16)
     assert (await rebuild(metadata, objects)).written == ("orders",)
     assert len((await metadata.range(keys.PARTITIONS)).items) == 40
-    monkeypatch.setattr(write, "TRANSACTION_BYTES", 200)
+    monkeypatch.setattr(put_chunks, "TRANSACTION_BYTES", 200)
     metadata = MemoryStore()
     assert (await rebuild(metadata, objects)).written == ("orders",)
     revisions = {item.mod_revision for item in (await metadata.range(keys.PARTITIONS)).items}

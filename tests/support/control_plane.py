@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+from kafscale.clocks import steady_ms
 from kafscale.handlers.context import Broker, RequestContext
+from kafscale.handlers.encoded_topics import EncodedTopics
+from kafscale.handlers.listed_brokers import ListedBrokers
+from kafscale.handlers.read_replicas import ReadReplicas
 from kafscale.metadata import keys
 from kafscale.metadata.feature_updates import FeatureUpdates
 from kafscale.metadata.features import SUPPORTED
@@ -89,6 +93,9 @@ class ControlPlane:
     features: FeatureUpdates
     deletion: TopicDeletion
     logs: LogsStandIn
+    encoded_topics: EncodedTopics
+    read_replicas: ReadReplicas
+    listed_brokers: ListedBrokers
     settings: Settings = field(default_factory=Settings)
     groups: Any = None
     now_ms: int = 0
@@ -103,6 +110,9 @@ class ControlPlane:
                 topics=self.topics,
                 features=self.features,
                 logs=self.logs,
+                encoded_topics=self.encoded_topics,
+                read_replicas=self.read_replicas,
+                listed_brokers=self.listed_brokers,
                 groups=self.groups,
                 now_ms=lambda: self.now_ms,
             ),
@@ -157,6 +167,7 @@ async def control_plane(
     )
     deletion.start()
     topics = Topics(faulty_store(store), view, settings, retry_delay_sec=0.001)
+    read_replicas = ReadReplicas(view)
     plane = ControlPlane(
         store=store,
         objects=objects,
@@ -165,6 +176,9 @@ async def control_plane(
         features=FeatureUpdates(faulty_store(store), view, retry_delay_sec=0.001),
         deletion=deletion,
         logs=logs,
+        encoded_topics=EncodedTopics(view, read_replicas),
+        read_replicas=read_replicas,
+        listed_brokers=ListedBrokers(view, settings.lease_ttl_sec * 1000, steady_ms),
         settings=settings,
     )
     try:

@@ -2,13 +2,11 @@
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
-from tests.support.installing import TOOLS, CannotInstallError, run_command
+from tests.support.installing import TOOLS, unpack_program
 
 UNPACKED = TOOLS / "etcd"
-PACKAGE = "etcd-server"
 
 
 def etcd_binary() -> Path | None:
@@ -37,20 +35,5 @@ def install_etcd() -> str:
     """
     if etcd_missing() is None:
         return "there already"
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise CannotInstallError("no etcd on the PATH and no apt-get here; install etcd by hand")
-    TOOLS.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=TOOLS) as name:
-        folder = Path(name)
-        # As whoever runs this: apt's own user cannot write here.
-        download = ("apt-get", "download", "--quiet", "--option", "APT::Sandbox::User=root", PACKAGE)
-        try:
-            run_command(*download, folder=folder)
-        except CannotInstallError:
-            # On a fresh machine there are no lists of packages yet. Only root can fetch them.
-            run_command("apt-get", "update", "--quiet")
-            run_command(*download, folder=folder)
-        package = next(folder.glob("*.deb"))
-        run_command("dpkg-deb", "--extract", str(package), str(folder / "unpacked"))
-        (folder / "unpacked" / "usr" / "bin" / "etcd").rename(UNPACKED)
+    unpack_program("etcd", UNPACKED, package="etcd-server")
     return "unpacked from Debian's package"

@@ -68,7 +68,8 @@ class EtcdServer(ServerProcess):
     """One member; its data and its ports stay over a restart. Skips the test where there is no etcd.
 
     `peers` are all members of its cluster by name and peer port; none: it is alone. With `tls` it takes
-    clients with a certificate of the same authority only. `flags` are further flags of etcd.
+    clients with a certificate of the same authority only. `flags` are further flags of etcd, which hold from the
+    next start and over those that are given anyway.
     """
 
     def __init__(
@@ -88,11 +89,19 @@ class EtcdServer(ServerProcess):
         self._peer_port = peer_port or free_port()
         self._peers = peers or {self.name: self._peer_port}
         self._tls = tls
-        self._flags = tuple(flags)
+        self.flags = tuple(flags)
 
     @property
     def endpoint(self) -> str:
         return f"{'https' if self._tls else 'http'}://{HOST}:{self.client_port}"
+
+    @property
+    def data_folder(self) -> Path:
+        return self.folder / f"{self.name}.data"
+
+    @property
+    def peer_url(self) -> str:
+        return f"http://{HOST}:{self._peer_port}"
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Start it and wait until it takes requests."""
@@ -101,17 +110,17 @@ class EtcdServer(ServerProcess):
 
     def begin(self) -> None:
         """Start it: without most of its peers it takes no requests."""
-        peer = f"http://{HOST}:{self._peer_port}"
+        peer = self.peer_url
         cluster = ",".join(f"{name}=http://{HOST}:{port}" for name, port in self._peers.items())
         command = [
-            str(etcd_binary()), "--name", self.name, "--data-dir", str(self.folder / f"{self.name}.data"),
+            str(etcd_binary()), "--name", self.name, "--data-dir", str(self.data_folder),
             "--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint,
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
             "--initial-cluster", cluster, "--initial-cluster-token", str(self.folder),
             "--listen-metrics-urls", f"http://{HOST}:{self._health_port}",
             # Elections, and with them the shortest lease, take a second instead of two.
             "--heartbeat-interval", "50", "--election-timeout", "500",
-            "--logger", "zap", "--log-outputs", "stderr", *self._flags,
+            "--logger", "zap", "--log-outputs", "stderr", *self.flags,
         ]  # fmt: skip
         if self._tls is not None:
             command += [
@@ -147,10 +156,14 @@ class EtcdServer(ServerProcess):
 
     def metric(self, name: str) -> float:
         """The value of one of its metrics that has no labels."""
-        for line in self._get("/metrics").splitlines():
+        for line in self.metrics_page().splitlines():
             if line.startswith(f"{name} "):
                 return float(line.split()[1])
         raise AssertionError(f"etcd has no metric {name}")
+
+    def metrics_page(self) -> str:
+        """All of its metrics, in Prometheus' text format."""
+        return self._get("/metrics")
 
     def compact(self, revision: int) -> None:
         """Forget what was before the revision, as automatic compaction does."""
@@ -202,11 +215,14 @@ def _is_stopped(thread: Path) -> bool:
 class EtcdCluster:
     """Several members, three of which two must run."""
 
-    def __init__(self, folder: Path, size: int = 3) -> None:
-        names = [f"etcd-{next(_numbers)}" for _ in range(size)]
+    def __init__(
+        self, folder: Path, size: int = 3, flags: Sequence[str] = (), names: Sequence[str] = ()
+    ) -> None:
+        names = names or [f"etcd-{next(_numbers)}" for _ in range(size)]
         peers = {name: free_port() for name in names}
         self.members = [
-            EtcdServer(folder, name=name, peer_port=port, peers=peers) for name, port in peers.items()
+            EtcdServer(folder, name=name, peer_port=port, peers=peers, flags=flags)
+            for name, port in peers.items()
         ]
 
     @property
@@ -245,9 +261,11 @@ def etcd_server(
 
 
 @contextmanager
-def etcd_cluster(folder: Path, size: int = 3) -> Iterator[EtcdCluster]:
-    """A cluster that runs in the block."""
-    cluster = EtcdCluster(folder, size)
+def etcd_cluster(
+    folder: Path, size: int = 3, flags: Sequence[str] = (), names: Sequence[str] = ()
+) -> Iterator[EtcdCluster]:
+    """A cluster that runs in the block; with these names, or any."""
+    cluster = EtcdCluster(folder, size, flags, names)
     try:
         cluster.start()
         yield cluster

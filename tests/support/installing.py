@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,6 +48,29 @@ def ensure_command(command: str, *, package: str) -> str:
     run_command("apt-get", "update", "--quiet")
     run_command("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package)
     return "installed with apt-get"
+
+
+def unpack_program(program: str, target: Path, *, package: str) -> None:
+    """Take `/usr/bin/{program}` out of a Debian package; nothing of it is installed, so no service starts.
+
+    Raises `CannotInstallError`.
+    """
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise CannotInstallError(f"no {program} on the PATH and no apt-get here; install {program} by hand")
+    TOOLS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=TOOLS) as name:
+        folder = Path(name)
+        # As whoever runs this: apt's own user cannot write here.
+        download = ("apt-get", "download", "--quiet", "--option", "APT::Sandbox::User=root", package)
+        try:
+            run_command(*download, folder=folder)
+        except CannotInstallError:
+            # On a fresh machine there are no lists of packages yet. Only root can fetch them.
+            run_command("apt-get", "update", "--quiet")
+            run_command(*download, folder=folder)
+        archive = next(folder.glob("*.deb"))
+        run_command("dpkg-deb", "--extract", str(archive), str(folder / "unpacked"))
+        (folder / "unpacked" / "usr" / "bin" / program).rename(target)
 
 
 def install_jars(jars: JarSet) -> str:

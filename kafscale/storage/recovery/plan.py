@@ -52,8 +52,23 @@ class FoundCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPartition:
+    """What a snapshot of the metadata store tells of a partition: that much was so at its revision, or more.
+
+    `leader_epoch`: the highest that the topic's name had. The offsets are 0 where only that is known.
+    """
+
+    leader_epoch: int
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionContents:
-    """Everything that the bucket holds of a partition. `checkpoint`: the newest one that can be read."""
+    """Everything that the bucket holds of a partition. `checkpoint`: the newest one that can be read.
+
+    `known`: what a snapshot of the metadata store says besides, None without one.
+    """
 
     namespace: str
     topic: str
@@ -61,6 +76,7 @@ class PartitionContents:
     segments: Sequence[InspectedSegment]
     damaged: Sequence[DamagedObject] = ()
     checkpoint: FoundCheckpoint | None = None
+    known: KnownPartition | None = None
     problems: Sequence[str] = ()
 
 
@@ -87,7 +103,8 @@ class PartitionPlan:
     """What is to be written for a partition, and what became of everything that was found.
 
     `checkpoint_data` is what goes under `record.checkpoint_key`; empty when the record needs none.
-    `highest_epoch` is the highest that was seen anywhere, `NO_EPOCH` for none; the record's is higher.
+    `highest_epoch` is the highest that was seen anywhere in the bucket, `NO_EPOCH` for none; the record's is
+    higher. `is_of_later_topic`: the name was used anew after the snapshot, as what lies in the bucket shows.
     """
 
     topic: str
@@ -104,6 +121,7 @@ class PartitionPlan:
     damaged: tuple[DamagedObject, ...]
     holes: tuple[Hole, ...]
     problems: tuple[str, ...]
+    is_of_later_topic: bool = False
 
 
 def plan_partition(found: PartitionContents) -> PartitionPlan:
@@ -118,11 +136,19 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
     published = EMPTY_CHECKPOINT if checkpoint is None else checkpoint.checkpoint
     producers = producers_of(published.producers, kept, PRODUCER_EXPIRATION_MS)
     highest_epoch = _highest_epoch(found)
+    known = found.known or KnownPartition(leader_epoch=NO_EPOCH)
+    is_of_later_topic = _is_of_later_topic(known, kept)
+    if is_of_later_topic:
+        known = replace(
+            known, log_start_offset=0, log_end_offset=0
+        )  # Epochs go on for a name, offsets do not.
     ends = [segment.last_offset + 1 for segment in kept[-1:]] + [one.last_offset + 1 for one in damaged]
-    log_end_offset = max(published.end_offset, *ends, 0)
+    log_end_offset = max(published.end_offset, known.log_end_offset, *ends, 0)
+    kept, deleted = _without_deleted(kept, known.log_start_offset)
+    dropped = tuple(sorted((*dropped, *deleted), key=in_order))
     record = PartitionRecord(
-        leader_epoch=highest_epoch + PASSED_OVER_EPOCHS,
-        log_start_offset=kept[0].base_offset if kept else log_end_offset,
+        leader_epoch=max(highest_epoch, known.leader_epoch) + PASSED_OVER_EPOCHS,
+        log_start_offset=max(kept[0].base_offset, known.log_start_offset) if kept else log_end_offset,
         log_end_offset=log_end_offset,
         epochs=_epochs(kept),
         segments=tuple(_reference(found, segment) for segment in kept),
@@ -144,6 +170,7 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
         damaged=damaged,
         holes=_holes(kept, dropped, damaged, published, log_end_offset),
         problems=tuple(problems),
+        is_of_later_topic=is_of_later_topic,
     )
 
 
@@ -162,6 +189,31 @@ def _sorted_out(found: PartitionContents) -> tuple[tuple[InspectedSegment, ...],
     return kept, tuple(sorted((*chosen.dropped, *leftovers), key=in_order))
 
 
+def _is_of_later_topic(known: KnownPartition, kept: Iterable[InspectedSegment]) -> bool:
+    """Whether leaders that came after the snapshot wrote below what was published then.
+
+    Leaders of the same topic begin where their predecessors ended. Of a topic that was made anew, what is left
+    may begin above the old one's end: then nothing that is known of the old one takes anything from it.
+    """
+    return any(
+        span.leader_epoch > known.leader_epoch and span.first_offset < known.log_end_offset
+        for segment in kept
+        for span in segment.spans
+    )
+
+
+def _without_deleted(
+    kept: Sequence[InspectedSegment], log_start_offset: int
+) -> tuple[tuple[InspectedSegment, ...], tuple[Dropped, ...]]:
+    """Without the segments that lie wholly below where the log was known to start, and those."""
+    deleted = tuple(
+        Dropped(segment=segment, reason=DropReason.DELETED)
+        for segment in kept
+        if segment.last_offset < log_start_offset
+    )
+    return tuple(segment for segment in kept if segment.last_offset >= log_start_offset), deleted
+
+
 def _highest_epoch(found: PartitionContents) -> int:
     """The highest leader epoch that was seen anywhere: of what is left out as well, and of any checkpoint."""
     epochs = [segment.leader_epoch for segment in found.segments]
@@ -170,9 +222,11 @@ def _highest_epoch(found: PartitionContents) -> int:
     return max(epochs, default=NO_EPOCH)
 
 
-def empty_partition(topic: str, partition: int) -> PartitionPlan:
-    """A partition of which the bucket holds nothing, below one of which it holds something."""
-    return plan_partition(PartitionContents(namespace="", topic=topic, partition=partition, segments=()))
+def empty_partition(topic: str, partition: int, known: KnownPartition | None = None) -> PartitionPlan:
+    """A partition of which the bucket holds nothing."""
+    return plan_partition(
+        PartitionContents(namespace="", topic=topic, partition=partition, segments=(), known=known)
+    )
 
 
 def _is_stale(found: FoundCheckpoint, kept: Iterable[InspectedSegment]) -> bool:

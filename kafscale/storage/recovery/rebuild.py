@@ -8,7 +8,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from kafscale.errors import (
@@ -18,7 +17,6 @@ from kafscale.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from kafscale.metadata.features import LARGE_SEGMENTS_LEVEL, LEGACY_LEVEL, MAX_LEGACY_SEGMENT_BYTES
 from kafscale.metadata.new_topic import MAX_PARTITIONS
 from kafscale.storage import object_keys
 from kafscale.storage.bounded import map_bounded, map_stream_bounded
@@ -26,9 +24,11 @@ from kafscale.storage.checkpoint import decode_checkpoint
 from kafscale.storage.cluster_marker import read_marker
 from kafscale.storage.object_keys import CheckpointKey, SegmentKey
 from kafscale.storage.object_store import ObjectInfo, ObjectStore
+from kafscale.storage.recovery.bucket_plan import BucketPlan, TopicPlan
 from kafscale.storage.recovery.plan import (
     DamagedObject,
     FoundCheckpoint,
+    KnownPartition,
     PartitionContents,
     PartitionPlan,
     empty_partition,
@@ -47,6 +47,8 @@ _MAX_OFFSETS_PER_SEGMENT = 2**31
 
 Result = TypeVar("Result")
 PartitionName = tuple[str, int]
+Known = Callable[[str, int], KnownPartition | None]
+"""What is known of a partition beside what the bucket holds, by topic and index."""
 
 
 class Progress(Protocol):
@@ -57,46 +59,6 @@ class Progress(Protocol):
 
     def written(self, topic: str) -> None:
         """One more topic is in the metadata store."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlan:
-    """A topic of the bucket. `partitions` has all of them, those of which nothing was found as well.
-
-    `problem` says why it cannot be rebuilt; empty when it can.
-    """
-
-    name: str
-    partitions: tuple[PartitionPlan, ...]
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketPlan:
-    """What a rebuild would write. `cluster_id`: from the bucket's marker, None when there is none.
-
-    `is_narrowed`: only some topics were asked for. `foreign_objects`: under the namespace, and neither
-    segments nor indexes.
-    """
-
-    namespace: str
-    cluster_id: str | None
-    topics: tuple[TopicPlan, ...]
-    is_narrowed: bool
-    foreign_objects: int
-
-    @property
-    def highest_producer_id(self) -> int:
-        """The highest producer id in any batch or checkpoint; -1 for none."""
-        partitions = (partition for topic in self.topics for partition in topic.partitions)
-        return max((partition.highest_producer_id for partition in partitions), default=-1)
-
-    @property
-    def segment_format(self) -> int:
-        """The level of the feature `SEGMENT_FORMAT` that the largest segment needs."""
-        partitions = (partition for topic in self.topics for partition in topic.partitions)
-        largest = max((partition.largest_segment_bytes for partition in partitions), default=0)
-        return LARGE_SEGMENTS_LEVEL if largest > MAX_LEGACY_SEGMENT_BYTES else LEGACY_LEVEL
 
 
 async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
@@ -114,11 +76,16 @@ async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
     return await call()
 
 
+def _nothing_known(topic: str, partition: int) -> None:
+    """Without a snapshot."""
+
+
 async def plan_rebuild(
     objects: ObjectStore,
     namespace: str,
     *,
     topics: Collection[str] = (),
+    known: Known = _nothing_known,
     concurrency: int,
     progress: Progress,
 ) -> BucketPlan:
@@ -127,7 +94,7 @@ async def plan_rebuild(
     `concurrency`: pieces of segments read at the same time. Nothing is written. Raises `StoreError`;
     `CorruptDataError` for a cluster marker that cannot be read.
     """
-    return await _Reading(objects, namespace, topics, concurrency, progress).plan()
+    return await _Reading(objects, namespace, topics, known, concurrency, progress).plan()
 
 
 class _Reading:
@@ -138,12 +105,14 @@ class _Reading:
         objects: ObjectStore,
         namespace: str,
         topics: Collection[str],
+        known: Known,
         concurrency: int,
         progress: Progress,
     ) -> None:
         self._objects = objects
         self._namespace = namespace
         self._topics = sorted(set(topics))
+        self._known = known
         self._concurrency = concurrency
         self._progress = progress
         self._reads = asyncio.Semaphore(concurrency)
@@ -164,7 +133,7 @@ class _Reading:
         return BucketPlan(
             namespace=self._namespace,
             cluster_id=cluster_id,
-            topics=tuple(_topics(planned)),
+            topics=tuple(_topics(planned, self._known)),
             is_narrowed=bool(self._topics),
             foreign_objects=self._foreign_objects,
         )
@@ -215,6 +184,7 @@ class _Reading:
             segments=[one for one in inspected if isinstance(one, InspectedSegment)],
             damaged=[one for one in inspected if isinstance(one, DamagedObject)],
             checkpoint=checkpoint,
+            known=self._known(*name),
             problems=problems,
         )
         return await asyncio.to_thread(plan_partition, contents)
@@ -304,7 +274,7 @@ def _last_offset_told(key: str, base_offset: int, first: bytes, last: bytes) -> 
     return max(offset for offset in told if base_offset <= offset < base_offset + _MAX_OFFSETS_PER_SEGMENT)
 
 
-def _topics(planned: Iterable[PartitionPlan]) -> Iterable[TopicPlan]:
+def _topics(planned: Iterable[PartitionPlan], known: Known) -> Iterable[TopicPlan]:
     by_topic: Mapping[str, dict[int, PartitionPlan]] = defaultdict(dict)
     for plan in planned:
         by_topic[plan.topic][plan.partition] = plan
@@ -319,5 +289,8 @@ def _topics(planned: Iterable[PartitionPlan]) -> Iterable[TopicPlan]:
         else:
             yield TopicPlan(
                 name=name,
-                partitions=tuple(found.get(index) or empty_partition(name, index) for index in range(count)),
+                partitions=tuple(
+                    found.get(index) or empty_partition(name, index, known(name, index))
+                    for index in range(count)
+                ),
             )

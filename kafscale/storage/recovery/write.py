@@ -1,13 +1,13 @@
 """Carries a rebuild's plan out: every write is conditional, and all of it may be done again.
 
-Order: the checkpoints, the producer ids, the feature level that segments beyond 2 GiB need, topic by topic its
-partition records and with the last of them the topic's own, and the cluster's id at the end. Until that is there
-brokers refuse to start on the bucket.
+Order: the checkpoints, the producer ids, the feature levels (that which segments beyond 2 GiB need, and the
+snapshot's), topic by topic its partition records and with the last of them the topic's own, what else a snapshot
+brings, and the cluster's id at the end. Until that is there brokers refuse to start on the bucket.
 """
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -16,20 +16,21 @@ from kafscale.metadata import keys
 from kafscale.metadata.cluster import adopt_cluster_id, kafka_uuid_text, read_cluster_id
 from kafscale.metadata.feature_updates import raise_level
 from kafscale.metadata.features import LEGACY_LEVEL, SEGMENT_FORMAT
-from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.partition_record import encode_partition_record
 from kafscale.metadata.producer_ids import pass_over
 from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore, Put
 from kafscale.metadata.topic_record import decode_topic_record, encode_topic_record
 from kafscale.storage.bounded import map_bounded
 from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.recovery.plan import PASSED_OVER_PRODUCER_IDS, PartitionPlan
-from kafscale.storage.recovery.rebuild import BucketPlan, Progress, TopicPlan, patiently
+from kafscale.storage.recovery.bucket_plan import BucketPlan, TopicPlan
+from kafscale.storage.recovery.plan import PartitionPlan
+from kafscale.storage.recovery.put_chunks import put_chunks
+from kafscale.storage.recovery.rebuild import Progress, patiently
+from kafscale.storage.recovery.write_entries import problem_of_entries, put_entries
 
-TRANSACTION_BYTES: Final = 512 * 1024
-"""How much one transaction carries at most: etcd takes 1.5 MiB."""
-
-_CONCURRENT_CHECKPOINTS = 16
+_CONCURRENT_CHECKPOINTS: Final = 16
+_ANY_ID: Final = uuid.UUID(int=0)
 
 
 class RecoveryRefusedError(KafscaleError):
@@ -67,7 +68,7 @@ class _Found:
 
 
 class RecoveryWriter:
-    """Writes one plan. `configs` are set on every topic that is written."""
+    """Writes one plan. `configs` are set on every topic that is written and of which no snapshot tells."""
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class RecoveryWriter:
         """Why the plan may not be carried out now; empty when it may. Nothing is written."""
         reasons = await self._of_brokers()
         reasons += await self._of_cluster()
+        reasons += await self._of_snapshot()
         damaged = [d for topic in self._plan.topics for p in topic.partitions for d in p.damaged]
         if damaged and not skip_damaged:
             reasons.append(
@@ -102,11 +104,15 @@ class RecoveryWriter:
                 continue
             found = await self._look(topic)
             if found.held is _Held.OTHER:
-                reasons.append(
-                    f"the metadata store {found.problem}: nothing is overwritten; "
-                    "name the topics that are to be rebuilt with --topic"
-                )
+                reasons.append(f"the metadata store {found.problem}: nothing is overwritten; {self._way_out}")
         return reasons
+
+    @property
+    def _way_out(self) -> str:
+        """What to do where the store holds something else than the plan."""
+        if self._plan.restored is not None:
+            return "a snapshot goes into an empty metadata store only"
+        return "name the topics that are to be rebuilt with --topic"
 
     async def _of_brokers(self) -> list[str]:
         brokers = (await patiently(lambda: self._metadata.range(keys.BROKERS))).items
@@ -125,6 +131,22 @@ class RecoveryWriter:
             "right one"
         ]
 
+    async def _of_snapshot(self) -> list[str]:
+        """A snapshot goes into an empty store, or one that an earlier run of this began to fill."""
+        restored = self._plan.restored
+        if restored is None:
+            return []
+        reasons = [*restored.problems, *await problem_of_entries(self._metadata, restored.entries)]
+        planned = {topic.name for topic in self._plan.topics}
+        held = (await patiently(lambda: self._metadata.range(keys.TOPICS))).items
+        others = [item.key for item in held if item.key.removeprefix(keys.TOPICS) not in planned]
+        if others:
+            reasons.append(
+                f"the metadata store holds {len(others)} topics that are neither in the snapshot nor in the bucket "
+                f"({others[0]!r} for one): a snapshot goes into an empty metadata store only"
+            )
+        return reasons
+
     async def write(self, *, skip_damaged: bool) -> Rebuilt:
         """Carry the plan out. Raises `RecoveryRefusedError`, `StoreError`, `CorruptDataError`.
 
@@ -135,11 +157,8 @@ class RecoveryWriter:
             raise RecoveryRefusedError(reasons)
         partitions = [p for topic in self._plan.topics for p in topic.partitions if p.checkpoint_data]
         await map_bounded(self._put_checkpoint, partitions, _CONCURRENT_CHECKPOINTS)
-        highest_id = self._plan.highest_producer_id
-        if highest_id >= 0:
-            await patiently(lambda: pass_over(self._metadata, highest_id + 1 + PASSED_OVER_PRODUCER_IDS))
-        if self._plan.segment_format > LEGACY_LEVEL:
-            await patiently(lambda: raise_level(self._metadata, SEGMENT_FORMAT, self._plan.segment_format))
+        await patiently(lambda: pass_over(self._metadata, self._plan.next_producer_id))
+        await self._raise_levels()
         written, already_there = [], []
         for topic in self._plan.topics:
             if await self._write_topic(topic):
@@ -147,9 +166,32 @@ class RecoveryWriter:
             else:
                 already_there.append(topic.name)
             self._progress.written(topic.name)
+        if self._plan.restored is not None:
+            await self._put_entries(self._plan.restored.entries)
         cluster_id = self._plan.cluster_id or kafka_uuid_text(self._new_uuid())
         cluster_id = await patiently(lambda: adopt_cluster_id(self._metadata, cluster_id))
         return Rebuilt(cluster_id=cluster_id, written=tuple(written), already_there=tuple(already_there))
+
+    async def _raise_levels(self) -> None:
+        levels = dict(self._plan.restored.levels) if self._plan.restored is not None else {}
+        levels[SEGMENT_FORMAT] = max(levels.get(SEGMENT_FORMAT, LEGACY_LEVEL), self._plan.segment_format)
+        for feature, level in levels.items():
+            if level > LEGACY_LEVEL:
+                await self._raise_level(feature, level)
+
+    async def _raise_level(self, feature: str, level: int) -> None:
+        await patiently(lambda: raise_level(self._metadata, feature, level))
+
+    async def _put_entries(self, entries: Mapping[str, bytes]) -> None:
+        async def attempt() -> bool:
+            reasons = await self._of_brokers()
+            reasons += await problem_of_entries(self._metadata, entries)
+            if reasons:
+                raise RecoveryRefusedError(reasons)
+            return await put_entries(self._metadata, entries)
+
+        while not await patiently(attempt):
+            pass
 
     async def _put_checkpoint(self, partition: PartitionPlan) -> None:
         key, data = partition.record.checkpoint_key, partition.checkpoint_data
@@ -202,10 +244,17 @@ class RecoveryWriter:
 
     def _is_planned(self, held: KeyValue, topic: TopicPlan) -> bool:
         record = decode_topic_record(held.key, held.value)
-        return (record.partition_count, record.state, dict(record.configs)) == (
-            len(topic.partitions),
-            TopicState.ACTIVE,
-            dict(self._configs),
+        if topic.record is not None:
+            return record == topic.record
+        return replace(record, topic_id=_ANY_ID) == self._new_record(topic, _ANY_ID)
+
+    def _new_record(self, topic: TopicPlan, topic_id: uuid.UUID) -> TopicRecord:
+        """Of a topic that only the bucket knows."""
+        return TopicRecord(
+            name=topic.name,
+            topic_id=topic_id,
+            partition_count=len(topic.partitions),
+            configs=dict(self._configs),
         )
 
     def _records(self, topic: TopicPlan) -> Iterator[tuple[str, bytes]]:
@@ -215,16 +264,11 @@ class RecoveryWriter:
 
     async def _put_topic(self, topic: TopicPlan, present: Mapping[str, KeyValue]) -> bool:
         """Put the records that are missing, the topic's own with the last; False when a compare failed."""
-        record = TopicRecord(
-            name=topic.name,
-            topic_id=self._new_uuid(),
-            partition_count=len(topic.partitions),
-            configs=dict(self._configs),
-        )
+        record = topic.record or self._new_record(topic, self._new_uuid())
         topic_key = keys.topic(topic.name)
         unchanged = [Compare(topic_key, ABSENT), Compare(keys.retired(topic.name), ABSENT)]
         missing = [Put(key, value) for key, value in self._records(topic) if key not in present]
-        chunks = list(_chunks(missing, self._metadata.max_operations - len(unchanged)))
+        chunks = list(put_chunks(missing, self._metadata.max_operations - len(unchanged)))
         for number, chunk in enumerate(chunks):
             puts = [*chunk]
             if number == len(chunks) - 1:
@@ -233,16 +277,3 @@ class RecoveryWriter:
             if not (await self._metadata.transact(compares, puts)).succeeded:
                 return False
         return True
-
-
-def _chunks(puts: Sequence[Put], most: int) -> Iterator[list[Put]]:
-    """The puts in transactions of at most `most` and `TRANSACTION_BYTES`; at least one, which may be empty."""
-    chunk: list[Put] = []
-    size_bytes = 0
-    for put in puts:
-        if chunk and (len(chunk) == most or size_bytes + len(put.value) > TRANSACTION_BYTES):
-            yield chunk
-            chunk, size_bytes = [], 0
-        chunk.append(put)
-        size_bytes += len(put.value)
-    yield chunk

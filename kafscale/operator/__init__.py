@@ -1,0 +1,1 @@
+"""The Kubernetes operator: clusters, topics, managed etcd and backups as custom resources."""

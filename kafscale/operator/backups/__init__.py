@@ -1,0 +1,1 @@
+"""Snapshots of clusters' metadata stores, on schedule."""

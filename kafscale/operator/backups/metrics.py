@@ -1,0 +1,87 @@
+"""The operator's metrics of snapshots of the metadata store."""
+
+import contextlib
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from kafscale.ops.metric_families import Family, MetricType
+
+_LABELS: Final = ("namespace", "cluster")
+
+LAST_SUCCESS: Final = Family(
+    name="kafscale_backup_last_success_timestamp_seconds",
+    type=MetricType.GAUGE,
+    labels=_LABELS,
+    documentation="When the newest snapshot of the metadata store was taken, Unix time; 0 before the first.",
+)
+SIZE: Final = Family(
+    name="kafscale_backup_size_bytes",
+    type=MetricType.GAUGE,
+    labels=_LABELS,
+    documentation="How large the newest snapshot is.",
+)
+DURATION: Final = Family(
+    name="kafscale_backup_duration_seconds",
+    type=MetricType.GAUGE,
+    labels=_LABELS,
+    documentation="How long the newest attempt at a snapshot took, successful or not.",
+)
+ATTEMPTS: Final = Family(
+    name="kafscale_backup_attempts_total",
+    type=MetricType.COUNTER,
+    labels=_LABELS,
+    documentation="Attempts at a snapshot.",
+)
+FAILURES: Final = Family(
+    name="kafscale_backup_failures_total",
+    type=MetricType.COUNTER,
+    labels=_LABELS,
+    documentation="Attempts at a snapshot that failed.",
+)
+FAMILIES: Final = (LAST_SUCCESS, SIZE, DURATION, ATTEMPTS, FAILURES)
+
+
+class BackupMetrics:
+    """One series a cluster with backups; none once it has no backups, or is gone."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._last_success = _gauge(LAST_SUCCESS, registry)
+        self._size = _gauge(SIZE, registry)
+        self._duration = _gauge(DURATION, registry)
+        self._attempts = _counter(ATTEMPTS, registry)
+        self._failures = _counter(FAILURES, registry)
+
+    def show(
+        self, namespace: str, cluster: str, last_success: datetime | None, size_bytes: int | None
+    ) -> None:
+        """What is known of the newest snapshot; the counters begin with 0."""
+        labels = (namespace, cluster)
+        self._last_success.labels(*labels).set(0 if last_success is None else last_success.timestamp())
+        self._size.labels(*labels).set(size_bytes or 0)
+        self._attempts.labels(*labels)
+        self._failures.labels(*labels)
+
+    def attempted(self, namespace: str, cluster: str, duration_sec: float, *, failed: bool) -> None:
+        """One more attempt, which took so long."""
+        labels = (namespace, cluster)
+        self._attempts.labels(*labels).inc()
+        self._duration.labels(*labels).set(duration_sec)
+        if failed:
+            self._failures.labels(*labels).inc()
+
+    def forget(self, namespace: str, cluster: str) -> None:
+        """No error where there is no series."""
+        for family in (self._last_success, self._size, self._duration, self._attempts, self._failures):
+            with contextlib.suppress(KeyError):
+                family.remove(namespace, cluster)
+
+
+def _gauge(family: Family, registry: CollectorRegistry) -> Gauge:
+    return Gauge(family.name, family.documentation, family.labels, registry=registry)
+
+
+def _counter(family: Family, registry: CollectorRegistry) -> Counter:
+    # The library puts `_total` behind a counter's name itself.
+    return Counter(family.name.removesuffix("_total"), family.documentation, family.labels, registry=registry)

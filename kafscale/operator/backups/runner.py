@@ -1,0 +1,54 @@
+"""Takes one snapshot of a cluster's metadata store into its backup bucket, and removes those that are old."""
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from kafscale.errors import StoreError
+from kafscale.operator.cluster_spec import Backups, ClusterSpec
+from kafscale.operator.stores.metadata_access import SecretReader, open_metadata, open_objects
+from kafscale.storage.backup.snapshots import Snapshots, Taken
+from kafscale.storage.recovery.rebuild import patiently
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupOutcome:
+    """A snapshot that was taken. `removed`: how many old ones went. `problem`: why not all of them did, if so."""
+
+    taken: Taken
+    removed: int = 0
+    problem: str | None = None
+
+
+class BackupRunner:
+    """For any cluster; it keeps nothing open between snapshots. `now_ms`: Unix milliseconds."""
+
+    def __init__(self, secrets: SecretReader, now_ms: Callable[[], int]) -> None:
+        self._secrets = secrets
+        self._now_ms = now_ms
+
+    async def take(self, cluster: ClusterSpec, backups: Backups) -> BackupOutcome:
+        """Take a snapshot, read it back, then remove what the specification keeps no longer.
+
+        Raises `NothingToBackUpError`, `StoreError`, `CorruptDataError`, `StartupError`, `SecretError`, `KubeError`,
+        `SpecError`.
+        """
+        async with AsyncExitStack() as stack:
+            metadata = await open_metadata(cluster, self._secrets, stack)
+            objects = await open_objects(backups.bucket, cluster.namespace, self._secrets, stack)
+            snapshots = Snapshots(objects, backups.prefix, cluster.objects_namespace, self._now_ms)
+            taken = await patiently(lambda: snapshots.take(metadata))
+            try:
+                gone = await patiently(
+                    lambda: snapshots.remove_expired(
+                        taken, keep=backups.keep, keep_for_ms=backups.keep_for_ms
+                    )
+                )
+            except StoreError as problem:
+                return BackupOutcome(taken=taken, problem=str(problem))
+        for one in gone:
+            logger.info("removed an old snapshot", extra={"key": one.key})
+        return BackupOutcome(taken=taken, removed=len(gone))

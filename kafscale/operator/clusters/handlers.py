@@ -1,0 +1,25 @@
+"""Clusters: which events make the operator look after one."""
+
+import kopf
+
+from kafscale.operator.clusters.reconciler import ClusterReconciler
+from kafscale.operator.clusters.status import healths
+from kafscale.operator.kube import kinds as kube_kinds
+from kafscale.operator.reconciling import Operator, reconciled, watched, what_is_asked
+
+
+def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
+    """A pass over a cluster when it or one of its objects changes, and by the clock."""
+    reconciler = ClusterReconciler(operator)
+    reconciled(
+        registry,
+        operator,
+        kube_kinds.CLUSTER,
+        "cluster",
+        reconciler.reconcile,
+        finish=reconciler.finish,
+        forget=operator.own_metrics.forget_cluster,
+        heeds=lambda resource: (what_is_asked(resource), healths(resource)),
+    )
+    for owned in (kube_kinds.STATEFUL_SET, kube_kinds.AUTOSCALER, kube_kinds.DISRUPTION_BUDGET):
+        watched(registry, operator, owned)

@@ -1,0 +1,172 @@
+"""What a cluster's objects are to be, given its specification and what there is. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafscale.operator import api_names
+from kafscale.operator.cluster_spec import ClusterSpec
+from kafscale.operator.clusters.replicas import ReplicasPlan, owners, plan_replicas
+from kafscale.operator.kube.kinds import (
+    AUTOSCALER,
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Kind,
+)
+from kafscale.operator.manifests import (
+    broker_account,
+    broker_services,
+    broker_set,
+    broker_settings,
+    names,
+    network_policy,
+    scaling,
+)
+from kafscale.operator.manifests.objects import Manifest
+
+PRUNED: Final = (
+    AUTOSCALER,
+    SERVICE,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    ROLE_BINDING,
+    ROLE,
+    SERVICE_ACCOUNT,
+)
+"""Kinds of which a cluster may have fewer objects than before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlan:
+    """In this order: `before`, the StatefulSet, its number, `after`; then what is there and not in the plan goes.
+
+    `unowned`: objects of no namespace, which Kubernetes does not remove with the cluster.
+    """
+
+    before: Sequence[Manifest]
+    broker_set: Manifest
+    scale: Manifest | None
+    after: Sequence[Manifest]
+    unowned: Sequence[Manifest]
+    replicas: ReplicasPlan
+
+    def kept(self) -> frozenset[tuple[str, str]]:
+        """Kind and name of every object that the plan has."""
+        objects = (*self.before, self.broker_set, *self.after, *self.unowned)
+        return frozenset((each["kind"], each["metadata"]["name"]) for each in objects)
+
+
+def plan_cluster(
+    cluster: ClusterSpec, owner: Mapping[str, Any], image: str, live: Mapping[str, Any] | None
+) -> ClusterPlan:
+    """`owner`: the resource; `image`: where the specification names none; `live`: the StatefulSet as it is."""
+    replicas = plan_replicas(cluster.brokers, live)
+    brokers = broker_set.broker_set(cluster, cluster.image or image)
+    if replicas.within is not None:
+        brokers["spec"]["replicas"] = replicas.within
+        if live is not None:  # written only over what was seen: somebody may scale just now
+            brokers["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+    count = _addresses(replicas, live)
+    before = [
+        broker_settings.config_map(cluster),
+        *broker_services.within(cluster),
+        *broker_services.outside(cluster, count),
+        *broker_account.account(cluster, count),
+    ]
+    policy = network_policy.broker_policy(cluster)
+    if policy is not None:
+        before.append(policy)
+    after = [scaling.disruption_budget(cluster, names.BROKER, names.brokers(cluster.name))]
+    autoscaler = scaling.autoscaler(cluster)
+    # Not before the number has another owner: until then the operator has to name it.
+    if autoscaler is not None and live is not None and owners(live) - {api_names.FIELD_MANAGER}:
+        after.append(autoscaler)
+    reader = broker_account.node_reader(cluster)
+    return ClusterPlan(
+        before=[owned(each, owner) for each in before],
+        broker_set=owned(brokers, owner),
+        scale=None if replicas.scale is None else _number(cluster, replicas.scale),
+        after=[owned(each, owner) for each in after],
+        unowned=[] if reader is None else [reader],
+        replicas=replicas,
+    )
+
+
+def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
+    """The same, to go when its owner goes."""
+    metadata = owner["metadata"]
+    reference = {
+        "apiVersion": api_names.API_VERSION,
+        "kind": api_names.CLUSTER,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
+
+
+def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid: str) -> list[str]:
+    """The names of those that are the cluster's and not in the plan."""
+    kept = plan.kept()
+    return [
+        each["metadata"]["name"]
+        for each in found
+        if (kind.kind, each["metadata"]["name"]) not in kept and is_owned_by(each, uid)
+    ]
+
+
+def is_owned_by(found: Mapping[str, Any], uid: str) -> bool:
+    """Whether the object goes when that owner goes."""
+    return any(each["uid"] == uid for each in found["metadata"].get("ownerReferences", ()))
+
+
+def foreign(found: Mapping[str, Any], cluster: str, uid: str) -> str | None:
+    """Why an object that is there already must not be taken over; None where it may.
+
+    What another cluster of that name left behind is taken over: its brokers then need not stop.
+    """
+    metadata = found["metadata"]
+    name = f"{found['kind']} {metadata['name']}"
+    for reference in metadata.get("ownerReferences", ()):
+        if reference.get("controller") and reference["uid"] != uid and not _is_cluster(reference, cluster):
+            return f"{name} belongs to {reference['kind']} {reference['name']}"
+    labels = metadata.get("labels", {})
+    is_ours = labels.get(api_names.MANAGED_BY) == api_names.FIELD_MANAGER
+    if is_ours and labels.get(api_names.INSTANCE) == cluster:
+        return None
+    return f"{name} is there already and was not made by the operator for {cluster}"
+
+
+def _is_cluster(reference: Mapping[str, Any], cluster: str) -> bool:
+    return (reference["kind"], reference["name"]) == (api_names.CLUSTER, cluster)
+
+
+def binding_name(namespace: str, cluster: str) -> tuple[Kind, str]:
+    """The one object that does not go with its cluster by itself."""
+    return CLUSTER_ROLE_BINDING, broker_account.node_reader_name(namespace, cluster)
+
+
+def _addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:
+    """For so many brokers: those that are to be, and those that are still there and hand over."""
+    if live is None:
+        return replicas.wanted
+    there: int = live.get("status", {}).get("replicas", 0)
+    return max(replicas.wanted, there)
+
+
+def _number(cluster: ClusterSpec, replicas: int) -> Manifest:
+    """The number of brokers and nothing else."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": names.brokers(cluster.name), "namespace": cluster.namespace},
+        "spec": {"replicas": replicas},
+    }

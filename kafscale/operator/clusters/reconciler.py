@@ -1,0 +1,215 @@
+"""Makes a cluster what its resource says: reads, decides by `cluster_plan`, applies, and tells what it sees."""
+
+import logging
+from typing import Any
+
+from kafscale.operator import api_names, conditions
+from kafscale.operator.clock import utc_now
+from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
+from kafscale.operator.clusters.owned_objects import apply_own
+from kafscale.operator.clusters.plan import (
+    PRUNED,
+    ClusterPlan,
+    binding_name,
+    is_owned_by,
+    plan_cluster,
+    stale,
+)
+from kafscale.operator.clusters.status import ClusterStatus, Seen, deleting, judge, pod_problems, refused
+from kafscale.operator.errors import KubeRefusedError, SpecError
+from kafscale.operator.kube.client import Manifest
+from kafscale.operator.kube.kinds import AUTOSCALER, CLUSTER, POD, SERVICE, STATEFUL_SET
+from kafscale.operator.manifests import names
+from kafscale.operator.reconciling import Operator
+
+_logger = logging.getLogger(__name__)
+
+AGAIN_SEC = 30.0
+"""After so long a pass is made anyway: not every kind of object is watched."""
+
+UNREADY_AGAIN_SEC = 5.0
+"""The same while something is not as it should be: pods are not watched."""
+
+CONFLICT_AGAIN_SEC = 0.2
+
+MOST_ROUNDS = 3
+"""Made, given another owner of its number, without a number of our own."""
+
+_ORPHAN = "orphan"
+"""The finalizer of Kubernetes' own that has objects given up instead of removed."""
+
+_SETTLED = ("Ready", "Stopped")
+
+
+class ClusterReconciler:
+    """For every cluster; keeps nothing about any."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._kube = operator.kube
+        self._metrics = operator.own_metrics
+
+    async def reconcile(self, namespace: str, name: str) -> float:
+        """One pass. Raises `KubeError` where the API does not do its part; all is to be tried again then."""
+        resource = await self._kube.find(CLUSTER, namespace, name)
+        if resource is None or resource["metadata"].get("deletionTimestamp"):
+            return AGAIN_SEC
+        try:
+            status = await self._carry_out(resource)
+        except SpecError as problem:
+            status = await self._refused(resource, "InvalidSpec", str(problem))
+        except KubeRefusedError as refusal:
+            if refusal.reason == "Conflict":  # somebody wrote between our look and our write: look again
+                return CONFLICT_AGAIN_SEC
+            if refusal.reason not in ("Invalid", "Forbidden", "BadRequest"):
+                raise
+            status = await self._refused(resource, f"Api{refusal.reason}", refusal.message)
+        await self._tell(resource, status)
+        is_settled = status.phase in _SETTLED
+        self._metrics.show_cluster(namespace, name, ready=is_settled)
+        return AGAIN_SEC if is_settled else UNREADY_AGAIN_SEC
+
+    async def finish(self, namespace: str, name: str) -> bool:
+        """Stop the brokers while what they write to is still there; the rest goes with the resource."""
+        self._metrics.forget_cluster(namespace, name)
+        resource = await self._kube.find(CLUSTER, namespace, name)
+        if resource is None:
+            return True
+        uid = resource["metadata"]["uid"]
+        brokers = names.brokers(name)
+        if await self._are_orphaned(resource):
+            return True
+        await self._delete_owned(AUTOSCALER, namespace, brokers, uid)
+        await self._delete_owned(STATEFUL_SET, namespace, brokers, uid)
+        pods = await self._kube.list(POD, namespace, api_names.selector(name, names.BROKER))
+        if pods:
+            await self._tell(resource, deleting(f"{len(pods)} brokers hand over and stop."))
+            return False
+        await self._unbind(namespace, name)
+        return True
+
+    async def _are_orphaned(self, resource: Manifest) -> bool:
+        """Whether whoever deletes the resource wants its brokers to go on (`--cascade=orphan`)."""
+        metadata = resource["metadata"]
+        if _ORPHAN in metadata.get("finalizers", ()):
+            return True
+        live = await self._broker_set(metadata["namespace"], metadata["name"])
+        return live is not None and not is_owned_by(live, metadata["uid"])
+
+    async def _carry_out(self, resource: Manifest) -> ClusterStatus:
+        metadata = resource["metadata"]
+        cluster = cluster_spec(metadata["name"], metadata["namespace"], resource["spec"])
+        live = await self._broker_set(cluster.namespace, cluster.name)
+        waits_for = await self._waits_for(cluster, live)
+        plan = plan_cluster(cluster, resource, self._operator.image, live)
+        # The number of brokers gets its own owner step by step, each from what the last one left.
+        for _ in range(0 if waits_for is not None else MOST_ROUNDS):
+            await self._apply(cluster, plan, metadata["uid"])
+            live = await self._broker_set(cluster.namespace, cluster.name)
+            if plan.replicas.within is None:
+                break
+            plan = plan_cluster(cluster, resource, self._operator.image, live)
+        return judge(cluster, await self._see(cluster, resource, plan, live, waits_for))
+
+    async def _refused(self, resource: Manifest, reason: str, message: str) -> ClusterStatus:
+        metadata = resource["metadata"]
+        live = await self._broker_set(metadata["namespace"], metadata["name"])
+        return refused(reason, message, resource.get("status", {}), live)
+
+    async def _broker_set(self, namespace: str, name: str) -> Manifest | None:
+        return await self._kube.find(STATEFUL_SET, namespace, names.brokers(name))
+
+    async def _waits_for(self, cluster: ClusterSpec, live: Manifest | None) -> str | None:
+        """Why brokers must not be started for the first time yet."""
+        managed = cluster.etcd.managed
+        if managed is None or live is not None:
+            return None
+        etcd = await self._kube.find(STATEFUL_SET, cluster.namespace, names.etcd(cluster.name))
+        ready = 0 if etcd is None else etcd.get("status", {}).get("readyReplicas", 0)
+        if ready > managed.members // 2:
+            return None
+        return f"{ready} of {managed.members} etcd members are ready; brokers start when most are."
+
+    async def _apply(self, cluster: ClusterSpec, plan: ClusterPlan, uid: str) -> None:
+        if cluster.brokers.autoscaling is None:  # never two who say how many brokers there are
+            await self._delete_owned(AUTOSCALER, cluster.namespace, names.brokers(cluster.name), uid)
+        for manifest in (*plan.before, plan.broker_set):
+            await apply_own(self._kube, manifest, cluster, uid)
+        if plan.scale is not None:
+            await self._kube.apply(plan.scale, field_manager=api_names.SCALE_FIELD_MANAGER)
+        for manifest in plan.after:
+            await apply_own(self._kube, manifest, cluster, uid)
+        for manifest in plan.unowned:
+            await self._kube.apply(manifest)
+        await self._prune(cluster, plan, uid)
+
+    async def _prune(self, cluster: ClusterSpec, plan: ClusterPlan, uid: str) -> None:
+        selector = api_names.selector(cluster.name, names.BROKER)
+        for kind in PRUNED:
+            found = await self._kube.list(kind, cluster.namespace, selector)
+            for name in stale(kind, found, plan, uid):
+                _logger.info("%s/%s: %s %s goes", cluster.namespace, cluster.name, kind.kind, name)
+                await self._kube.delete(kind, cluster.namespace, name)
+        if not plan.unowned:
+            await self._unbind(cluster.namespace, cluster.name)
+
+    async def _unbind(self, namespace: str, name: str) -> None:
+        """Remove the one object that Kubernetes does not remove with the cluster."""
+        kind, binding = binding_name(namespace, name)
+        if await self._kube.find(kind, None, binding) is not None:
+            await self._kube.delete(kind, None, binding)
+
+    async def _see(
+        self,
+        cluster: ClusterSpec,
+        resource: Manifest,
+        plan: ClusterPlan,
+        live: Manifest | None,
+        waits_for: str | None,
+    ) -> Seen:
+        selector = api_names.selector(cluster.name, names.BROKER)
+        pods = await self._kube.list(POD, cluster.namespace, selector)
+        autoscaler = external = None
+        if cluster.brokers.autoscaling is not None:
+            autoscaler = await self._kube.find(AUTOSCALER, cluster.namespace, names.brokers(cluster.name))
+        if cluster.brokers.external is not None:
+            service = names.external_bootstrap(cluster.name)
+            external = await self._kube.find(SERVICE, cluster.namespace, service)
+        return Seen(
+            wanted=_wanted(cluster, plan, live),
+            broker_set=live,
+            problems=pod_problems(pods),
+            waits_for=waits_for,
+            autoscaler=autoscaler,
+            external=external,
+            before=resource.get("status", {}).get("conditions", ()),
+        )
+
+    async def _delete_owned(self, kind: Any, namespace: str, name: str, uid: str) -> None:
+        """Only what this cluster made."""
+        found = await self._kube.find(kind, namespace, name)
+        if found is not None and is_owned_by(found, uid) and not found["metadata"].get("deletionTimestamp"):
+            await self._kube.delete(kind, namespace, name, uid=found["metadata"]["uid"])
+
+    async def _tell(self, resource: Manifest, status: ClusterStatus) -> None:
+        """The status where it differs, and an event for each condition that turned."""
+        metadata, before = resource["metadata"], resource.get("status", {})
+        told = before.get("conditions", [])
+        wanted = status.as_map(told, metadata["generation"], utc_now())
+        ours = {each["type"]: each for each in wanted["conditions"]}
+        known = {each["type"]: each for each in told if each["type"] in ours}
+        is_same = all(before.get(key) == value for key, value in wanted.items() if key != "conditions")
+        if is_same and known == ours:
+            return
+        # Events first: an end between the two tells one twice, and never none.
+        for condition in conditions.changed(told, status.conditions):
+            is_warning = status.is_warning(condition)
+            await self._kube.event(resource, condition.reason, condition.message, warning=is_warning)
+        await self._kube.apply_status(CLUSTER, metadata["namespace"], metadata["name"], wanted)
+
+
+def _wanted(cluster: ClusterSpec, plan: ClusterPlan, live: Manifest | None) -> int:
+    """How many brokers there are to be, after what was applied."""
+    if cluster.brokers.replicas is not None or live is None:
+        return plan.replicas.wanted
+    return int(live["spec"].get("replicas", plan.replicas.wanted))

@@ -1,0 +1,1 @@
+"""Managed etcds: their members, their space, their objects."""

@@ -1,0 +1,23 @@
+"""Managed etcds: which events make the operator look after one."""
+
+import uuid
+
+import kopf
+
+from kafscale.operator.clock import utc_now
+from kafscale.operator.etcd.metrics import EtcdMetrics
+from kafscale.operator.etcd.reconciler import EtcdReconciler
+from kafscale.operator.kube.kinds import CLUSTER
+from kafscale.operator.reconciling import Operator, reconciled
+
+
+def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
+    """A pass when the cluster or its StatefulSets change, which others watch, and by the clock."""
+    reconciler = EtcdReconciler(
+        operator.kube,
+        operator.etcd_image,
+        EtcdMetrics(operator.metrics),
+        utc_now,
+        lambda: uuid.uuid4().hex,
+    )
+    reconciled(registry, operator, CLUSTER, "etcd", reconciler.reconcile, forget=reconciler.forget)

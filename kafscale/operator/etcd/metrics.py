@@ -1,0 +1,121 @@
+"""What the operator's metrics say of managed etcds."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kafscale.operator.etcd.seen import CORRUPT, NO_SPACE, EtcdSeen
+from kafscale.ops.metric_families import Family, MetricType
+
+_CLUSTER: Final = ("namespace", "cluster")
+_MEMBER: Final = (*_CLUSTER, "member")
+
+MEMBER_UP: Final = Family(
+    name="kafscale_etcd_member_up",
+    type=MetricType.GAUGE,
+    labels=_MEMBER,
+    documentation="1 where a member of a managed etcd answered when the operator last looked, otherwise 0.",
+)
+HAS_MAJORITY: Final = Family(
+    name="kafscale_etcd_has_majority",
+    type=MetricType.GAUGE,
+    labels=_CLUSTER,
+    documentation="1 where a managed etcd took requests when the operator last looked, otherwise 0.",
+)
+SIZE: Final = Family(
+    name="kafscale_etcd_size_bytes",
+    type=MetricType.GAUGE,
+    labels=_MEMBER,
+    documentation="The size of a member's file, which counts against the quota.",
+)
+IN_USE: Final = Family(
+    name="kafscale_etcd_in_use_bytes",
+    type=MetricType.GAUGE,
+    labels=_MEMBER,
+    documentation="How much of it is in use; the rest is given back by defragmentation.",
+)
+QUOTA: Final = Family(
+    name="kafscale_etcd_quota_bytes",
+    type=MetricType.GAUGE,
+    labels=_CLUSTER,
+    documentation="The quota: a member's file that is larger stops all writes.",
+)
+ALARM: Final = Family(
+    name="kafscale_etcd_alarm",
+    type=MetricType.GAUGE,
+    labels=(*_CLUSTER, "alarm"),
+    documentation="1 while a member of a managed etcd raises the alarm (NOSPACE, CORRUPT), otherwise 0.",
+)
+DEFRAGMENTATIONS: Final = Family(
+    name="kafscale_etcd_defragmentations_total",
+    type=MetricType.COUNTER,
+    labels=(*_CLUSTER, "outcome"),
+    documentation="Defragmentations of members: succeeded, or in doubt because no answer came.",
+)
+FAMILIES: Final = (MEMBER_UP, HAS_MAJORITY, SIZE, IN_USE, QUOTA, ALARM, DEFRAGMENTATIONS)
+
+
+@dataclass(slots=True, kw_only=True)
+class EtcdNumbers:
+    """One managed etcd's: the newest look, and what was done since this process began."""
+
+    seen: EtcdSeen
+    quota_bytes: int
+    defragmentations: Counter[str] = field(default_factory=Counter)
+
+
+class EtcdMetrics(Collector):
+    """Numbers by namespace and cluster. Written by the event loop; the scrape takes copies."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._numbers: dict[tuple[str, str], EtcdNumbers] = {}
+        registry.register(self)
+
+    def looked(self, namespace: str, cluster: str, seen: EtcdSeen, quota_bytes: int) -> None:
+        """The newest look."""
+        found = self._numbers.get((namespace, cluster))
+        if found is None:
+            self._numbers[namespace, cluster] = EtcdNumbers(seen=seen, quota_bytes=quota_bytes)
+        else:
+            found.seen, found.quota_bytes = seen, quota_bytes
+
+    def defragmented(self, namespace: str, cluster: str, outcome: str) -> None:
+        """One more, of a cluster that was looked at."""
+        self._numbers[namespace, cluster].defragmentations[outcome] += 1
+
+    def forget(self, namespace: str, cluster: str) -> None:
+        """The cluster is gone, or has no managed etcd."""
+        self._numbers.pop((namespace, cluster), None)
+
+    def collect(self) -> Iterator[Metric]:
+        """Prometheus' own interface."""
+        gauges = {
+            family.name: GaugeMetricFamily(family.name, family.documentation, labels=family.labels)
+            for family in FAMILIES
+            if family.type is MetricType.GAUGE
+        }
+        counter = CounterMetricFamily(
+            DEFRAGMENTATIONS.name, DEFRAGMENTATIONS.documentation, labels=DEFRAGMENTATIONS.labels
+        )
+        for cluster, numbers in sorted(self._numbers.items()):
+            seen = numbers.seen
+            gauges[HAS_MAJORITY.name].add_metric(cluster, float(seen.has_majority))
+            gauges[QUOTA.name].add_metric(cluster, numbers.quota_bytes)
+            raised = {each.kind for each in seen.alarms or ()}
+            for kind in (NO_SPACE, CORRUPT):
+                gauges[ALARM.name].add_metric((*cluster, kind), float(kind in raised))
+            for member in seen.members:
+                labels = (*cluster, member.name)
+                gauges[MEMBER_UP.name].add_metric(labels, float(member.status is not None))
+                if member.status is not None:
+                    gauges[SIZE.name].add_metric(labels, member.status.size_bytes)
+                    gauges[IN_USE.name].add_metric(labels, member.status.in_use_bytes)
+            for outcome in ("succeeded", "in_doubt"):
+                counter.add_metric((*cluster, outcome), numbers.defragmentations[outcome])
+        yield from gauges.values()
+        yield counter

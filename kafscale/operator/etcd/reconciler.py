@@ -1,0 +1,343 @@
+"""Keeps a cluster's managed etcd: objects, members, space. One pass looks, applies, tells, and does one step."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from kafscale.errors import StoreIndeterminateError
+from kafscale.operator import api_names, conditions
+from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd, cluster_spec
+from kafscale.operator.clusters.owned_objects import apply_own
+from kafscale.operator.clusters.plan import owned
+from kafscale.operator.conditions import Condition
+from kafscale.operator.errors import KubeRefusedError, SpecError
+from kafscale.operator.etcd import members_plan, upkeep_plan
+from kafscale.operator.etcd.conditions import AS_SPECIFIED, GIVE_UP, HEALTHY, SPACE_HEALTHY, lost_data, told
+from kafscale.operator.etcd.maintenance import EtcdMaintenance
+from kafscale.operator.etcd.members_plan import Begin, PutOn, TakeOff
+from kafscale.operator.etcd.metrics import EtcdMetrics
+from kafscale.operator.etcd.objects_plan import plan_objects
+from kafscale.operator.etcd.rounds import EtcdRounds
+from kafscale.operator.etcd.seen import NO_SPACE, EtcdSeen, is_raised, unwell
+from kafscale.operator.etcd.upkeep_plan import (
+    DEFAULT_RULES,
+    Compact,
+    Defragment,
+    DefragmentRules,
+    Disarm,
+    MoveLeader,
+    Wait,
+)
+from kafscale.operator.kube.kinds import CLUSTER, CONFIG_MAP, POD, STATEFUL_SET, Kind
+from kafscale.operator.manifests import etcd_start, names
+from kafscale.operator.manifests.etcd_start import EtcdStart, StartPhase
+from kafscale.operator.schedule import Schedule
+
+_logger = logging.getLogger(__name__)
+
+FIELD_MANAGER: Final = "kafscale-operator-etcd"
+"""Who owns the conditions."""
+
+AGAIN_SEC: Final = 30.0
+"""After so long etcd is looked at anyway: Kubernetes does not tell how it is."""
+
+SOON_SEC: Final = 5.0
+"""The same while something is being done, or is not as it should be."""
+
+_OURS: Final = (HEALTHY, SPACE_HEALTHY, AS_SPECIFIED)
+_CALM: Final = ("Forming", "MemberJoining", "NotSettled")
+
+Manifest = dict[str, Any]
+
+
+class EtcdApi(Protocol):
+    """What is needed of `KubeClient`."""
+
+    async def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """One object, or None."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
+    ) -> list[Manifest]:
+        """Those with the labels."""
+
+    async def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        """A new object, or a `KubeRefusedError`."""
+
+    async def apply(self, manifest: Mapping[str, Any]) -> Manifest:
+        """Server-side apply; with a resourceVersion only over that."""
+
+    async def apply_status(
+        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, field_manager: str
+    ) -> Manifest:
+        """The part of the status that the manager owns."""
+
+    async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
+        """Tell it to who looks at the object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A member's name, and where it is for clients and for the other members."""
+
+    name: str
+    client_url: str
+    peer_url: str
+
+
+def places(cluster: str, namespace: str, members: int) -> list[Place]:
+    """In Kubernetes."""
+    return [
+        Place(
+            name=name,
+            client_url=etcd_start.client_url(name, cluster, namespace),
+            peer_url=etcd_start.peer_url(name, cluster, namespace),
+        )
+        for name in etcd_start.member_names(cluster, members)
+    ]
+
+
+Locate = Callable[[str, str, int], Sequence[Place]]
+"""`places`, or another one for tests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """What a pass found."""
+
+    resource: Manifest
+    cluster: ClusterSpec
+    managed: ManagedEtcd
+    start: EtcdStart
+    where: Sequence[Place]
+    keeper: EtcdMaintenance
+    seen: EtcdSeen
+    lost: frozenset[str]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.cluster.namespace, self.cluster.name
+
+
+class EtcdReconciler:
+    """For every cluster. `now`: aware; `new_token`: another one at each call; `image`: where a cluster names none."""
+
+    def __init__(
+        self,
+        api: EtcdApi,
+        image: str,
+        metrics: EtcdMetrics,
+        now: Callable[[], datetime],
+        new_token: Callable[[], str],
+        locate: Locate = places,
+        rules: DefragmentRules = DEFAULT_RULES,
+    ) -> None:
+        self._api = api
+        self._image = image
+        self._metrics = metrics
+        self._now = now
+        self._new_token = new_token
+        self._locate = locate
+        self._rules = rules
+        self._rounds: dict[tuple[str, str], EtcdRounds] = {}
+
+    async def reconcile(self, namespace: str, name: str) -> float:
+        """One pass; returns after how many seconds to look again. Raises `KubeError`."""
+        resource = await self._api.find(CLUSTER, namespace, name)
+        if resource is None or resource["metadata"].get("deletionTimestamp"):
+            self.forget(namespace, name)
+            return AGAIN_SEC
+        try:
+            cluster = cluster_spec(name, namespace, resource["spec"])
+        except SpecError:
+            return AGAIN_SEC  # the cluster's own conditions say so
+        if cluster.etcd.managed is None:
+            self.forget(namespace, name)
+            await self._take_back(resource)
+            return AGAIN_SEC
+        try:
+            return await self._bring_forward(resource, cluster, cluster.etcd.managed)
+        except SpecError as problem:
+            await self._tell(resource, [_refused("InvalidSpec", str(problem))])
+        except KubeRefusedError as refusal:
+            if refusal.reason not in ("Invalid", "Forbidden", "BadRequest"):
+                raise
+            await self._tell(resource, [_refused(f"Api{refusal.reason}", refusal.message)])
+        return SOON_SEC
+
+    async def _bring_forward(self, resource: Manifest, cluster: ClusterSpec, managed: ManagedEtcd) -> float:
+        schedule = Schedule.parse("etcd.managed.defragmentSchedule", managed.defragment_schedule)
+        start = await self._kept_start(resource, cluster, managed)
+        where = self._locate(cluster.name, cluster.namespace, start.members)
+        keeper = EtcdMaintenance({each.name: each.client_url for each in where})
+        seen = await keeper.look()
+        pods = await self._api.list(POD, cluster.namespace, api_names.selector(cluster.name, names.ETCD))
+        found = _Pass(
+            resource=resource,
+            cluster=cluster,
+            managed=managed,
+            start=start,
+            where=where,
+            keeper=keeper,
+            seen=seen,
+            lost=lost_data(pods),
+        )
+        self._metrics.looked(*found.key, seen, managed.quota_bytes)
+        live = await self._api.find(STATEFUL_SET, cluster.namespace, names.etcd(cluster.name))
+        plan = plan_objects(cluster, managed, self._image, start, live, seen)
+        for manifest in plan.objects:
+            await apply_own(self._api, owned(manifest, resource), cluster, resource["metadata"]["uid"])
+        await self._tell(resource, told(start, seen, found.lost, managed.quota_bytes, plan.notes))
+        has_acted = await self._step_members(found) or await self._step_upkeep(found, schedule)
+        is_well = unwell(seen) is None and start.phase is StartPhase.FORMED
+        return AGAIN_SEC if is_well and not has_acted else SOON_SEC
+
+    async def _kept_start(self, resource: Manifest, cluster: ClusterSpec, managed: ManagedEtcd) -> EtcdStart:
+        """What is kept of the cluster; a new one where there is nothing yet."""
+        name = etcd_start.name_of(cluster.name)
+        found = await self._api.find(CONFIG_MAP, cluster.namespace, name)
+        if found is not None:
+            return etcd_start.read_start(name, found.get("data", {}))
+        start = EtcdStart(phase=StartPhase.FORMING, members=managed.members, token=self._new_token())
+        await self._api.create(owned(etcd_start.start_map(cluster, start), resource))
+        return start
+
+    async def _begin(self, found: _Pass, start: EtcdStart) -> None:
+        """In place of what was read in this pass, and of nothing newer."""
+        manifest = etcd_start.start_map(found.cluster, start)
+        name = manifest["metadata"]["name"]
+        live = await self._api.find(CONFIG_MAP, found.cluster.namespace, name)
+        if live is None or etcd_start.read_start(name, live.get("data", {})) != found.start:
+            return
+        manifest["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+        await self._api.apply(owned(manifest, found.resource))
+        message = f"etcd: from {found.start.phase} to {start.phase}, cluster {start.cluster_id or 'not formed yet'}."
+        await self._api.event(found.resource, f"Etcd{start.phase}", message, warning=False)
+
+    async def _step_members(self, found: _Pass) -> bool:
+        """Whether something was done."""
+        step = members_plan.next_step(
+            found.start,
+            found.seen,
+            peer_urls=tuple(each.peer_url for each in found.where),
+            lost=found.lost,
+            given_up=found.resource["metadata"].get("annotations", {}).get(GIVE_UP),
+            new_token=self._new_token(),
+        )
+        if step is None:
+            return False
+        if isinstance(step, Begin):
+            await self._begin(found, step.start)
+            return True
+        asked = found.seen.answering[0].name
+        try:
+            # Events first: they are not written by an operator that leads no more, and nothing follows then.
+            match step:
+                case TakeOff(member=gone):
+                    message = f"{gone.name} ({gone.member_id:x}) lost its data and is taken off etcd's list."
+                    await self._api.event(found.resource, "EtcdMemberTakenOff", message, warning=True)
+                    await found.keeper.take_off(asked, gone.member_id)
+                case PutOn(peer_url=url):
+                    message = f"A new member at {url} is put on etcd's list."
+                    await self._api.event(found.resource, "EtcdMemberPutOn", message, warning=False)
+                    await found.keeper.put_on(asked, url)
+        except StoreIndeterminateError as doubt:
+            _logger.warning("%s/%s: %s; it is looked at again", *found.key, doubt)
+        return True
+
+    async def _step_upkeep(self, found: _Pass, schedule: Schedule) -> bool:
+        """Whether something was done."""
+        now, seen = self._now(), found.seen
+        rounds = self._rounds.setdefault(found.key, EtcdRounds())
+        if seen.statuses and not seen.silent:
+            rounds.looked(min(each.revision for each in seen.statuses), now)
+        scheduled = schedule.newest(now)
+        is_due = upkeep_plan.is_due(scheduled, now)
+        if is_raised(seen, NO_SPACE):
+            rounds.begin_alarm(now)
+            if rounds.is_compacting(now):
+                return True
+        elif is_due:
+            rounds.begin_scheduled(scheduled)
+        step = upkeep_plan.next_step(
+            seen,
+            done=rounds.done,
+            quota_bytes=found.managed.quota_bytes,
+            is_due=is_due,
+            settled_revision=rounds.settled_revision(),
+            rules=self._rules,
+        )
+        if step is None:
+            return False
+        try:
+            await self._carry_out(step, found, rounds)
+        except StoreIndeterminateError as doubt:
+            _logger.warning("%s/%s: %s; it is looked at again", *found.key, doubt)
+        return True
+
+    async def _carry_out(self, step: upkeep_plan.Step, found: _Pass, rounds: EtcdRounds) -> None:
+        keeper, asked = found.keeper, found.seen.answering
+        match step:
+            case Wait(why=why):
+                _logger.info("%s/%s: etcd has to wait for its upkeep: %s", *found.key, why)
+            case Compact(revision=revision):
+                await self._say(found, "EtcdCompacting", f"History before revision {revision} is given up.")
+                rounds.compacted(revision, self._now())
+                await keeper.compact(asked[0].name, revision)
+            case MoveLeader(leader=leader, successor=successor) if successor.status is not None:
+                await self._say(found, "EtcdLeaderMoves", f"From {leader.name} to {successor.name}.")
+                await keeper.move_leader(leader.name, successor.status.member_id)
+            case Defragment(member=member) if member.status is not None:
+                await self._say(found, "EtcdDefragmenting", f"{member.name} is defragmented.")
+                rounds.defragmented(member.status.member_id)
+                outcome = "in_doubt"
+                try:
+                    await keeper.defragment(member.name)
+                    outcome = "succeeded"
+                finally:
+                    self._metrics.defragmented(*found.key, outcome)
+            case Disarm(alarm=alarm):
+                await self._say(
+                    found, "EtcdAlarmDisarmed", f"There is room again: {alarm.kind} is taken back."
+                )
+                await keeper.disarm(asked[0].name, alarm)
+
+    async def _say(self, found: _Pass, reason: str, message: str) -> None:
+        """Before it is done: an operator that leads no more writes no event, and does nothing then."""
+        await self._api.event(found.resource, reason, message, warning=False)
+
+    async def _tell(self, resource: Manifest, wanted: Sequence[Condition]) -> None:
+        """The conditions where they differ, and an event for each that turned."""
+        metadata = resource["metadata"]
+        before = resource.get("status", {}).get("conditions", [])
+        merged = conditions.merged(before, wanted, metadata["generation"], self._now())
+        known = {each["type"]: each for each in before if each["type"] in _OURS}
+        if known == {each["type"]: each for each in merged}:
+            return
+        status = {"conditions": merged}
+        await self._api.apply_status(
+            CLUSTER, metadata["namespace"], metadata["name"], status, field_manager=FIELD_MANAGER
+        )
+        for condition in conditions.changed(before, wanted):
+            is_bad = condition.is_so is False and condition.reason not in _CALM
+            await self._api.event(resource, condition.reason, condition.message, warning=is_bad)
+
+    async def _take_back(self, resource: Manifest) -> None:
+        """Nothing is managed: nothing is told of it any more. What is there is left to whoever may need it."""
+        metadata = resource["metadata"]
+        told_before = {each["type"] for each in resource.get("status", {}).get("conditions", ())}
+        if told_before & set(_OURS):
+            await self._api.apply_status(
+                CLUSTER, metadata["namespace"], metadata["name"], {}, field_manager=FIELD_MANAGER
+            )
+
+    def forget(self, namespace: str, name: str) -> None:
+        """The cluster is gone, or has no managed etcd."""
+        self._metrics.forget(namespace, name)
+        self._rounds.pop((namespace, name), None)
+
+
+def _refused(reason: str, message: str) -> Condition:
+    return Condition(type=AS_SPECIFIED, is_so=False, reason=reason, message=message)

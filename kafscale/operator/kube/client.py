@@ -1,0 +1,276 @@
+"""The one door to the Kubernetes API: manifests go in and come out as dictionaries.
+
+What was refused is known not to have happened (`KubeRefusedError`); where no answer came it is not known
+(`KubeUnreachableError`). Nothing is tried again here: reconciling is.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from kafscale.operator import api_names
+from kafscale.operator.errors import KubeRefusedError, KubeUnreachableError, LeadershipLostError
+from kafscale.operator.kube.access import KubeAccess
+from kafscale.operator.kube.kinds import EVENT, Kind, kind_of
+
+Manifest = dict[str, Any]
+
+_logger = logging.getLogger(__name__)
+
+REQUEST_SEC = 30.0
+_APPLY = "application/apply-patch+yaml"  # JSON is YAML
+_MERGE = "application/merge-patch+json"
+_JSON = "application/json"
+_READS = "GET"
+# What the API server says, with status 500, of an applied object whose fields have values of another type.
+_UNREADABLE = "failed to convert new object"
+
+
+class KubeClient:
+    """One identity's connections; an asynchronous context manager.
+
+    `may_write`: asked before each write, so that an operator that leads no more changes nothing more.
+    """
+
+    def __init__(self, access: KubeAccess, *, may_write: Callable[[], bool] = lambda: True) -> None:
+        self.access = access
+        self._may_write = may_write
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        with tempfile.TemporaryDirectory(prefix="kafscale-keys-") as folder:
+            context = self.access.tls(Path(folder))
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context, limit=16),
+            timeout=aiohttp.ClientTimeout(total=REQUEST_SEC),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def guarded(self, may_write: Callable[[], bool]) -> "KubeClient":
+        """The same connections, with another answer to who may write."""
+        other = KubeClient(self.access, may_write=may_write)
+        other._session = self._session
+        return other
+
+    def check_may_write(self, what: str) -> None:
+        """Also for what is written elsewhere than in Kubernetes. Raises `LeadershipLostError`."""
+        if not self._may_write():
+            raise LeadershipLostError(f"{what} is not sent: another operator may lead by now")
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest:
+        """One object. Raises `KubeRefusedError` with reason NotFound when there is none."""
+        return await self.request("GET", kind.path(namespace, name))
+
+    async def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """One object, or None."""
+        try:
+            return await self.get(kind, namespace, name)
+        except KubeRefusedError as refusal:
+            if refusal.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    async def list(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
+    ) -> list[Manifest]:
+        """Those of a namespace (None: of all) with the labels, by namespace and name, each with its kind."""
+        selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items())
+        answer = await self.request("GET", kind.path(namespace), query={"labelSelector": selector})
+        found = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"]]
+        return sorted(
+            found, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"])
+        )
+
+    async def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        """A new object. Raises `KubeRefusedError` with reason AlreadyExists."""
+        kind = kind_of(manifest["apiVersion"], manifest["kind"])
+        return await self.request("POST", kind.path(manifest["metadata"].get("namespace")), body=manifest)
+
+    async def replace(self, manifest: Mapping[str, Any]) -> Manifest:
+        """In place of the version that `metadata.resourceVersion` names; reason Conflict where it is gone by."""
+        return await self.request("PUT", _path_of(manifest), body=manifest)
+
+    async def apply(
+        self,
+        manifest: Mapping[str, Any],
+        *,
+        field_manager: str = api_names.FIELD_MANAGER,
+        force: bool = True,
+        dry_run: bool = False,
+    ) -> Manifest:
+        """Server-side apply: the manager owns the fields that are named, and gives up those that it named before.
+
+        A manifest without anything but its identity gives up all. `force`: takes fields that others own.
+        """
+        query = {"fieldManager": field_manager, "force": str(force).lower()}
+        if dry_run:
+            query["dryRun"] = "All"
+        return await self.request(
+            "PATCH", _path_of(manifest), body=manifest, content_type=_APPLY, query=query
+        )
+
+    async def apply_status(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        status: Mapping[str, Any],
+        *,
+        field_manager: str = api_names.FIELD_MANAGER,
+    ) -> Manifest:
+        """A part's share of a status. Each part has a manager of its own, and conditions merge by their type."""
+        manifest = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "status": dict(status),
+        }
+        query = {"fieldManager": field_manager, "force": "true"}
+        path = kind.path(namespace, name, "status")
+        return await self.request("PATCH", path, body=manifest, content_type=_APPLY, query=query)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        change: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+    ) -> Manifest:
+        """A merge patch: None removes a field, lists are replaced whole."""
+        path = kind.path(namespace, name, subresource)
+        return await self.request("PATCH", path, body=change, content_type=_MERGE)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+    ) -> bool:
+        """Whether there was one. `propagation`: Background, Foreground or Orphan; `uid`: this one or none."""
+        options: Manifest = {"propagationPolicy": propagation}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        try:
+            await self.request("DELETE", kind.path(namespace, name), body=options)
+        except KubeRefusedError as refusal:
+            if refusal.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
+        """Tell it to who looks at the object. The same words about it again only raise a count.
+
+        An event that is refused is logged: a namespace that goes takes none, and the work must go on.
+        """
+        metadata = about["metadata"]
+        namespace = metadata.get("namespace", "default")
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        told = f"{metadata.get('uid', '')}\n{reason}\n{message}"
+        name = f"{metadata['name'][:200]}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        event = {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": about["apiVersion"],
+                "kind": about["kind"],
+                "namespace": namespace,
+                "name": metadata["name"],
+                "uid": metadata.get("uid", ""),
+            },
+            "type": "Warning" if warning else "Normal",
+            "reason": reason,
+            "message": message[:1024],
+            "source": {"component": api_names.FIELD_MANAGER},
+            "reportingComponent": api_names.FIELD_MANAGER,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self._tell(event)
+        except KubeRefusedError as refusal:
+            _logger.info("%s: %s %s: %s", metadata["name"], reason, message, refusal)
+
+    async def _tell(self, event: Manifest) -> None:
+        namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
+        try:
+            await self.create(event)
+        except KubeRefusedError as refusal:
+            if refusal.status != HTTPStatus.CONFLICT:
+                raise
+            before = await self.find(EVENT, namespace, name)
+            count = 1 if before is None else before.get("count", 1)
+            change = {"count": count + 1, "lastTimestamp": event["lastTimestamp"]}
+            await self.patch(EVENT, namespace, name, change)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = _JSON,
+        query: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        """Anything of the API by its path. Raises `KubeError`."""
+        if self._session is None:
+            raise RuntimeError("the client is not open")
+        if method != _READS:
+            self.check_may_write(f"{method} {path}")
+        headers = {"content-type": content_type, "accept": _JSON}
+        token = await asyncio.to_thread(self.access.bearer)
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            async with self._session.request(
+                method, self.access.server + path, data=data, headers=headers, params=dict(query or {})
+            ) as answer:
+                return _understood(answer.status, await answer.read(), f"{method} {path}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubeUnreachableError(
+                f"{method} {path}: no answer of the Kubernetes API: {type(error).__name__} {error}"
+            ) from error
+
+
+def _path_of(manifest: Mapping[str, Any]) -> str:
+    kind = kind_of(manifest["apiVersion"], manifest["kind"])
+    return kind.path(manifest["metadata"].get("namespace"), manifest["metadata"]["name"])
+
+
+def _understood(status: int, body: bytes, what: str) -> Manifest:
+    """The JSON of an answer. Server errors say nothing of what was done."""
+    try:
+        given: Manifest = json.loads(body)
+    except ValueError:
+        given = {"message": body[:200].decode(errors="replace")}
+        if status < HTTPStatus.BAD_REQUEST:
+            raise KubeUnreachableError(f"{what}: the answer {given['message']!r} is no JSON") from None
+    if status < HTTPStatus.BAD_REQUEST:
+        return given
+    message = f"{what}: {given.get('message', '')}"
+    if _UNREADABLE in message:
+        raise KubeRefusedError(status, "Invalid", message)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise KubeUnreachableError(f"{status} {message}")
+    raise KubeRefusedError(status, given.get("reason", HTTPStatus(status).phrase), message)

@@ -1,0 +1,113 @@
+"""Takes part in the election of the operator that works: reads and writes the Lease, and knows who leads."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from kafscale.operator import api_names
+from kafscale.operator.errors import KubeError, KubeRefusedError
+from kafscale.operator.kube.client import KubeClient, Manifest
+from kafscale.operator.kube.kinds import LEASE
+from kafscale.operator.leading.election import DURATION_SEC, RETRY_SEC, Election, Held, Write
+
+_logger = logging.getLogger(__name__)
+
+# An answer that comes later than that is of no use to a leader.
+REQUEST_SEC = 5.0
+
+
+class ElectionDriver:
+    """One candidate. `run` until it is cancelled; `leads` is true while this operator may work."""
+
+    def __init__(self, kube: KubeClient, namespace: str, lease: str, identity: str) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._lease = lease
+        self._identity = identity
+        self._election = Election(identity)
+        self._found: Manifest | None = None
+        self._changed = asyncio.Event()
+
+    def leads(self) -> bool:
+        """Whether this operator may work now; to be asked before every write."""
+        return self._election.leads(time.monotonic())
+
+    async def run(self) -> None:
+        """Look and write again and again."""
+        while True:
+            led = self.leads()
+            try:
+                async with asyncio.timeout(REQUEST_SEC):
+                    await self._round()
+            except (KubeError, TimeoutError) as error:
+                _logger.warning("the lease %s could not be renewed: %s", self._lease, error or "no answer")
+            if led != self.leads():
+                _logger.info("%s %s", self._identity, "leads" if self.leads() else "leads no more")
+            self._changed.set()
+            await asyncio.sleep(RETRY_SEC)
+
+    async def wait_until(self, leads: bool) -> None:
+        """Return when this operator leads, or when it leads no more."""
+        while self.leads() is not leads:
+            self._changed.clear()
+            # Leadership ends by the clock alone when no answer comes.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 0.5)
+
+    async def give_back(self) -> None:
+        """So that another need not wait. Nothing may be done in this operator's name any more."""
+        write = self._election.give_back(_held(self._found))
+        if write is None:
+            return
+        try:
+            async with asyncio.timeout(REQUEST_SEC):
+                await self._write(write)
+        except (KubeError, TimeoutError) as error:
+            _logger.info("the lease %s was not given back: %s", self._lease, error or "no answer")
+
+    async def _round(self) -> None:
+        begun = time.monotonic()
+        self._found = await self._kube.find(LEASE, self._namespace, self._lease)
+        write = self._election.look(_held(self._found), begun)
+        if write is None:
+            return
+        try:
+            self._found = await self._write(write)
+        except KubeRefusedError as refusal:
+            if refusal.reason not in ("Conflict", "AlreadyExists"):
+                raise
+            return  # another was faster: the next look says who
+        self._election.written(begun)
+
+    async def _write(self, write: Write) -> Manifest:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        before: dict[str, Any] = {} if self._found is None else self._found["spec"]
+        spec = {
+            "holderIdentity": write.holder,
+            "leaseDurationSeconds": int(DURATION_SEC),
+            "leaseTransitions": write.transitions,
+            "acquireTime": now if write.acquired else before.get("acquireTime", now),
+            "renewTime": now,
+        }
+        metadata: dict[str, Any] = {"name": self._lease, "namespace": self._namespace}
+        lease = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
+        if write.version is None:
+            metadata["labels"] = {api_names.MANAGED_BY: api_names.FIELD_MANAGER}
+            return await self._kube.create(lease)
+        metadata["resourceVersion"] = write.version
+        return await self._kube.replace(lease)
+
+
+def _held(lease: Manifest | None) -> Held | None:
+    if lease is None:
+        return None
+    spec = lease.get("spec", {})
+    return Held(
+        holder=spec.get("holderIdentity") or "",
+        duration_sec=float(spec.get("leaseDurationSeconds") or DURATION_SEC),
+        transitions=spec.get("leaseTransitions") or 0,
+        version=lease["metadata"]["resourceVersion"],
+    )

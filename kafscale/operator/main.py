@@ -1,0 +1,227 @@
+"""The operator's process: one of several replicas leads, and only that one works."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import kopf
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from kafscale.operator import api_names
+from kafscale.operator.backups import handlers as backup_handlers
+from kafscale.operator.clusters import handlers as cluster_handlers
+from kafscale.operator.errors import KubeRefusedError
+from kafscale.operator.etcd import handlers as etcd_handlers
+from kafscale.operator.kube.access import KubeAccess, find_access
+from kafscale.operator.kube.client import KubeClient
+from kafscale.operator.kube.kinds import CLUSTER, TOPIC
+from kafscale.operator.leading.driver import ElectionDriver
+from kafscale.operator.operator_metrics import OperatorMetrics
+from kafscale.operator.pages import Pages
+from kafscale.operator.reconciling import Operator, Wakers
+from kafscale.operator.topics import handlers as topic_handlers
+
+_logger = logging.getLogger(__name__)
+
+PARTS: Sequence[Callable[[kopf.OperatorRegistry, Operator], None]] = (
+    cluster_handlers.register,
+    topic_handlers.register,
+    backup_handlers.register,
+    etcd_handlers.register,
+)
+"""What the operator does. Each registers its handlers."""
+
+EXIT_STOPPED = 0
+EXIT_LOST = 1
+
+_CRD_POLL_SEC = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How the operator runs. `namespaces`: those that it looks after, none: all.
+
+    `lease_namespace` None: the one it runs in. `metrics_addr`: host and port of its pages, None: none.
+    """
+
+    image: str
+    etcd_image: str
+    namespaces: Sequence[str] = ()
+    lease_name: str = api_names.FIELD_MANAGER
+    lease_namespace: str | None = None
+    metrics_addr: tuple[str, int] | None = None
+
+
+def run(options: Options, environment: Mapping[str, str] = os.environ) -> int:
+    """Until a signal or until another operator leads; the exit status. Raises `KafscaleError`."""
+    return asyncio.run(_run(options, find_access(environment)))
+
+
+async def _run(options: Options, access: KubeAccess) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(KubeClient(access))
+        identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        lease_namespace = options.lease_namespace or access.namespace
+        election = ElectionDriver(kube, lease_namespace, options.lease_name, identity)
+        metrics = CollectorRegistry()
+        ProcessCollector(registry=metrics)
+        operator = Operator(
+            kube=kube.guarded(election.leads),
+            image=options.image,
+            etcd_image=options.etcd_image,
+            wakers=Wakers(),
+            metrics=metrics,
+            own_metrics=OperatorMetrics(metrics),
+        )
+        # Before anybody is led: an operator that cannot work must not keep others from it.
+        handlers = registry(operator)
+        stack.push_async_callback(election.give_back)
+        electing = asyncio.create_task(election.run(), name="election")
+        stack.push_async_callback(_end, electing)
+        if options.metrics_addr is not None:
+            pages = Pages(metrics, lambda: "the election has ended" if electing.done() else None)
+            stack.push_async_callback(pages.stop)
+            port = await pages.start(*options.metrics_addr)
+            _logger.info("metrics and health on port %d", port)
+        _logger.info("%s stands by", identity)
+        if not await _first(stop.wait(), election.wait_until(True)):
+            return EXIT_STOPPED
+        return await _work(options, operator, handlers, election, stop)
+
+
+async def _work(
+    options: Options,
+    operator: Operator,
+    handlers: kopf.OperatorRegistry,
+    election: ElectionDriver,
+    stop: asyncio.Event,
+) -> int:
+    """Lead until a signal, or until leadership ends: then another leads, and this process has to begin anew."""
+    if not await _first(stop.wait(), _defined(operator.kube)):
+        return EXIT_STOPPED
+    operator.own_metrics.set_leading(True)
+    ended = asyncio.Event()
+    watching = asyncio.create_task(_set_when(ended, election.wait_until(False)), name="leadership")
+    stopping = asyncio.create_task(_set_when(ended, stop.wait()), name="stopping")
+    try:
+        await kopf.operator(
+            registry=handlers,
+            settings=settings(),
+            standalone=True,
+            clusterwide=not options.namespaces,
+            namespaces=list(options.namespaces),
+            stop_flag=ended,
+        )
+    finally:
+        lost = not election.leads()
+        await _end(watching)
+        await _end(stopping)
+    if lost:
+        _logger.error("leadership is lost: this process ends, and stands by when it is started again")
+        return EXIT_LOST
+    return EXIT_STOPPED
+
+
+def registry(operator: Operator) -> kopf.OperatorRegistry:
+    """Every part's handlers, and how kopf comes to the API."""
+    found = kopf.OperatorRegistry()
+    access = operator.kube.access
+
+    @kopf.on.login(registry=found)
+    def login(**_: Any) -> kopf.ConnectionInfo:
+        return connection(access)
+
+    for register in PARTS:
+        register(found, operator)
+    return found
+
+
+def connection(access: KubeAccess) -> kopf.ConnectionInfo:
+    """The same identity for kopf. It asks again when the API does not know the token any more."""
+    return kopf.ConnectionInfo(
+        server=access.server,
+        ca_data=None if access.ca_data is None else access.ca_data.encode(),
+        token=access.bearer(),
+        certificate_path=access.certificate,
+        private_key_path=access.key,
+        certificate_data=access.certificate_data,
+        private_key_data=access.key_data,
+        default_namespace=access.namespace,
+    )
+
+
+class _NothingKept(kopf.DiffBaseStorage):
+    """What was handled last is of no interest: every pass compares what is with what should be."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf's, so that it asks for no rights but those that are used, and writes nothing but its finalizer."""
+    found = kopf.OperatorSettings()
+    found.persistence.finalizer = api_names.FINALIZER
+    found.persistence.diffbase_storage = _NothingKept()
+    found.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=api_names.GROUP)
+    found.posting.enabled = False
+    found.scanning.disabled = True
+    # A watch that says nothing may be dead: begin a new one.
+    found.watching.server_timeout = 240
+    found.watching.client_timeout = 270
+    found.watching.connect_timeout = 5
+    return found
+
+
+async def _defined(kube: KubeClient) -> None:
+    """Wait until the custom resources are served: the chart's hooks may come later than this process."""
+    for kind in (CLUSTER, TOPIC):
+        while True:
+            try:
+                served = await kube.request("GET", f"/apis/{kind.api_version}")
+                if any(each["name"] == kind.plural for each in served["resources"]):
+                    break
+            except KubeRefusedError as refusal:
+                if refusal.status != HTTPStatus.NOT_FOUND:
+                    raise
+            _logger.warning("%s is not defined: install the chart's custom resource definitions", kind.kind)
+            await asyncio.sleep(_CRD_POLL_SEC)
+
+
+async def _first(unwanted: Any, wanted: Any) -> bool:
+    """Whether the second came before the first."""
+    tasks = [asyncio.create_task(unwanted), asyncio.create_task(wanted)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            return False
+        await tasks[1]
+        return True
+    finally:
+        for task in tasks:
+            await _end(task)
+
+
+async def _set_when(event: asyncio.Event, happened: Any) -> None:
+    await happened
+    event.set()
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,188 @@
+"""The brokers' StatefulSet: a pod for each broker id, replaced one by one as each is ready again."""
+
+from typing import Any
+
+from kafscale.operator import api_names
+from kafscale.operator.cluster_spec import ClusterSpec, External, ExternalType
+from kafscale.operator.manifests import broker_settings, names
+from kafscale.operator.manifests.objects import (
+    Manifest,
+    container_security,
+    from_field,
+    from_secret,
+    manifest,
+    pod_security,
+)
+
+POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
+# Before a broker hears that it is to stop, so that nobody new is sent to it.
+PRE_STOP_SEC = 2
+# What a broker needs besides handing over: to answer, and to end.
+ENDING_SEC = 5
+
+
+def broker_set(cluster: ClusterSpec, image: str) -> Manifest:
+    """Without `spec.replicas`, which has an owner of its own."""
+    brokers = cluster.brokers
+    selector = api_names.selector(cluster.name, names.BROKER)
+    return manifest(
+        "apps/v1",
+        "StatefulSet",
+        names.brokers(cluster.name),
+        cluster,
+        names.BROKER,
+        spec={
+            "serviceName": names.peers(cluster.name),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate"},
+            "minReadySeconds": 1,
+            "selector": {"matchLabels": selector},
+            "template": {
+                "metadata": {
+                    "labels": api_names.labels(cluster.name, names.BROKER),
+                    "annotations": dict(brokers.pod_annotations),
+                },
+                "spec": _pod(cluster, image, selector),
+            },
+        },
+    )
+
+
+def _pod(cluster: ClusterSpec, image: str, selector: dict[str, str]) -> dict[str, Any]:
+    brokers = cluster.brokers
+    pod: dict[str, Any] = {
+        "serviceAccountName": brokers.service_account_name or names.brokers(cluster.name),
+        "automountServiceAccountToken": needs_api(cluster),
+        "terminationGracePeriodSeconds": brokers.termination_grace_sec,
+        "securityContext": pod_security(),
+        "enableServiceLinks": False,
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": brokers.rack_key or "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": selector},
+            }
+        ],
+        "affinity": dict(brokers.affinity) if brokers.affinity is not None else _apart(selector),
+        "containers": [_container(cluster, image)],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
+    }
+    if cluster.etcd.tls_secret is not None:
+        pod["volumes"].append({"name": "etcd-tls", "secret": {"secretName": cluster.etcd.tls_secret}})
+    if cluster.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in cluster.image_pull_secrets]
+    if brokers.node_selector:
+        pod["nodeSelector"] = dict(brokers.node_selector)
+    if brokers.tolerations:
+        pod["tolerations"] = [dict(one) for one in brokers.tolerations]
+    if brokers.priority_class_name is not None:
+        pod["priorityClassName"] = brokers.priority_class_name
+    return pod
+
+
+def _apart(selector: dict[str, str]) -> dict[str, Any]:
+    """Brokers avoid each other's nodes, as far as there are others."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": selector}}
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]
+        }
+    }
+
+
+def needs_api(cluster: ClusterSpec) -> bool:
+    """Whether a broker has to ask Kubernetes where it is: for its zone, or for its address outside."""
+    external = cluster.brokers.external
+    return cluster.brokers.rack_key is not None or (external is not None and asks_address(external))
+
+
+def asks_address(external: External) -> bool:
+    """Whether a broker's address outside is known only once Kubernetes has given it: a host, or a node's port."""
+    return external.type is ExternalType.NODE_PORT or external.host_template is None
+
+
+def _container(cluster: ClusterSpec, image: str) -> dict[str, Any]:
+    container: dict[str, Any] = {
+        "name": "broker",
+        "image": image,
+        "imagePullPolicy": cluster.image_pull_policy,
+        "args": ["pod"] if needs_api(cluster) else ["serve"],
+        # Not by the ConfigMap: a broker of before a change, started anew meanwhile, must not have what is new in it.
+        "env": [*_shared(cluster), *_variables(cluster)],
+        "ports": [
+            {"name": "kafka", "containerPort": names.KAFKA_PORT},
+            {"name": "metrics", "containerPort": names.METRICS_PORT},
+        ],
+        "startupProbe": _probe("/healthz", period=2, failures=150),
+        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "readinessProbe": _probe("/readyz", period=3, failures=2),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SEC}}},
+        "securityContext": container_security(),
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    if cluster.brokers.external is not None:
+        container["ports"].append({"name": "external", "containerPort": cluster.brokers.external.port})
+    if cluster.brokers.resources:
+        container["resources"] = dict(cluster.brokers.resources)
+    if cluster.etcd.tls_secret is not None:
+        container["volumeMounts"].append(
+            {"name": "etcd-tls", "mountPath": broker_settings.TLS_FOLDER, "readOnly": True}
+        )
+    return container
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "metrics"},
+        "periodSeconds": period,
+        "timeoutSeconds": 2,
+        "failureThreshold": failures,
+    }
+
+
+def _shared(cluster: ClusterSpec) -> list[dict[str, Any]]:
+    """The settings that all brokers have. What Kubernetes would take for a reference stands for itself."""
+    settings = sorted(broker_settings.environment(cluster).items())
+    return [{"name": name, "value": value.replace("$", "$$")} for name, value in settings]
+
+
+def _variables(cluster: ClusterSpec) -> list[dict[str, Any]]:
+    """What differs between brokers, and what is secret."""
+    brokers, external = cluster.brokers, cluster.brokers.external
+    peers = names.in_namespace(names.peers(cluster.name), cluster.namespace)
+    found = [
+        from_field("KAFSCALE_BROKER_ID", POD_INDEX),
+        from_field("POD_NAME", "metadata.name"),
+        {"name": "KAFSCALE_BROKER_HOST", "value": f"$(POD_NAME).{peers}"},
+    ]
+    if "KAFSCALE_SHUTDOWN_TIMEOUT_MS" not in cluster.environment:
+        hand_over_ms = max(1, brokers.termination_grace_sec - PRE_STOP_SEC - ENDING_SEC) * 1000
+        found.append({"name": "KAFSCALE_SHUTDOWN_TIMEOUT_MS", "value": str(hand_over_ms)})
+    if needs_api(cluster):
+        found += [
+            from_field("POD_NAMESPACE", "metadata.namespace"),
+            from_field("NODE_NAME", "spec.nodeName"),
+        ]
+        if brokers.rack_key is not None:
+            found.append({"name": "RACK_LABEL", "value": brokers.rack_key})
+        if external is not None and asks_address(external):
+            service = names.external(cluster.name, "$(KAFSCALE_BROKER_ID)")
+            found.append({"name": "EXTERNAL_SERVICE", "value": service})
+    if external is not None and external.host_template is not None:
+        host = external.host_template.replace("{id}", "$(KAFSCALE_BROKER_ID)")
+        found.append({"name": "KAFSCALE_EXTERNAL_HOST", "value": host})
+    secret = cluster.objects.credentials_secret
+    if secret is not None:
+        found += [
+            from_secret("KAFSCALE_S3_ACCESS_KEY", secret, "AWS_ACCESS_KEY_ID"),
+            from_secret("KAFSCALE_S3_SECRET_KEY", secret, "AWS_SECRET_ACCESS_KEY"),
+            from_secret("KAFSCALE_S3_SESSION_TOKEN", secret, "AWS_SESSION_TOKEN", optional=True),
+        ]
+    secret = cluster.etcd.credentials_secret
+    if secret is not None:
+        found += [
+            from_secret("KAFSCALE_ETCD_USERNAME", secret, "username"),
+            from_secret("KAFSCALE_ETCD_PASSWORD", secret, "password"),
+        ]
+    return found

@@ -1,0 +1,57 @@
+"""What all objects of a cluster have in common."""
+
+from typing import Any
+
+from kafscale.operator import api_names
+from kafscale.operator.cluster_spec import ClusterSpec
+
+Manifest = dict[str, Any]
+
+
+def manifest(
+    api_version: str, kind: str, name: str, cluster: ClusterSpec, component: str, **parts: Any
+) -> Manifest:
+    """An object in the cluster's namespace, labelled as part of it."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "labels": api_names.labels(cluster.name, component),
+        },
+        **parts,
+    }
+
+
+def pod_security() -> dict[str, Any]:
+    """Of a pod, as the Pod Security standard "restricted" asks."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "runAsGroup": 10001,
+        "fsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security() -> dict[str, Any]:
+    """Of a container, the same."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def from_secret(variable: str, secret: str, key: str, *, optional: bool = False) -> dict[str, Any]:
+    """An environment variable whose value is in a Secret."""
+    reference: dict[str, Any] = {"name": secret, "key": key}
+    if optional:
+        reference["optional"] = True
+    return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
+
+
+def from_field(variable: str, path: str) -> dict[str, Any]:
+    """An environment variable whose value is a field of the pod."""
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,118 @@
+"""`kafscale operator`: looks after clusters and topics in Kubernetes."""
+
+import sys
+
+import click
+
+from kafscale.errors import KafscaleError
+from kafscale.ops.logs import configure_logging
+from kafscale.settings import LogFormat, LogLevel
+
+EXIT_STARTUP = 1
+_PAGES_PORT = 8080
+
+
+@click.command()
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    envvar="KAFSCALE_OPERATOR_NAMESPACES",
+    metavar="NAME",
+    help="Look after this namespace only. May be repeated; without it, after all.",
+)
+@click.option(
+    "--image",
+    required=True,
+    envvar="KAFSCALE_OPERATOR_IMAGE",
+    help="The image of brokers that name no other.",
+)
+@click.option(
+    "--etcd-image",
+    default="quay.io/coreos/etcd:v3.6.6",
+    show_default=True,
+    envvar="KAFSCALE_OPERATOR_ETCD_IMAGE",
+    help="The image of managed etcd members, where a cluster names no other.",
+)
+@click.option(
+    "--lease-name",
+    default="kafscale-operator",
+    show_default=True,
+    envvar="KAFSCALE_OPERATOR_LEASE",
+    help="The Lease by which one of several operators leads.",
+)
+@click.option(
+    "--lease-namespace",
+    default=None,
+    envvar="KAFSCALE_OPERATOR_LEASE_NAMESPACE",
+    help="Where that Lease is; by default where the operator runs.",
+)
+@click.option(
+    "--metrics-addr",
+    default=f":{_PAGES_PORT}",
+    show_default=True,
+    envvar="KAFSCALE_OPERATOR_METRICS_ADDR",
+    metavar="HOST:PORT",
+    help="Where /metrics, /healthz and /readyz are served; empty: nowhere.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice([level.value for level in LogLevel]),
+    default=LogLevel.INFO.value,
+    show_default=True,
+    envvar="KAFSCALE_OPERATOR_LOG_LEVEL",
+    help="From which level on lines are written.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice([form.value for form in LogFormat]),
+    default=LogFormat.TEXT.value,
+    show_default=True,
+    envvar="KAFSCALE_OPERATOR_LOG_FORMAT",
+    help="Lines for people or for programs.",
+)
+def operator(
+    namespaces: tuple[str, ...],
+    image: str,
+    etcd_image: str,
+    lease_name: str,
+    lease_namespace: str | None,
+    metrics_addr: str,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Look after KafscaleClusters and KafscaleTopics until told to stop.
+
+    Several may run: one leads, the others stand by. Exit status: 0 told to stop, 1 cannot work or leads no more,
+    2 an option is not legal.
+    """
+    configure_logging(LogLevel(log_level), LogFormat(log_format))
+    try:
+        # Imported here: a broker's installation has neither kopf nor what it needs.
+        from kafscale.operator.main import Options, run
+    except ImportError as error:
+        click.echo(f"kafscale: {error}: the operator needs `pip install kafscale[operator]`", err=True)
+        sys.exit(EXIT_STARTUP)
+    options = Options(
+        image=image,
+        etcd_image=etcd_image,
+        namespaces=namespaces,
+        lease_name=lease_name,
+        lease_namespace=lease_namespace,
+        metrics_addr=_address(metrics_addr),
+    )
+    try:
+        status = run(options)
+    except KafscaleError as error:
+        click.echo(f"kafscale: {error}", err=True)
+        sys.exit(EXIT_STARTUP)
+    sys.exit(status)
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is no HOST:PORT", param_hint="--metrics-addr")
+    return host.strip("[]"), int(port)

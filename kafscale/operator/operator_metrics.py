@@ -1,0 +1,74 @@
+"""The operator's metrics of its own work, and of whether clusters are as they should be."""
+
+import contextlib
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from kafscale.ops.metric_families import Family, MetricType
+
+LEADING: Final = Family(
+    name="kafscale_operator_leading",
+    type=MetricType.GAUGE,
+    documentation="1 for the operator that works, 0 for those that stand by.",
+)
+PASSES: Final = Family(
+    name="kafscale_operator_passes_total",
+    type=MetricType.COUNTER,
+    labels=("part",),
+    documentation="Passes over resources, by part of the operator.",
+)
+PASS_FAILURES: Final = Family(
+    name="kafscale_operator_pass_failures_total",
+    type=MetricType.COUNTER,
+    labels=("part",),
+    documentation="Passes that failed and are tried again, by part of the operator.",
+)
+CLUSTER_READY: Final = Family(
+    name="kafscale_cluster_ready",
+    type=MetricType.GAUGE,
+    labels=("namespace", "cluster"),
+    documentation="1 while a cluster is Ready, or Stopped on purpose; 0 in every other phase.",
+)
+FAMILIES: Final = (LEADING, PASSES, PASS_FAILURES, CLUSTER_READY)
+
+
+class OperatorMetrics:
+    """Series of clusters are there while the operator leads and the cluster exists."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._leading = _gauge(LEADING, registry)
+        self._passes = _counter(PASSES, registry)
+        self._failures = _counter(PASS_FAILURES, registry)
+        self._ready = _gauge(CLUSTER_READY, registry)
+
+    def set_leading(self, leads: bool) -> None:
+        self._leading.set(leads)
+
+    def add_part(self, part: str) -> None:
+        """Its counters begin with 0."""
+        self._passes.labels(part)
+        self._failures.labels(part)
+
+    def passed(self, part: str, *, failed: bool = False) -> None:
+        """One more pass of that part."""
+        self._passes.labels(part).inc()
+        if failed:
+            self._failures.labels(part).inc()
+
+    def show_cluster(self, namespace: str, cluster: str, *, ready: bool) -> None:
+        self._ready.labels(namespace, cluster).set(ready)
+
+    def forget_cluster(self, namespace: str, cluster: str) -> None:
+        """No error where there is no series."""
+        with contextlib.suppress(KeyError):
+            self._ready.remove(namespace, cluster)
+
+
+def _gauge(family: Family, registry: CollectorRegistry) -> Gauge:
+    return Gauge(family.name, family.documentation, family.labels, registry=registry)
+
+
+def _counter(family: Family, registry: CollectorRegistry) -> Counter:
+    # The library puts `_total` behind a counter's name itself.
+    return Counter(family.name.removesuffix("_total"), family.documentation, family.labels, registry=registry)

@@ -1,0 +1,56 @@
+"""The operator's pages: `/healthz`, `/readyz` and `/metrics`."""
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kafscale.errors import StartupError
+
+
+class Pages:
+    """Served on the event loop, so that one that hangs is noticed.
+
+    `problem`: why the operator is not alive, or None. A stand-by is ready, too.
+    """
+
+    def __init__(self, metrics: CollectorRegistry, problem: Callable[[], str | None]) -> None:
+        self._metrics = metrics
+        self._problem = problem
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port. Raises `StartupError`."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/healthz", self._health),
+                web.get("/readyz", self._health),
+                web.get("/metrics", self._samples),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host or None, port).start()
+        except OSError as error:
+            await self.stop()
+            raise StartupError(
+                f"cannot listen on {host} port {port} for metrics: {error.strerror or error}"
+            ) from error
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """No error when not started."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        problem = self._problem()
+        return web.Response(status=200 if problem is None else 503, text=(problem or "ok") + "\n")
+
+    async def _samples(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(self._metrics), headers={"content-type": "text/plain; version=0.0.4"}
+        )

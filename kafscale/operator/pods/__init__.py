@@ -1,0 +1,1 @@
+"""A broker in a pod: where it is, as Kubernetes knows."""

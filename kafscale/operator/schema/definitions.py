@@ -1,0 +1,227 @@
+"""The custom resource definitions, as they are applied: structural schemas, columns of kubectl, subresources."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafscale.operator import api_names
+from kafscale.operator.schema import cluster_schema, topic_schema
+from kafscale.operator.schema.schema_parts import Schema, structural
+
+
+def _conditions() -> Schema:
+    """As metav1.Condition."""
+    return {
+        "type": "array",
+        "description": "What is so and what is not, and why.",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+            "properties": {
+                "type": {"type": "string", "maxLength": 316},
+                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+                "lastTransitionTime": {"type": "string", "format": "date-time"},
+                "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
+                "message": {"type": "string", "maxLength": 32768},
+            },
+        },
+    }
+
+
+def _status(phases: Sequence[str], properties: dict[str, Schema]) -> Schema:
+    return {
+        "type": "object",
+        "description": "What the operator sees; only it writes here.",
+        "properties": {
+            "phase": {"type": "string", "enum": list(phases), "description": "The conditions in one word."},
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "description": "Up to which change of the specification this tells.",
+            },
+            "conditions": _conditions(),
+            **properties,
+        },
+    }
+
+
+def _number(description: str) -> Schema:
+    return {"type": "integer", "format": "int64", "description": description}
+
+
+def _word(description: str) -> Schema:
+    return {"type": "string", "description": description}
+
+
+MAX_NAME = 43
+"""With `-broker-999-external` behind it a service's name is as long as may be."""
+
+CLUSTER_PHASES = ("Pending", "Progressing", "Ready", "Degraded", "Stopped", "Failed", "Deleting")
+TOPIC_PHASES = ("Pending", "Ready", "Failed", "Deleting")
+
+
+def _cluster_status() -> Schema:
+    return _status(
+        CLUSTER_PHASES,
+        {
+            "replicas": _number("How many brokers there are to be now."),
+            "readyReplicas": _number("How many of them are ready."),
+            "updatedReplicas": _number("How many of them run what the specification says now."),
+            "selector": _word("By which the brokers' pods are selected, for autoscalers."),
+            "bootstrapServers": _word("bootstrap.servers for clients within the Kubernetes cluster."),
+            "externalBootstrapServers": _word("bootstrap.servers for clients outside."),
+            "backup": {
+                "type": "object",
+                "description": "The newest snapshot of the metadata store.",
+                "properties": {
+                    "lastSuccessTime": {"type": "string", "format": "date-time", "description": "When."},
+                    "lastAttemptTime": {
+                        "type": "string",
+                        "format": "date-time",
+                        "description": "When last tried.",
+                    },
+                    "key": _word("Its key in the backup bucket."),
+                    "revision": _number("etcd's revision that it shows."),
+                    "sizeBytes": _number("How large it is."),
+                    "sha256": _word("Its checksum."),
+                },
+            },
+        },
+    )
+
+
+def _topic_status() -> Schema:
+    return _status(
+        TOPIC_PHASES,
+        {
+            "topicName": _word("The topic's name in Kafka."),
+            "topicId": _word("The topic's id."),
+            "partitions": _number("How many partitions it has."),
+            "appliedConfig": {
+                "type": "object",
+                "description": "What this resource set, to be reset once it names it no more.",
+                "additionalProperties": {"type": "string"},
+            },
+        },
+    )
+
+
+def _column(name: str, kind: str, path: str, description: str, priority: int = 0) -> dict[str, Any]:
+    return {"name": name, "type": kind, "jsonPath": path, "description": description, "priority": priority}
+
+
+_AGE = _column("Age", "date", ".metadata.creationTimestamp", "Since when it is there.")
+_WHY = _column(
+    "Message", "string", '.status.conditions[?(@.type=="Ready")].message', "What is wrong, if anything.", 1
+)
+_PHASE = _column("Phase", "string", ".status.phase", "The conditions in one word.")
+
+
+def _definition(
+    kind: str,
+    plural: str,
+    short: str,
+    spec: Schema,
+    status: Schema,
+    columns: Sequence[dict[str, Any]],
+    subresources: dict[str, Any],
+    rules: Sequence[dict[str, str]] = (),
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{api_names.GROUP}"},
+        "spec": {
+            "group": api_names.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
+                "categories": ["kafscale"],
+            },
+            "versions": [
+                {
+                    "name": api_names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": subresources,
+                    "additionalPrinterColumns": list(columns),
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "required": ["spec"],
+                            "properties": {"spec": structural(spec), "status": status},
+                            **({"x-kubernetes-validations": list(rules)} if rules else {}),
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def cluster_definition() -> dict[str, Any]:
+    """KafscaleCluster."""
+    return _definition(
+        api_names.CLUSTER,
+        api_names.CLUSTERS,
+        "kfc",
+        cluster_schema.spec(),
+        _cluster_status(),
+        [
+            _column("Desired", "integer", ".status.replicas", "How many brokers there are to be."),
+            _column("Ready", "integer", ".status.readyReplicas", "How many are ready."),
+            _PHASE,
+            _column(
+                "Backup", "date", ".status.backup.lastSuccessTime", "When the newest snapshot was taken."
+            ),
+            _column("Bootstrap", "string", ".status.bootstrapServers", "Where clients begin.", 1),
+            _WHY,
+            _AGE,
+        ],
+        {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.brokers.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        [
+            {
+                "rule": f"self.metadata.name.matches('^[a-z]([-a-z0-9]{{0,{MAX_NAME - 2}}}[a-z0-9])?$')",
+                "message": f"a cluster's name is at most {MAX_NAME} of a-z, 0-9 and -, beginning with a letter: "
+                "services and pods are named after it",
+            }
+        ],
+    )
+
+
+def topic_definition() -> dict[str, Any]:
+    """KafscaleTopic."""
+    return _definition(
+        api_names.TOPIC,
+        api_names.TOPICS,
+        "kft",
+        topic_schema.spec(),
+        _topic_status(),
+        [
+            _column("Cluster", "string", ".spec.clusterRef.name", "The topic's cluster."),
+            _column("Topic", "string", ".status.topicName", "Its name in Kafka."),
+            _column("Partitions", "integer", ".status.partitions", "How many it has."),
+            _PHASE,
+            _WHY,
+            _AGE,
+        ],
+        {"status": {}},
+    )
+
+
+def all_definitions() -> list[dict[str, Any]]:
+    """Both."""
+    return [cluster_definition(), topic_definition()]

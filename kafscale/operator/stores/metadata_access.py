@@ -1,0 +1,189 @@
+"""Opens a cluster's stores from its specification and Secrets, with the settings that its brokers have."""
+
+import base64
+import binascii
+import contextlib
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from kafscale.errors import KafscaleError, SettingError
+from kafscale.metadata.etcd.config import EtcdConfig
+from kafscale.metadata.etcd.store import EtcdStore
+from kafscale.operator.cluster_spec import Bucket, ClusterSpec
+from kafscale.operator.errors import SpecError
+from kafscale.operator.kube.kinds import SECRET, Kind
+from kafscale.operator.manifests import broker_settings
+from kafscale.settings import Settings, load_settings
+from kafscale.storage.bucket.config import open_bucket
+from kafscale.storage.bucket.store import BucketStore
+
+SecretReader = Callable[[str, str], Awaitable[Mapping[str, bytes]]]
+"""Given namespace and name, what a Secret holds. Raises `SecretError`, `KubeError`."""
+
+# The variables that name files in a broker's pod, and the key of each in the Secret.
+_FILES: Final = {
+    "KAFSCALE_ETCD_CA": "ca.crt",
+    "KAFSCALE_ETCD_CERT": "tls.crt",
+    "KAFSCALE_ETCD_KEY": "tls.key",
+}
+
+
+class SecretError(KafscaleError):
+    """A Secret that a cluster names is not there, or lacks something; the message names it."""
+
+
+class Finder(Protocol):
+    """What is needed of `KubeClient`."""
+
+    async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
+        """One object, or None."""
+
+
+def secret_reader(kube: Finder) -> SecretReader:
+    """Secrets as the Kubernetes API has them."""
+
+    async def read(namespace: str, name: str) -> Mapping[str, bytes]:
+        found = await kube.find(SECRET, namespace, name)
+        if found is None:
+            raise SecretError(f"there is no Secret {name} in namespace {namespace}")
+        try:
+            return {key: base64.b64decode(text) for key, text in (found.get("data") or {}).items()}
+        except binascii.Error as problem:
+            raise SecretError(f"the Secret {name} in namespace {namespace}: {problem}") from problem
+
+    return read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAccess:
+    """All that it takes to open a cluster's stores; equal as long as the same connections will do.
+
+    `environment`: the brokers' variables, those out of Secrets included. `files`: what is in the files that
+    some of them name, by the variable.
+    """
+
+    environment: Mapping[str, str] = field(repr=False)
+    files: Mapping[str, bytes] = field(repr=False)
+
+    def settings(self, folder: Path) -> Settings:
+        """The settings; the files are written to `folder`, a private one. Raises `SpecError`."""
+        environment = dict(self.environment)
+        for variable, content in self.files.items():
+            path = folder / _FILES[variable]
+            path.touch(mode=0o600)
+            path.write_bytes(content)
+            environment[variable] = str(path)
+        return _settings(environment)
+
+
+async def store_access(cluster: ClusterSpec, secrets: SecretReader) -> StoreAccess:
+    """From a specification and the Secrets that it names. Raises `SecretError`, `KubeError`."""
+    environment = broker_settings.environment(cluster)
+    environment |= await _bucket_credentials("KAFSCALE_S3", cluster.objects, cluster.namespace, secrets)
+    files: dict[str, bytes] = {}
+    if cluster.etcd.credentials_secret is not None:
+        held = _Held(cluster.namespace, cluster.etcd.credentials_secret, secrets)
+        environment["KAFSCALE_ETCD_USERNAME"] = await held.text("username")
+        environment["KAFSCALE_ETCD_PASSWORD"] = await held.text("password")
+    if cluster.etcd.tls_secret is not None:
+        held = _Held(cluster.namespace, cluster.etcd.tls_secret, secrets)
+        files = {name: await held.bytes(key) for name, key in _FILES.items() if name in environment}
+    return StoreAccess(environment=environment, files=files)
+
+
+async def open_store(access: StoreAccess, stack: contextlib.AsyncExitStack) -> tuple[EtcdStore, Settings]:
+    """The metadata store, which need not answer yet, and the settings; `stack` closes it.
+
+    Raises `SpecError`, and `StartupError` when etcd refuses certificate, user or prefix.
+    """
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kafscale-tls-"))
+    settings = access.settings(Path(folder))
+    store = await EtcdStore.open(EtcdConfig.from_settings(settings))
+    stack.push_async_callback(store.close)
+    return store, settings
+
+
+async def open_metadata(
+    cluster: ClusterSpec, secrets: SecretReader, stack: contextlib.AsyncExitStack
+) -> EtcdStore:
+    """A connection of its own to a cluster's metadata store; `stack` closes it.
+
+    Raises as `store_access` and `open_store` do. Who needs one often takes it from `ClusterConnections`.
+    """
+    store, _ = await open_store(await store_access(cluster, secrets), stack)
+    return store
+
+
+async def open_objects(
+    bucket: Bucket, namespace: str, secrets: SecretReader, stack: contextlib.AsyncExitStack
+) -> BucketStore:
+    """A bucket of a specification, such as `objects` or that of the backups; `stack` closes it.
+
+    `namespace`: the cluster's, where the Secret with the credentials is. Makes no request to the bucket.
+    Raises `SpecError`, `SecretError`, `KubeError`.
+    """
+    environment = broker_settings.bucket_environment("KAFSCALE_S3", bucket)
+    environment |= await _bucket_credentials("KAFSCALE_S3", bucket, namespace, secrets)
+    try:
+        objects = open_bucket(_settings(environment))
+    except SettingError as problem:
+        raise SpecError(str(problem)) from problem
+    stack.push_async_callback(objects.close)
+    return objects
+
+
+def _settings(environment: Mapping[str, str]) -> Settings:
+    try:
+        return load_settings(environment)
+    except SettingError as problem:
+        raise SpecError(str(problem)) from problem
+
+
+async def _bucket_credentials(
+    prefix: str, bucket: Bucket, namespace: str, secrets: SecretReader
+) -> dict[str, str]:
+    """None where the platform has them: the operator's own role is used."""
+    if bucket.credentials_secret is None:
+        return {}
+    held = _Held(namespace, bucket.credentials_secret, secrets)
+    found = {
+        f"{prefix}_ACCESS_KEY": await held.text("AWS_ACCESS_KEY_ID"),
+        f"{prefix}_SECRET_KEY": await held.text("AWS_SECRET_ACCESS_KEY"),
+    }
+    token = await held.find("AWS_SESSION_TOKEN")
+    if token is not None:
+        found[f"{prefix}_SESSION_TOKEN"] = token.decode(errors="replace")
+    return found
+
+
+class _Held:
+    """One Secret, read once."""
+
+    def __init__(self, namespace: str, name: str, secrets: SecretReader) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._secrets = secrets
+        self._data: Mapping[str, bytes] | None = None
+
+    async def find(self, key: str) -> bytes | None:
+        if self._data is None:
+            self._data = await self._secrets(self._namespace, self._name)
+        return self._data.get(key)
+
+    async def bytes(self, key: str) -> bytes:
+        found = await self.find(key)
+        if found is None:
+            raise SecretError(f"the Secret {self._name} in namespace {self._namespace} has no {key}")
+        return found
+
+    async def text(self, key: str) -> str:
+        found = await self.bytes(key)
+        try:
+            return found.decode()
+        except UnicodeDecodeError as problem:
+            raise SecretError(
+                f"{key} of the Secret {self._name} in namespace {self._namespace} is no text"
+            ) from problem

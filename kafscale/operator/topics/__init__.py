@@ -1,0 +1,1 @@
+"""Topics: what a KafscaleTopic says, and how its topic becomes so."""

@@ -1,0 +1,46 @@
+"""What the operator's metrics say of topics' resources."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kafscale.operator.topics.status import Phase
+from kafscale.ops.metric_families import Family, MetricType
+
+RESOURCES: Final = Family(
+    name="kafscale_topic_resources",
+    type=MetricType.GAUGE,
+    labels=("namespace", "cluster", "phase"),
+    documentation="How many KafscaleTopics of a cluster are in that phase: Pending, Ready, Failed, Deleting.",
+)
+FAMILIES: Final = (RESOURCES,)
+
+
+class TopicMetrics(Collector):
+    """Counts resources by phase. Written by the event loop; the scrape takes copies."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._phases: dict[tuple[str, str], tuple[str, Phase]] = {}
+        registry.register(self)
+
+    def show(self, namespace: str, name: str, cluster: str, phase: Phase) -> None:
+        """A resource, the cluster that it names, and its phase."""
+        self._phases[namespace, name] = (cluster, phase)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """It is gone; no error when it was never shown."""
+        self._phases.pop((namespace, name), None)
+
+    def collect(self) -> Iterator[Metric]:
+        """Prometheus' own interface. A cluster that any resource names has a series for each phase."""
+        held = list(self._phases.items())
+        counts = Counter((namespace, cluster, phase) for (namespace, _), (cluster, phase) in held)
+        gauge = GaugeMetricFamily(RESOURCES.name, RESOURCES.documentation, labels=RESOURCES.labels)
+        for namespace, cluster in sorted({(namespace, cluster) for namespace, cluster, _ in counts}):
+            for phase in Phase:
+                gauge.add_metric((namespace, cluster, phase.value), counts[namespace, cluster, phase])
+        yield gauge

@@ -1,0 +1,190 @@
+"""One pass over a KafscaleTopic that is to stay."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.metadata.features import LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT
+from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.operator import conditions
+from kafscale.operator.errors import SpecError
+from kafscale.operator.keyed_locks import KeyedLocks
+from kafscale.operator.kube.kinds import TOPIC
+from kafscale.operator.stores.cluster_connection import CORRUPT, UNREACHABLE, NotReadyError
+from kafscale.operator.stores.metadata_access import SecretError
+from kafscale.operator.stores.same_cluster_store import OtherClusterError
+from kafscale.operator.topics import owner as topic_owner
+from kafscale.operator.topics import status as topic_status
+from kafscale.operator.topics.plan import TopicPlan, plan_topic
+from kafscale.operator.topics.resource import (
+    Clusters,
+    Manifest,
+    TopicApi,
+    live_cluster,
+    new_status,
+    put_status,
+    tell,
+)
+from kafscale.operator.topics.spec import TopicSpec, topic_spec
+from kafscale.operator.topics.status import Known, Phase, Reason, Verdict
+from kafscale.operator.topics.work import TopicWork
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+_logger = logging.getLogger(__name__)
+
+_PASSING: Final = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.TOPIC_ALREADY_EXISTS,  # it came between the look and the write
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+)
+
+
+class _NamedTwiceError(Exception):
+    """The topic is another resource's."""
+
+
+class TopicPass:
+    """One pass over one resource that is not being deleted."""
+
+    def __init__(
+        self,
+        api: TopicApi,
+        clusters: Clusters,
+        locks: KeyedLocks,
+        now: Callable[[], datetime],
+        resource: Manifest,
+    ) -> None:
+        self._api = api
+        self._clusters = clusters
+        self._locks = locks
+        self._now = now
+        self._resource = resource
+        self._known = Known.of_status(resource.get("status", {}))
+
+    async def run(self) -> Phase:
+        """Carry it out as far as may be, tell what came of it, and return that. Raises `KubeError`."""
+        try:
+            verdict = await self._carry_out()
+        except SpecError as problem:
+            verdict = Verdict(phase=Phase.FAILED, reason=Reason.INVALID_SPEC, message=str(problem))
+        except _NamedTwiceError as problem:
+            verdict = Verdict(phase=Phase.FAILED, reason=Reason.NAMED_TWICE, message=str(problem))
+        except NotReadyError as problem:
+            verdict = Verdict(phase=Phase.PENDING, reason=problem.reason, message=str(problem))
+        except SecretError as problem:
+            verdict = Verdict(phase=Phase.PENDING, reason=Reason.SECRET_MISSING, message=str(problem))
+        except (StoreError, OtherClusterError) as problem:
+            verdict = Verdict(phase=Phase.PENDING, reason=UNREACHABLE, message=str(problem))
+        except CorruptDataError as problem:
+            verdict = Verdict(phase=Phase.FAILED, reason=CORRUPT, message=str(problem))
+        except KafkaError as refusal:
+            verdict = _refused(refusal)
+        await self._tell(verdict)
+        return verdict.phase
+
+    async def _carry_out(self) -> Verdict:
+        name, spec = self._resource["metadata"]["name"], self._resource["spec"]
+        topic_spec(name, spec, LARGE_SEGMENTS_LEVEL)  # what is wrong in any cluster is said at once
+        async with live_cluster(self._api, self._clusters, self._resource) as live:
+            wanted = topic_spec(name, spec, live.view.feature_level(SEGMENT_FORMAT))
+            work = TopicWork(live)
+            found = await work.find(wanted.name)
+            if found is not None and found.state is not TopicState.ACTIVE:
+                raise NotReadyError(
+                    Reason.BEING_DELETED, f"topic {wanted.name} is being deleted; it is made again after that"
+                )
+            plan = plan_topic(wanted, self._known.configs, found)
+            await self._intend(wanted, plan, found)
+            if not plan.is_empty:
+                applied = self._known.configs
+                found = await work.carry_out(wanted, applied, plan)
+                await self._tell_work(wanted, plan)
+        if found is None:
+            raise AssertionError("an empty plan is for a topic that is there")
+        self._known = Known.of_record(found, wanted.configs)
+        notes = "".join(f"; {note}" for note in plan.notes)
+        return Verdict(
+            phase=Phase.READY, reason=Reason.AS_DECLARED, message=f"topic {wanted.name} is as declared{notes}"
+        )
+
+    async def _intend(self, wanted: TopicSpec, plan: TopicPlan, found: TopicRecord | None) -> None:
+        """Write down what is about to be done. Raises `NotReadyError`, `KubeError`; then nothing may be done."""
+        if self._known.name is None:
+            namespace = self._resource["metadata"]["namespace"]
+            async with self._locks.held(namespace, wanted.cluster, wanted.name):
+                await self._check_owner(wanted)
+                await self._write_intent(wanted, found)
+        elif not plan.is_empty:
+            await self._write_intent(wanted, found)
+
+    async def _check_owner(self, wanted: TopicSpec) -> None:
+        resources = await self._api.list(TOPIC, self._resource["metadata"]["namespace"])
+        owner = topic_owner.owner(self._resource, resources)
+        if owner is not self._resource:
+            raise _NamedTwiceError(
+                f"topic {wanted.name} of cluster {wanted.cluster} is that of the KafscaleTopic "
+                f"{owner['metadata']['name']}: remove one of the two"
+            )
+
+    async def _write_intent(self, wanted: TopicSpec, found: TopicRecord | None) -> None:
+        both = {**self._known.configs, **wanted.configs}
+        intent = Known(name=wanted.name, configs=both) if found is None else Known.of_record(found, both)
+        if intent != self._known:
+            before = self._resource.get("status", {})
+            self._resource = await put_status(
+                self._api, self._resource, topic_status.status_of_intent(before, intent)
+            )
+
+    async def _tell_work(self, wanted: TopicSpec, plan: TopicPlan) -> None:
+        """An event for what was done; a warning where somebody else had undone it."""
+        status = self._resource.get("status", {})
+        generation = self._resource["metadata"]["generation"]
+        was_so = status.get("phase") == Phase.READY and status.get("observedGeneration") == generation
+        done = []
+        if plan.create:
+            done.append(f"made with {wanted.partition_count} partitions")
+        elif plan.partition_count is not None:
+            done.append(f"grown to {plan.partition_count} partitions")
+        if not plan.create and plan.set_configs:
+            done.append(
+                "set " + ", ".join(f"{key}={value}" for key, value in sorted(plan.set_configs.items()))
+            )
+        if plan.reset_configs:
+            done.append("reset " + ", ".join(sorted(plan.reset_configs)))
+        reason = "TopicCreated" if plan.create else "TopicChanged"
+        message = f"topic {wanted.name}: {'; '.join(done)}"
+        if was_so:
+            reason = "DriftCorrected"
+            message += (
+                "; somebody had deleted it with its records" if plan.create else "; somebody had changed it"
+            )
+        _logger.info("%s", message)
+        await tell(self._api, self._resource, reason, message, warning=was_so)
+
+    async def _tell(self, verdict: Verdict) -> None:
+        before = self._resource.get("status", {})
+        status = new_status(self._resource, verdict, self._known, self._now())
+        if status == before:
+            return
+        await put_status(self._api, self._resource, status)
+        for condition in conditions.changed(before.get("conditions", ()), [verdict.condition]):
+            await tell(
+                self._api,
+                self._resource,
+                condition.reason,
+                condition.message,
+                warning=verdict.phase is Phase.FAILED,
+            )
+
+
+def _refused(refusal: KafkaError) -> Verdict:
+    """What the cluster would not do: waiting helps only where time is what was lacking."""
+    passes = refusal.code in _PASSING
+    return Verdict(
+        phase=Phase.PENDING if passes else Phase.FAILED,
+        reason=Reason.NOT_DONE_YET if passes else Reason.REFUSED,
+        message=str(refusal),
+    )

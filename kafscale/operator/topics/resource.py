@@ -1,0 +1,90 @@
+"""What is done with a KafscaleTopic in the Kubernetes API, and how its cluster is come to."""
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import Any, Protocol
+
+from kafscale.operator import api_names
+from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
+from kafscale.operator.errors import KubeError, SpecError
+from kafscale.operator.kube.kinds import CLUSTER, TOPIC, Kind
+from kafscale.operator.stores.cluster_connection import LiveCluster, NotReadyError
+from kafscale.operator.topics import owner as topic_owner
+from kafscale.operator.topics import status as topic_status
+from kafscale.operator.topics.status import Known, Reason, Verdict
+
+_logger = logging.getLogger(__name__)
+
+Manifest = dict[str, Any]
+
+
+class TopicApi(Protocol):
+    """What is needed of `KubeClient`."""
+
+    async def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
+        """One object, or None."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
+    ) -> list[Manifest]:
+        """Those of a namespace."""
+
+    async def request(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Manifest:
+        """Anything of the API."""
+
+    async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
+        """Tell it to who looks at the object."""
+
+
+class Clusters(Protocol):
+    """What is needed of `ClusterConnections`."""
+
+    def live(self, cluster: ClusterSpec) -> AbstractAsyncContextManager[LiveCluster]:
+        """The cluster, for the block. Raises `NotReadyError`."""
+
+
+@asynccontextmanager
+async def live_cluster(api: TopicApi, clusters: Clusters, resource: Manifest) -> AsyncIterator[LiveCluster]:
+    """The cluster that a topic names. Raises `NotReadyError`, `SecretError`, `KubeError`."""
+    namespace, name = resource["metadata"]["namespace"], topic_owner.cluster_name(resource)
+    found = await api.find(CLUSTER, namespace, name)
+    if found is None:
+        raise NotReadyError(
+            Reason.CLUSTER_NOT_FOUND, f"there is no KafscaleCluster {name} in namespace {namespace}"
+        )
+    if "deletionTimestamp" in found["metadata"]:
+        raise NotReadyError(Reason.CLUSTER_BEING_DELETED, f"the KafscaleCluster {name} is being deleted")
+    try:
+        cluster = cluster_spec(name, namespace, found["spec"])
+    except SpecError as problem:
+        raise NotReadyError(Reason.CLUSTER_INVALID, f"the KafscaleCluster {name}: {problem}") from problem
+    async with clusters.live(cluster) as live:
+        yield live
+
+
+def is_held(resource: Manifest) -> bool:
+    """Whether a topic may be made for it: it is to stay, and will not go before the topic is dealt with."""
+    metadata = resource["metadata"]
+    return "deletionTimestamp" not in metadata and api_names.FINALIZER in metadata.get("finalizers", ())
+
+
+def new_status(resource: Manifest, verdict: Verdict, known: Known, now: datetime) -> Manifest:
+    generation, before = resource["metadata"]["generation"], resource.get("status", {})
+    return topic_status.status(verdict, known, before, generation, now)
+
+
+async def put_status(api: TopicApi, resource: Manifest, status: Manifest) -> Manifest:
+    """The resource as it is then. Raises `KubeRefusedError` (Conflict) when it is another than was read."""
+    metadata = resource["metadata"]
+    path = TOPIC.path(metadata["namespace"], metadata["name"], "status")
+    return await api.request("PUT", path, body={**resource, "status": status})
+
+
+async def tell(api: TopicApi, resource: Manifest, reason: str, message: str, *, warning: bool) -> None:
+    """Events are told as well as may be: what was done stays done without."""
+    try:
+        await api.event(resource, reason, message, warning=warning)
+    except KubeError as problem:
+        _logger.warning("an event was lost: %s", problem)

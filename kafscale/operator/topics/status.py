@@ -1,0 +1,117 @@
+"""What a KafscaleTopic's status tells, and what can be read from it again. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from kafscale.metadata.cluster import kafka_uuid_text
+from kafscale.metadata.model import TopicRecord
+from kafscale.operator import conditions
+from kafscale.operator.conditions import Condition
+
+READY: Final = "Ready"
+
+
+class Phase(StrEnum):
+    """The condition in one word."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    FAILED = "Failed"
+    DELETING = "Deleting"
+
+
+class Reason(StrEnum):
+    """Why it stands so, in one word. docs/kubernetes-topics.md tells what to do about each."""
+
+    AS_DECLARED = "AsDeclared"
+    INVALID_SPEC = "InvalidSpec"
+    NAMED_TWICE = "TopicNamedTwice"
+    REFUSED = "Refused"
+    NOT_DONE_YET = "NotDoneYet"
+    BEING_DELETED = "TopicBeingDeleted"
+    DELETING = "Deleting"
+    CLUSTER_NOT_FOUND = "ClusterNotFound"
+    CLUSTER_INVALID = "ClusterInvalid"
+    CLUSTER_BEING_DELETED = "ClusterBeingDeleted"
+    SECRET_MISSING = "SecretMissing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a resource has to do with a topic. `name` None: nothing, it has never been carried out.
+
+    `topic_id`: in Kafka's text; None while the topic is made. `configs`: what the resource has set.
+    """
+
+    name: str | None = None
+    topic_id: str | None = None
+    partition_count: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_status(cls, status: Mapping[str, Any]) -> "Known":
+        """As it was told."""
+        return cls(
+            name=status.get("topicName"),
+            topic_id=status.get("topicId"),
+            partition_count=status.get("partitions"),
+            configs=status.get("appliedConfig", {}),
+        )
+
+    @classmethod
+    def of_record(cls, record: TopicRecord, configs: Mapping[str, str]) -> "Known":
+        """Of a topic as it is."""
+        return cls(
+            name=record.name,
+            topic_id=kafka_uuid_text(record.topic_id),
+            partition_count=record.partition_count,
+            configs=configs,
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """As it is told."""
+        found: dict[str, Any] = {} if self.name is None else {"topicName": self.name}
+        if self.topic_id is not None:
+            found["topicId"] = self.topic_id
+        if self.partition_count is not None:
+            found["partitions"] = self.partition_count
+        if self.name is not None:
+            found["appliedConfig"] = dict(self.configs)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How it stands with a topic. `reason`: one of `Reason` or `NotReadyError`'s; `message`: for people."""
+
+    phase: Phase
+    reason: str
+    message: str
+
+    @property
+    def condition(self) -> Condition:
+        """As a condition."""
+        return Condition(
+            type=READY, is_so=self.phase is Phase.READY, reason=self.reason, message=self.message
+        )
+
+
+def status(
+    verdict: Verdict, known: Known, before: Mapping[str, Any], generation: int, now: datetime
+) -> dict[str, Any]:
+    """The whole status; the same as `before` where nothing is different."""
+    return {
+        "phase": verdict.phase.value,
+        "observedGeneration": generation,
+        "conditions": conditions.merged(before.get("conditions", ()), [verdict.condition], generation, now),
+        **known.fields(),
+    }
+
+
+def status_of_intent(before: Mapping[str, Any], intent: Known) -> dict[str, Any]:
+    """Written before the topic is touched: what is half done after a crash is known to be this resource's."""
+    kept = {name: before[name] for name in ("observedGeneration", "conditions") if name in before}
+    return {"phase": before.get("phase", Phase.PENDING.value), **kept, **intent.fields()}

@@ -1,0 +1,1 @@
+"""Snapshots of the metadata store in a bucket."""

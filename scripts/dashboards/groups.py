@@ -1,0 +1,70 @@
+"""How consumer groups keep up."""
+
+from typing import Final
+
+from scripts.dashboards.model import Dashboard, Look, Panel, Query, Row, Unit, Variable
+from scripts.dashboards.parts import CLUSTER, NAMESPACE, OF_CLUSTER, POD, both, gauge, lines, risen, total
+
+_LAG: Final = "kafscale_consumer_group_lag"
+_CHOSEN: Final = 'group=~"$group"'
+_GROUP: Final = Variable(name="group", series=f"{_LAG}{{{OF_CLUSTER}}}", label="group", several=True)
+
+_KEEPING_UP: Final = Row(
+    title="Lag",
+    panels=[
+        lines("Lag by group", Unit.COUNT, (f"topk(20, {gauge(_LAG, 'group', _CHOSEN)})", "{{group}}")),
+        lines(
+            "Lag by group and topic",
+            Unit.COUNT,
+            (f"topk(20, {gauge(_LAG, 'group, topic', _CHOSEN)})", "{{group}} {{topic}}"),
+        ),
+        Panel(
+            title="The partitions that are furthest behind",
+            queries=[Query(expression=f"topk(50, {gauge(_LAG, 'group, topic, partition', _CHOSEN)} > 0)")],
+            look=Look.TABLE,
+            width=24,
+            height=10,
+        ),
+        lines(
+            "Partitions of groups whose lag is followed",
+            Unit.COUNT,
+            (gauge("kafscale_consumer_group_lag_series"), "followed"),
+            (gauge("kafscale_consumer_group_lag_series_omitted"), "left out"),
+        ),
+        lines("Offsets committed", Unit.PER_SECOND, (total("kafscale_offset_commits_total"), "commits")),
+    ],
+)
+
+_COORDINATION: Final = Row(
+    title="Coordination",
+    panels=[
+        lines("Groups", Unit.COUNT, (gauge("kafscale_groups", "state"), "{{state}}"), stacked=True),
+        lines("Members", Unit.COUNT, (gauge("kafscale_group_members", "pod"), "{{pod}}"), stacked=True),
+        lines(
+            "Rebalances in an hour",
+            Unit.COUNT,
+            (risen("kafscale_group_rebalance_duration_seconds_count", "pod"), "{{pod}}"),
+        ),
+        lines("Time of a rebalance", Unit.SECONDS, *both("kafscale_group_rebalance_duration_seconds")),
+        lines("Time of a commit", Unit.SECONDS, *both("kafscale_offset_commit_duration_seconds")),
+        lines(
+            "Memory of groups",
+            Unit.SHARE,
+            (
+                f"{gauge('kafscale_group_memory_used_bytes', 'pod')}"
+                f" / {gauge('kafscale_group_memory_limit_bytes', 'pod')}",
+                "{{pod}}",
+            ),
+            most=1,
+            warn_at=0.9,
+        ),
+    ],
+)
+
+DASHBOARD: Final = Dashboard(
+    name="groups",
+    title="Kafscale: consumer groups",
+    description="Lag, commits and rebalances of the consumer groups of one cluster.",
+    variables=[NAMESPACE, CLUSTER, POD, _GROUP],
+    rows=[_KEEPING_UP, _COORDINATION],
+)

@@ -1,0 +1,126 @@
+"""How the operator is, and what it sees: backups and managed etcds."""
+
+from typing import Final
+
+from scripts.dashboards.model import Dashboard, Row, Unit
+from scripts.dashboards.parts import CLUSTER, NAMESPACE, OF_CLUSTER, figure, gauge, lines, risen, total
+
+_OPERATOR: Final = 'job="kafscale", component="operator"'
+_AGE: Final = (
+    f"time() - {gauge('kafscale_backup_last_success_timestamp_seconds', how='max', within=OF_CLUSTER)}"
+)
+
+_BACKUPS: Final = Row(
+    title="Snapshots of the metadata",
+    panels=[
+        figure("Age of the newest", _AGE, Unit.SECONDS, warn_at=3600, alarm_at=7200),
+        figure("Its size", gauge("kafscale_backup_size_bytes", how="max", within=OF_CLUSTER), Unit.BYTES),
+        figure(
+            "Failed in an hour",
+            risen("kafscale_backup_failures_total", within=OF_CLUSTER),
+            warn_at=0.01,
+            alarm_at=2,
+        ),
+        lines("Age of the newest, over time", Unit.SECONDS, (_AGE, "age"), warn_at=7200),
+        lines(
+            "Attempts in an hour",
+            Unit.COUNT,
+            (risen("kafscale_backup_attempts_total", within=OF_CLUSTER), "attempts"),
+            (risen("kafscale_backup_failures_total", within=OF_CLUSTER), "failed"),
+        ),
+        lines(
+            "Time of an attempt",
+            Unit.SECONDS,
+            (gauge("kafscale_backup_duration_seconds", how="max", within=OF_CLUSTER), "newest"),
+        ),
+    ],
+)
+
+_ETCD: Final = Row(
+    title="The managed etcd, as the operator sees it",
+    panels=[
+        lines(
+            "Members that answer",
+            Unit.COUNT,
+            (gauge("kafscale_etcd_member_up", "member", how="max", within=OF_CLUSTER), "{{member}}"),
+            (gauge("kafscale_etcd_has_majority", how="max", within=OF_CLUSTER), "majority"),
+        ),
+        lines(
+            "Alarms",
+            Unit.COUNT,
+            (gauge("kafscale_etcd_alarm", "alarm", how="max", within=OF_CLUSTER), "{{alarm}}"),
+            alarm_at=1,
+        ),
+        lines(
+            "Size of the file, and how much of it is in use",
+            Unit.BYTES,
+            (gauge("kafscale_etcd_size_bytes", "member", how="max", within=OF_CLUSTER), "{{member}}"),
+            (
+                gauge("kafscale_etcd_in_use_bytes", "member", how="max", within=OF_CLUSTER),
+                "{{member}}: in use",
+            ),
+            (gauge("kafscale_etcd_quota_bytes", how="max", within=OF_CLUSTER), "quota"),
+        ),
+        lines(
+            "Defragmentations in an hour",
+            Unit.COUNT,
+            (risen("kafscale_etcd_defragmentations_total", "outcome", within=OF_CLUSTER), "{{outcome}}"),
+        ),
+    ],
+)
+
+_RESOURCES: Final = Row(
+    title="Resources",
+    panels=[
+        lines(
+            "Cluster: 1 where it is ready",
+            Unit.COUNT,
+            (gauge("kafscale_cluster_ready", how="max", within=OF_CLUSTER), "ready"),
+            most=1,
+        ),
+        lines(
+            "Topics by phase",
+            Unit.COUNT,
+            (gauge("kafscale_topic_resources", "phase", within=OF_CLUSTER), "{{phase}}"),
+            stacked=True,
+        ),
+    ],
+)
+
+_PROCESS: Final = Row(
+    title="The operator, of all clusters",
+    panels=[
+        lines(
+            "Who leads",
+            Unit.COUNT,
+            (gauge("kafscale_operator_leading", "pod", how="max", within=_OPERATOR), "{{pod}}"),
+            most=1,
+        ),
+        lines(
+            "Passes in an hour",
+            Unit.COUNT,
+            (risen("kafscale_operator_passes_total", "part", within=_OPERATOR), "{{part}}"),
+            (risen("kafscale_operator_pass_failures_total", "part", within=_OPERATOR), "{{part}}: failed"),
+        ),
+        lines(
+            "Operators that answer",
+            Unit.COUNT,
+            (gauge("up", "pod", within=_OPERATOR), "{{pod}}"),
+            stacked=True,
+        ),
+        lines("CPU", Unit.CORES, (total("process_cpu_seconds_total", "pod", within=_OPERATOR), "{{pod}}")),
+        lines(
+            "Resident memory",
+            Unit.BYTES,
+            (gauge("process_resident_memory_bytes", "pod", within=_OPERATOR), "{{pod}}"),
+        ),
+    ],
+)
+
+DASHBOARD: Final = Dashboard(
+    name="operator",
+    title="Kafscale: operator, backups",
+    description="The operator, the snapshots that it takes and the etcd that it runs for one cluster.",
+    variables=[NAMESPACE, CLUSTER],
+    rows=[_RESOURCES, _BACKUPS, _ETCD, _PROCESS],
+)

@@ -1,0 +1,106 @@
+"""Both Dockerfiles, without building: what a linter says of them, and what they may see of the project."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.dockerfile import context_files, expand, parse
+
+PROJECT = Path(__file__).resolve().parents[2]
+DOCKERFILES = [Path("Dockerfile"), Path("deploy/spark/Dockerfile")]
+HADOLINT = Path(sys.executable).with_name("hadolint")
+
+each = pytest.mark.parametrize("path", DOCKERFILES, ids=str)
+
+
+@each
+def test_hadolint_has_nothing_to_say(path: Path) -> None:
+    command = [str(HADOLINT), "--failure-threshold", "style", "--trusted-registry", "docker.io", str(path)]
+    told = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False)
+    assert (told.returncode, told.stdout) == (0, ""), told.stdout + told.stderr
+
+
+@each
+def test_it_runs_as_somebody_without_rights(path: Path) -> None:
+    last = parse((PROJECT / path).read_text())[-1]
+    assert last.last("USER").text.split(":")[0] == "10001"
+    assert [
+        one for one in last.instructions[last.instructions.index(last.last("USER")) :] if one.name == "RUN"
+    ] == []
+
+
+@each
+def test_both_are_made_in_stages_from_the_same_base(path: Path) -> None:
+    stages = parse((PROJECT / path).read_text())
+    assert [stage.name for stage in stages] == ["build", None]
+    (base,) = {stage.base for other in DOCKERFILES for stage in parse((PROJECT / other).read_text())}
+    assert stages[0].base == base
+
+
+@each
+def test_what_it_copies_is_in_the_context(path: Path) -> None:
+    files = context_files(PROJECT)
+    for stage in parse((PROJECT / path).read_text()):
+        for step in stage.all("COPY"):
+            for source in step.words()[:-1] if "from" not in step.flags else []:
+                wanted = Path(source)
+                assert any(file == wanted or wanted in file.parents for file in files), f"line {step.line}"
+
+
+def test_the_context_has_what_images_are_made_of_and_nothing_else(tmp_path: Path) -> None:
+    kept = [
+        "pyproject.toml",
+        "README.md",
+        "kafscale/app.py",
+        "kafscale/metadata/etcd/store.py",
+        "spark_jobs/pom.xml",
+    ]
+    left_out = [
+        ".git/config",
+        ".venv/bin/python",
+        ".tools/etcd",
+        "kafscale/__pycache__/app.cpython-311.pyc",
+        "kafscale/metadata/__pycache__/model.cpython-311.pyc",
+        "kafscale-data/secret",
+        "tests/test_cli.py",
+        "deploy/spark/Dockerfile",
+        "credentials.env",
+    ]
+    for name in kept + left_out:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / ".dockerignore").write_text((PROJECT / ".dockerignore").read_text())
+    assert sorted(map(str, context_files(tmp_path))) == sorted(kept)
+
+
+def test_a_dockerfile_is_read_as_an_engine_reads_it() -> None:
+    text = """# comment
+FROM docker.io/library/python:3.11-slim AS build
+ENV A=one \\
+    B="two words"
+
+RUN first \\
+ # in between
+ && second 'a\\b' # not a comment
+COPY --from=other --chown=1:1 a b /to/
+HEALTHCHECK --interval=10s CMD ["check", "it"]
+FROM python:3.11-slim
+CMD ["serve"]
+"""
+    first, second = parse(text)
+    assert (first.base, first.name, second.name) == ("docker.io/library/python:3.11-slim", "build", None)
+    assert first.last("ENV").pairs() == {"A": "one", "B": "two words"}
+    assert first.last("RUN").text == "first  && second 'a\\b' # not a comment"
+    copy = first.last("COPY")
+    assert (copy.flags, copy.words(), copy.line) == ({"from": "other", "chown": "1:1"}, ["a", "b", "/to/"], 9)
+    assert first.last("HEALTHCHECK").text == 'CMD ["check", "it"]'
+    assert second.last("CMD").words() == ["serve"]
+    assert expand("/x:$A-${B}$C", {"A": "1", "B": "2"}) == "/x:1-2"
+
+
+@pytest.mark.parametrize("text", ["FROM a AS b\nSHELL x\n", "RUN x\n", "FROM a\nRUN x \\\n", "FROM a b c\n"])
+def test_what_is_not_known_is_refused(text: str) -> None:
+    with pytest.raises(AssertionError, match="line"):
+        parse(text)

@@ -1,0 +1,83 @@
+"""helm: the chart rendered with values, and the program itself for tests that install."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.k8s_install import HELM
+from tests.support.process import clean_environment
+
+CHART = Path(__file__).resolve().parents[2] / "deploy/helm/kafscale"
+TIMEOUT_SECONDS = 60.0
+Manifest = dict[str, Any]
+
+
+class HelmError(Exception):
+    """helm refused; the message is what it said."""
+
+
+def run_helm(
+    *arguments: str, home: Path, kubeconfig: Path | None = None, timeout_s: float = TIMEOUT_SECONDS
+) -> str:
+    """What it printed. `home`: a folder for its caches. Raises `HelmError` when it fails."""
+    own = {f"HELM_{name}_HOME": str(home) for name in ("CACHE", "CONFIG", "DATA")}
+    if kubeconfig is not None:
+        own["KUBECONFIG"] = str(kubeconfig)
+    done = subprocess.run(
+        [str(HELM), *arguments],
+        env=clean_environment() | own,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+    )
+    if done.returncode != 0:
+        raise HelmError(f"{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def values_file(folder: Path, values: Mapping[str, Any]) -> Path:
+    """A file of values; JSON is YAML."""
+    path = folder / "values.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+def rendered(
+    folder: Path,
+    values: Mapping[str, Any] | None = None,
+    *,
+    release: str = "demo",
+    namespace: str = "streams",
+    arguments: Sequence[str] = (),
+) -> list[Manifest]:
+    """The chart's objects for a release, as `helm template` gives them. `folder`: for files of the moment.
+
+    Raises `HelmError` where the chart refuses the values.
+    """
+    text = run_helm(
+        "template",
+        release,
+        str(CHART),
+        *("--namespace", namespace, "--values", str(values_file(folder, values or {}))),
+        *arguments,
+        home=folder,
+    )
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def of_kind(manifests: Sequence[Manifest], kind: str) -> list[Manifest]:
+    """Those of that kind, by name."""
+    found = [each for each in manifests if each["kind"] == kind]
+    return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+
+def only(manifests: Sequence[Manifest], kind: str, name: str | None = None) -> Manifest:
+    """The one of that kind, and of that name if one is given."""
+    found = [each for each in of_kind(manifests, kind) if name in (None, each["metadata"]["name"])]
+    assert len(found) == 1, [(each["kind"], each["metadata"]["name"]) for each in manifests]
+    return found[0]

@@ -1,0 +1,29 @@
+"""What Prometheus itself makes of rules: promtool, which checks them and evaluates them over given series."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.promtool_install import promtool_binary, promtool_missing
+
+
+def skip_without_promtool() -> None:
+    """Skip the test, with the reason, where there is no promtool."""
+    if (missing := promtool_missing()) is not None:
+        pytest.skip(missing)
+
+
+def promtool(*arguments: str | Path) -> tuple[int, str]:
+    """Run it; its exit code, and what it wrote."""
+    binary = promtool_binary()
+    assert binary is not None, promtool_missing()
+    done = subprocess.run(
+        [binary, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout
