@@ -2,21 +2,24 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
 import uvloop
 
-from kafscale.broker_process import BrokerProcess
+from kafscale.broker_parts import BasicParts
+from kafscale.broker_process import EXIT_STOPPED, BrokerProcess
 from kafscale.ops.health import Health
 from kafscale.ops.http import AdminServer
 from kafscale.ops.loop_probe import loop_probe
 from kafscale.ops.metrics import Metrics
 from kafscale.setting_kinds import Address
 from kafscale.settings import Settings
-from kafscale.stores import open_replica, open_stores
+from kafscale.stores import open_hedge, open_replica, open_stores
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +27,27 @@ logger = logging.getLogger(__name__)
 # the whole interval, again and again: at Python's 5 ms one durable write can take seconds (decision 0005).
 THREAD_SWITCH_INTERVAL_SEC = 0.0001
 
+# Waiting requests are what a collection finds, and not garbage: at Python's thresholds (700, 10, 10) looking
+# through them again and again was a quarter of a small request's CPU (docs/profile.md).
+COLLECTOR_THRESHOLDS = (50_000, 10, 10)
 
-def run(settings: Settings) -> int:
-    """Serve until told to stop; returns the exit status. Raises `StartupError`."""
+
+Prepare = Callable[[Health], Awaitable[Settings]]
+"""Finds out what the settings leave open, while health is served already."""
+
+
+def run(settings: Settings, prepare: Prepare | None = None) -> int:
+    """Serve until told to stop; returns the exit status. Raises `StartupError`, and what `prepare` raises.
+
+    The broker runs with the settings that `prepare` gives; where metrics are served and what is logged does not
+    change any more.
+    """
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_SEC)
-    return uvloop.run(_serve(settings))
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    return uvloop.run(_serve(settings, prepare))
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, prepare: Prepare | None) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,10 +59,28 @@ async def _serve(settings: Settings) -> int:
     admin_port = admin.start(settings.metrics_addr.host, settings.metrics_addr.port)
     logger.info("metrics and health", extra={"address": str(Address(settings.metrics_addr.host, admin_port))})
     try:
+        if prepare is not None:
+            prepared = await _unless(stop, prepare(health))
+            if prepared is None:
+                return EXIT_STOPPED
+            settings = prepared
         async with contextlib.AsyncExitStack() as stack:
             metadata, objects = await open_stores(settings, stack)
-            replica = open_replica(settings, stack)
-            process = BrokerProcess(settings, metrics, health, metadata, objects, replica)
-            return await process.run(stop)
+            replica, hedge = open_replica(settings, stack), open_hedge(settings)
+            parts = BasicParts(settings, metrics, health, metadata, objects, replica, hedge)
+            return await BrokerProcess(parts).run(stop)
     finally:
         admin.stop()
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[Settings]) -> Settings | None:
+    """What the work gives; None when `stop` is set before."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.create_task(stop.wait(), name="stop signal")
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

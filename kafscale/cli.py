@@ -1,18 +1,26 @@
 """The `kafscale` command."""
 
+import gc
 import logging
 import os
+import signal
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from kafscale.errors import KafscaleError, SettingError, StartupError
+from kafscale.operator.operator_command import operator
 from kafscale.ops.logs import configure_logging
 from kafscale.settings import SETTINGS, SettingRow, Settings, load_settings, unknown_settings
+
+if TYPE_CHECKING:
+    from kafscale.backup_command import BackupCommand
 
 EXIT_STARTUP = 1
 EXIT_SETTINGS = 2
@@ -47,24 +55,59 @@ def main() -> None:
     """A Kafka-wire-compatible broker that keeps its records in an object store."""
 
 
+main.add_command(operator)
+
+
 @main.command(help=serve_help())
 def serve() -> None:
     """Run the broker until it is told to stop, and exit with what became of it."""
-    try:
-        settings = load_settings(os.environ)
-    except SettingError as error:
-        _fail(error, EXIT_SETTINGS)
-    configure_logging(settings.log_level, settings.log_format)
-    for line in unknown_settings(os.environ):
-        _logger.warning(line)
-    # Imported here so that `--help` and a bad setting answer without loading the broker.
-    from kafscale.app import run
 
-    try:
-        status = run(settings)
-    except StartupError as error:
-        _fail(error, EXIT_STARTUP)
-    sys.exit(status)
+    def start(settings: Settings) -> int:
+        # Imported here so that `--help` and a bad setting answer without loading the broker.
+        with _no_garbage():
+            from kafscale.app import run
+
+        return run(settings)
+
+    _run_broker(start)
+
+
+@main.command()
+@click.option(
+    "--service-account",
+    type=click.Path(path_type=Path),
+    default=Path("/var/run/secrets/kubernetes.io/serviceaccount"),
+    metavar="FOLDER",
+    show_default=True,
+    help="Where the pod's token and the API server's certificate authority are.",
+)
+def pod(service_account: Path) -> None:
+    """Start a broker in a pod of Kubernetes, which is asked first where the broker is.
+
+    It is `kafscale serve`, with settings that only Kubernetes knows. These variables say what to ask for; what the
+    settings name already is not asked for:
+
+    \b
+    RACK_LABEL        the node's label that names its zone: KAFSCALE_RACK
+    EXTERNAL_SERVICE  the broker's own service of type LoadBalancer or NodePort:
+                      KAFSCALE_EXTERNAL_HOST and KAFSCALE_EXTERNAL_PORT
+    POD_NAMESPACE     the pod's namespace
+    NODE_NAME         the node that the pod runs on
+
+    The broker waits until its address outside is known; a zone that cannot be had is done without after 30 s.
+    Exit status: as of `kafscale serve`.
+    """
+
+    def start(settings: Settings) -> int:
+        from kafscale.operator.pods.command import preparation
+
+        prepare = preparation(os.environ, service_account)
+        with _no_garbage():
+            from kafscale.app import run
+
+        return run(settings, prepare)
+
+    _run_broker(start)
 
 
 @main.command()
@@ -78,9 +121,19 @@ def serve() -> None:
     metavar="NAME=VALUE",
     help="A config for every topic that is rebuilt, such as retention.ms=-1. May be repeated.",
 )
+@click.option(
+    "--backup",
+    metavar="KEY|newest",
+    help="A snapshot of the metadata store: what the bucket cannot tell comes from there.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 def recover(
-    apply: bool, topics: tuple[str, ...], skip_damaged: bool, configs: tuple[str, ...], as_json: bool
+    apply: bool,
+    topics: tuple[str, ...],
+    skip_damaged: bool,
+    configs: tuple[str, ...],
+    backup: str | None,
+    as_json: bool,
 ) -> None:
     """Rebuild a lost metadata store from the bucket: print the plan, or carry it out.
 
@@ -99,6 +152,7 @@ def recover(
             skip_damaged=skip_damaged,
             as_json=as_json,
             configs=dict(_pair(config) for config in configs),
+            backup=backup,
         )
         check_options(options)
     except (SettingError, OptionError) as error:
@@ -108,7 +162,7 @@ def recover(
         _logger.warning(line)
     try:
         status = run(settings, options, click.echo, lambda line: click.echo(f"kafscale: {line}", err=True))
-    except SettingError as error:
+    except (SettingError, OptionError) as error:
         _fail(error, EXIT_SETTINGS)
     except KafscaleError as error:
         _fail(error, EXIT_STARTUP)
@@ -258,6 +312,84 @@ def exports(as_json: bool) -> None:
         return 0
 
     _with_settings(show)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """What is made here is there to stay: looking for garbage in it was a sixth of the time to load a broker."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _run_broker(start: Callable[[Settings], int]) -> NoReturn:
+    """Run a broker with the environment's settings; exits with its status."""
+    if os.getpid() == 1:
+        # The first process of a container hears no signal that it has no handler for; the broker's own comes late.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        settings = load_settings(os.environ)
+        configure_logging(settings.log_level, settings.log_format)
+        for line in unknown_settings(os.environ):
+            _logger.warning(line)
+        status = start(settings)
+    except SettingError as error:
+        _fail(error, EXIT_SETTINGS)
+    except StartupError as error:
+        _fail(error, EXIT_STARTUP)
+    sys.exit(status)
+
+
+@main.group()
+def backup() -> None:
+    """Snapshots of the metadata store: take them, list them, check them.
+
+    The stores are those that the broker's settings name, and KAFSCALE_BACKUP_BUCKET. docs/backup.md tells when to
+    take them and how `kafscale recover --backup` uses them. Exit status: 0 done, 1 a store failed, 2 a setting or
+    an option is not legal, 3 a snapshot is damaged.
+    """
+
+
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@backup.command("create")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Then remove all but the newest N.")
+@click.option("--keep-days", type=_DAYS, metavar="N", help="With --keep: none that is younger than N days.")
+@_AS_JSON
+def backup_create(keep: int | None, keep_days: int | None, as_json: bool) -> None:
+    """Take a snapshot of the metadata store, beside running brokers or without, and read it back."""
+    from kafscale.backup_command import Retention
+
+    if keep is None and keep_days is not None:
+        _fail(SettingError("--keep-days is of no use without --keep"), EXIT_SETTINGS)
+    retention = None if keep is None else Retention(keep=keep, keep_days=keep_days or 0)
+    _with_settings(lambda settings: _backup_command(settings, as_json).create(retention))
+
+
+@backup.command("list")
+@_AS_JSON
+def backup_list(as_json: bool) -> None:
+    """List the cluster's snapshots, oldest first."""
+    _with_settings(lambda settings: _backup_command(settings, as_json).list_all())
+
+
+@backup.command("verify")
+@click.argument("keys", nargs=-1, metavar="[KEY|newest]...")
+@_AS_JSON
+def backup_verify(keys: tuple[str, ...], as_json: bool) -> None:
+    """Read snapshots from end to end and check all that is in them; without a KEY all that there are."""
+    _with_settings(lambda settings: _backup_command(settings, as_json).verify(keys))
+
+
+def _backup_command(settings: Settings, as_json: bool) -> "BackupCommand":
+    # Imported here so that `--help` and a bad setting answer without loading the stores.
+    from kafscale.backup_command import BackupCommand
+
+    return BackupCommand(settings, as_json=as_json, output=click.echo, errors=_echo_error)
 
 
 def _with_settings(run: Callable[[Settings], int]) -> NoReturn:

@@ -2,11 +2,11 @@
 
 import ipaddress
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -19,14 +19,21 @@ _HOST_NAME = re.compile(r"(?!.*\.\.)[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,252}[a-zA-Z0-9
 _METADATA_PREFIX = re.compile(r"/[a-zA-Z0-9._/-]{0,248}[a-zA-Z0-9._-]")
 _BUCKET = re.compile(r"((s3|gs|az)://)?[a-z0-9][a-z0-9._-]{1,221}[a-z0-9]/?")
 _KEY_SEGMENT = re.compile(r"(?![_.])[a-zA-Z0-9._-]{1,249}")
+_KEY_PREFIX = re.compile(r"[a-zA-Z0-9-][a-zA-Z0-9._-]*(/[a-zA-Z0-9-][a-zA-Z0-9._-]*)*")
+_MAX_KEY_PREFIX = 249
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """One kind of value. `parse` raises `ValueError` for a text that is not `legal`."""
+    """One kind of value. `parse` raises `ValueError` for a text that is not `legal`.
+
+    `schema` is JSON Schema for the value where it is not text but part of a document, such as a chart's values or
+    a custom resource. It may take more than `parse` does, never less.
+    """
 
     legal: str
     parse: Callable[[str], T]
+    schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "string"}, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,8 @@ def integer(low: int, high: int) -> Kind[int]:
             raise ValueError
         return _between(int(text), low, high)
 
-    return Kind(f"a whole number from {low} to {high}", parse)
+    schema = {"type": "integer", "minimum": low, "maximum": high}
+    return Kind(f"a whole number from {low} to {high}", parse, schema)
 
 
 def fraction() -> Kind[float]:
@@ -72,7 +80,8 @@ def fraction() -> Kind[float]:
             raise ValueError
         return float(text)
 
-    return Kind("a number above 0 and up to 1, such as 0.25", parse)
+    schema = {"type": "number", "minimum": 0.000001, "maximum": 1}
+    return Kind("a number above 0 and up to 1, such as 0.25", parse, schema)
 
 
 def size(low: int, high: int, note: str = "") -> Kind[int]:
@@ -85,7 +94,10 @@ def size(low: int, high: int, note: str = "") -> Kind[int]:
         return _between(int(match[1]) * _UNITS[match[2].lower()], low, high)
 
     return Kind(
-        f"bytes (or with kB, MB, GB, KiB, MiB, GiB) from {size_text(low)} to {size_text(high)}{note}", parse
+        f"bytes (or with kB, MB, GB, KiB, MiB, GiB) from {size_text(low)} to {size_text(high)}{note}",
+        parse,
+        # A number has no limits here: where texts may stand too, Kubernetes takes none.
+        {"type": ["integer", "string"], "pattern": r"^[0-9]{1,19}\s*([kKmMgG][iI]?)?[bB]?$"},
     )
 
 
@@ -111,12 +123,13 @@ def boolean() -> Kind[bool]:
             raise ValueError
         return text.lower() == "true"
 
-    return Kind("true or false", parse)
+    return Kind("true or false", parse, {"type": "boolean"})
 
 
 def choice(options: type[E]) -> Kind[E]:
     """One of the enumeration's values, in any case."""
-    return Kind("one of " + ", ".join(options), lambda text: options(text.lower()))
+    schema = {"type": "string", "enum": [option.value for option in options]}
+    return Kind("one of " + ", ".join(options), lambda text: options(text.lower()), schema)
 
 
 def address() -> Kind[Address]:
@@ -133,6 +146,12 @@ def address() -> Kind[Address]:
         return Address(host or "0.0.0.0", _between(int(port), 0, 65535))
 
     return Kind("host:port, [IPv6 address]:port or :port, the port from 0 (any free one) to 65535", parse)
+
+
+def optional_address() -> Kind[Address | None]:
+    """The same, where there need be none."""
+    kind = address()
+    return Kind(kind.legal, kind.parse, kind.schema)
 
 
 def advertised_host() -> Kind[str | None]:
@@ -158,7 +177,7 @@ def _check_host(host: str, *, allow_ipv6: bool) -> None:
 def advertised_port() -> Kind[int | None]:
     """A port that clients can connect to."""
     port = integer(1, 65535)
-    return Kind(port.legal, port.parse)
+    return Kind(port.legal, port.parse, port.schema)
 
 
 def folder() -> Kind[Path]:
@@ -191,7 +210,8 @@ def text(max_length: int = 4096) -> Kind[str | None]:
             raise ValueError
         return value
 
-    return Kind(f"1 to {max_length} printable characters", parse)
+    schema = {"type": "string", "minLength": 1, "maxLength": max_length}
+    return Kind(f"1 to {max_length} printable characters", parse, schema)
 
 
 def http_url() -> Kind[str | None]:
@@ -251,6 +271,17 @@ def metadata_prefix() -> Kind[str | None]:
     return Kind("/ and then 1 to 249 of a-z A-Z 0-9 . _ - and /, not ending with /", parse)
 
 
+def key_prefix() -> Kind[str]:
+    """Segments of an object key with `/` between them."""
+
+    def parse(value: str) -> str:
+        if len(value) > _MAX_KEY_PREFIX or not _KEY_PREFIX.fullmatch(value):
+            raise ValueError
+        return value
+
+    return Kind("1 to 249 of a-z A-Z 0-9 . _ - and /, no segment empty or starting with _ or .", parse)
+
+
 def bucket() -> Kind[str | None]:
     """A bucket's name, or a URL that says whose bucket it is."""
 
@@ -270,4 +301,5 @@ def key_segment() -> Kind[str]:
             raise ValueError
         return text
 
-    return Kind("1 to 249 of a-z A-Z 0-9 . _ -, not starting with _ or .", parse)
+    schema = {"type": "string", "pattern": "^[a-zA-Z0-9-][a-zA-Z0-9._-]{0,248}$"}
+    return Kind("1 to 249 of a-z A-Z 0-9 . _ -, not starting with _ or .", parse, schema)

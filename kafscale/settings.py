@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kafscale.backup_settings import BackupSettings
 from kafscale.errors import SettingError
-from kafscale.segment_settings import SegmentSettings
 from kafscale.setting_kinds import (
     Address,
     address,
@@ -17,6 +17,7 @@ from kafscale.setting_kinds import (
     boolean,
     choice,
     integer,
+    optional_address,
     size,
     text,
 )
@@ -61,7 +62,7 @@ class LogFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(SegmentSettings):
+class Settings(BackupSettings):
     """What the broker runs with. `load_settings` is the only way in from the environment."""
 
     broker_id: int = setting(
@@ -87,6 +88,25 @@ class Settings(SegmentSettings):
         advertised_port(),
         "the listen port",
         "The port that clients are told to connect to.",
+    )
+    external_addr: Address | None = derived(
+        "KAFSCALE_EXTERNAL_ADDR",
+        optional_address(),
+        "none",
+        "A second address to listen on, for clients that reach the brokers by other names than those within "
+        "the network: they are told the external host and port of every broker (Kafka's listeners).",
+    )
+    external_host: str | None = derived(
+        "KAFSCALE_EXTERNAL_HOST",
+        advertised_host(),
+        "the external listen host; the machine's host name where that is a wildcard",
+        "The host that clients of the external address are told to connect to.",
+    )
+    external_port: int | None = derived(
+        "KAFSCALE_EXTERNAL_PORT",
+        advertised_port(),
+        "the external listen port",
+        "The port that clients of the external address are told to connect to.",
     )
     metrics_addr: Address = setting(
         "KAFSCALE_METRICS_ADDR",
@@ -116,13 +136,13 @@ class Settings(SegmentSettings):
         integer(0, 3_600_000),
         "500",
         "A partition's buffer is flushed once its oldest record has waited this long; with 0 it is flushed "
-        "at once, and while one flush runs the next gathers.",
+        "at once, and while two flushes are under way the next gathers.",
     )
     flush_concurrency: int = setting(
         "KAFSCALE_FLUSH_CONCURRENCY",
         integer(1, 1024),
         "32",
-        "How many partitions are flushed at the same time.",
+        "How many flushes may be under way at the same time, at most two of a partition.",
     )
     compression_codec: CompressionCodec = setting(
         "KAFSCALE_COMPRESSION_CODEC",
@@ -271,7 +291,7 @@ class Settings(SegmentSettings):
 
 def _rows() -> tuple[SettingRow, ...]:
     """The broker's own rows, then those of its stores."""
-    of_stores = {field.name for field in dataclasses.fields(SegmentSettings)}
+    of_stores = {field.name for field in dataclasses.fields(BackupSettings)}
     fields = sorted(dataclasses.fields(Settings), key=lambda field: field.name in of_stores)
     return tuple(row_of(field) for field in fields)
 
@@ -322,16 +342,23 @@ def _check_together(settings: Settings) -> None:
                 f"because {reason}"
             )
     _check_cluster(settings)
-    if settings.metrics_addr == settings.broker_addr and settings.metrics_addr.port != 0:
-        raise SettingError(
-            f"{variable_of('metrics_addr')}={settings.metrics_addr} is not legal: it must differ from "
-            f"{variable_of('broker_addr')}={settings.broker_addr}"
-        )
+    listening: dict[Address, str] = {}
+    for field in ("broker_addr", "external_addr", "metrics_addr"):
+        where: Address | None = getattr(settings, field)
+        if where is None or where.port == 0:
+            continue
+        other = listening.setdefault(where, field)
+        if other != field:
+            raise SettingError(
+                f"{variable_of(field)}={where} is not legal: it must differ from {variable_of(other)}={where}"
+            )
 
 
 def _check_cluster(settings: Settings) -> None:
     needs = (
         ("etcd_endpoints", "s3_bucket", "the brokers of a cluster share one object store"),
+        ("external_host", "external_addr", "it is what clients of that address are told"),
+        ("external_port", "external_addr", "it is what clients of that address are told"),
         ("etcd_prefix", "etcd_endpoints", "it is a prefix of keys in etcd"),
         ("etcd_username", "etcd_password", "etcd asks for both"),
         ("etcd_password", "etcd_username", "etcd asks for both"),
@@ -343,6 +370,12 @@ def _check_cluster(settings: Settings) -> None:
         ("s3_read_bucket", "s3_bucket", "it is a replica of that bucket"),
         ("s3_read_region", "s3_read_bucket", "it is the replica's"),
         ("s3_read_endpoint", "s3_read_bucket", "it is the replica's"),
+        ("backup_region", "backup_bucket", "it is the backup bucket's"),
+        ("backup_endpoint", "backup_bucket", "it is the backup bucket's"),
+        ("backup_access_key", "backup_secret_key", "one is of no use without the other"),
+        ("backup_secret_key", "backup_access_key", "one is of no use without the other"),
+        ("backup_access_key", "backup_bucket", "it is the backup bucket's"),
+        ("backup_kms_arn", "backup_bucket", "it is the backup bucket's"),
     )
     for field, needed, reason in needs:
         if getattr(settings, field) is not None and getattr(settings, needed) is None:
@@ -371,5 +404,13 @@ def advertised_address(settings: Settings, listening: Address, host_name: str) -
 
     `host_name`: the machine's, used when the listen host is a wildcard and no host is set.
     """
-    host = settings.broker_host or (host_name if listening.is_wildcard else listening.host)
-    return Address(host, settings.broker_port or listening.port)
+    return _advertised(settings.broker_host, settings.broker_port, listening, host_name)
+
+
+def external_address(settings: Settings, listening: Address, host_name: str) -> Address:
+    """The same for clients of the external address."""
+    return _advertised(settings.external_host, settings.external_port, listening, host_name)
+
+
+def _advertised(host: str | None, port: int | None, listening: Address, host_name: str) -> Address:
+    return Address(host or (host_name if listening.is_wildcard else listening.host), port or listening.port)

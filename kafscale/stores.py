@@ -1,16 +1,18 @@
 """Opens the stores that the settings name: the only place that knows every backend."""
 
 import contextlib
-import time
 from pathlib import Path
 from typing import Final
 
+from kafscale import clocks
 from kafscale.errors import StartupError, StoreError
 from kafscale.metadata.export_records import ExportRecord
 from kafscale.metadata.exports import ExportHeldError, read_holder
 from kafscale.metadata.store import MetadataReader, MetadataStore
 from kafscale.ops.metrics import Metrics
 from kafscale.settings import Settings
+from kafscale.storage.backup.snapshots import Snapshots
+from kafscale.storage.hedging import Hedge
 from kafscale.storage.object_store import ObjectReader, ObjectStore
 from kafscale.storage.reading.replica_reads import ReplicaReads
 
@@ -143,6 +145,25 @@ def open_bucket_alone(settings: Settings) -> ObjectStore:
     return open_bucket(settings)
 
 
+def open_backups(settings: Settings, stack: contextlib.AsyncExitStack) -> Snapshots:
+    """The snapshots of the metadata store, where the settings say that they are; `stack` closes the store.
+
+    Makes no request. Raises `SettingError`, `StartupError`.
+    """
+    objects: ObjectStore
+    if settings.backup_bucket is not None or settings.s3_bucket is not None:
+        from kafscale.storage.bucket.config import open_backup_bucket
+
+        objects = open_backup_bucket(settings)
+    else:
+        from kafscale.storage.local.store import LocalStore
+
+        _make_data_folder(settings)
+        objects = LocalStore(settings.data_dir / "backups", fsync=settings.local_fsync)
+    stack.push_async_callback(objects.close)
+    return Snapshots(objects, settings.backup_prefix, settings.s3_namespace, clocks.now_ms)
+
+
 async def _open_metadata(settings: Settings) -> MetadataStore:
     if settings.etcd_endpoints is not None:
         from kafscale.metadata.etcd.config import EtcdConfig
@@ -182,6 +203,13 @@ def open_replica(settings: Settings, stack: contextlib.AsyncExitStack) -> Object
     return replica
 
 
+def open_hedge(settings: Settings) -> Hedge | None:
+    """When a second request is sent beside a slow upload; None for a folder, whose disk would only do more."""
+    if settings.s3_bucket is None or settings.s3_hedged_puts_percent == 0:
+        return None
+    return Hedge(settings.s3_hedged_puts_percent / 100)
+
+
 def _open_objects(settings: Settings) -> ObjectStore:
     if settings.s3_bucket is not None:
         from kafscale.storage.bucket.config import open_bucket
@@ -202,7 +230,7 @@ async def _open_objects_for_reading(settings: Settings, stack: contextlib.AsyncE
     replica = open_replica(settings, stack)
     if replica is None:
         return primary
-    reads = ReplicaReads(replica, primary, Metrics(), lambda: time.monotonic_ns() // 1_000_000)
+    reads = ReplicaReads(replica, primary, Metrics(), clocks.steady_ms)
     stack.push_async_callback(reads.close)
     return reads
 

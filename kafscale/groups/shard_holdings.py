@@ -41,6 +41,10 @@ class ShardHoldings:
         for shard in sorted(changed):
             yield Wanted(shard, preferred[shard] if preferred else None, self._view.coordinator(shard))
 
+    def has_more(self) -> bool:
+        """Never: there are few shards."""
+        return False
+
     def holds(self, item: int) -> bool:
         """Whether this broker coordinates the shard."""
         return self._shards.coordinates(item)

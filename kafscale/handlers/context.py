@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.handlers.deadlines import Deadlines
+from kafscale.handlers.encoded_topics import EncodedTopics
+from kafscale.handlers.idle_answers import IdleAnswers
 from kafscale.handlers.leader_changes import LeaderChanges
+from kafscale.handlers.listed_brokers import ListedBrokers
 from kafscale.handlers.produce_purgatory import ProducePurgatory
+from kafscale.handlers.read_replicas import ReadReplicas
 from kafscale.handlers.sequence_refusals import SequenceRefusals
 from kafscale.metadata.feature_updates import FeatureUpdates
+from kafscale.metadata.model import ListenerName
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
@@ -31,8 +37,13 @@ class Broker:
     logs: LogManager
     producer_ids: ProducerIds
     metrics: Metrics
+    encoded_topics: EncodedTopics
+    read_replicas: ReadReplicas
     purgatory: ProducePurgatory
+    listed_brokers: ListedBrokers
     leader_changes: LeaderChanges
+    deadlines: Deadlines
+    idle_answers: IdleAnswers
     sequence_refusals: SequenceRefusals
     record_deletion: RecordDeletion
     groups: GroupCoordinator
@@ -42,12 +53,13 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """The request at hand. `client_host` is the peer's address as text."""
+    """The request at hand. `client_host` is the peer's address as text, `listener` where it came in."""
 
     api_version: int
     correlation_id: int
     client_id: str | None
     client_host: str
+    listener: ListenerName = ListenerName.PLAINTEXT
 
 
 class Held(Protocol):

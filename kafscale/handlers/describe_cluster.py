@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka.protocol.admin import DescribeClusterResponse
 
 from kafscale.handlers.authorized_operations import CLUSTER_OPERATIONS
+from kafscale.handlers.endpoints import reachable
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
         controller_id=view.controller_id(),
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=live.broker_id, host=live.host, port=live.port, rack=live.rack
+                broker_id=live.broker_id, host=endpoint.host, port=endpoint.port, rack=live.rack
             )
-            for live in view.brokers()
+            for live, endpoint in reachable(view.brokers(), request.listener)
         ],
         # kafka-python's own name and form of `cluster_authorized_operations`; None: not asked for
         authorized_operations=_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else None,

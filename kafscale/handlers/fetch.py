@@ -10,6 +10,8 @@ a consumer to a broker of its zone (KIP-392). v12: flexible. v13: topic ids (KIP
 import uuid
 
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.idle_answers import BODY_MAX_BYTES, Asked
+from kafscale.handlers.idle_fetch import IdleFetch
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_exists, check_leader_epoch
 from kafscale.handlers.pending_fetch import PendingFetch
@@ -23,12 +25,19 @@ _FIRST_EPOCH = 0
 
 def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> None:
     """Answer at once if there is enough to send, else when there is or when the client's wait is over."""
+    asked: Asked | None = None
+    if len(body) <= BODY_MAX_BYTES:
+        asked = request.api_version, bytes(body)
+        answer = broker.idle_answers.find(asked)
+        if answer is not None:
+            IdleFetch(broker, request, answer, reply).start()
+            return
     fetch = decode_fetch_request(body, request.api_version)
     if fetch.session_epoch > _FIRST_EPOCH:
         _refuse_session(request, reply)
         return
-    pending = PendingFetch(broker, request, fetch, [_topic(broker, topic) for topic in fetch.topics], reply)
-    pending.start()
+    topics = [_topic(broker, topic) for topic in fetch.topics]
+    PendingFetch(broker, request, fetch, topics, reply, asked).start()
 
 
 def _refuse_session(request: RequestContext, reply: Reply) -> None:

@@ -10,7 +10,7 @@ from kafka.protocol.metadata import FindCoordinatorResponse
 
 from kafscale.handlers.in_turns import in_turns
 from kafscale.metadata.keys import shard_of
-from kafscale.metadata.model import BrokerRecord
+from kafscale.metadata.model import Endpoint, ListenerName
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -28,27 +28,29 @@ _NO_NODE = -1
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """Where each key's coordinator listens, as far as the cluster has one now."""
     if request.api_version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
-        return FindCoordinatorResponse(throttle_time_ms=0, **_answer(broker, message.key_type, message.key))
+        return FindCoordinatorResponse(
+            throttle_time_ms=0, **_answer(broker, request, message.key_type, message.key)
+        )
     coordinators = [
-        _Coordinator(key=key, **_answer(broker, message.key_type, key))
+        _Coordinator(key=key, **_answer(broker, request, message.key_type, key))
         async for key in in_turns(message.coordinator_keys)
     ]
     return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
 
 
-def _answer(broker: "Broker", key_type: int, key: str) -> dict[str, Any]:
+def _answer(broker: "Broker", request: "RequestContext", key_type: int, key: str) -> dict[str, Any]:
     try:
-        found = _find(broker, key_type, key)
+        broker_id, endpoint = _find(broker, request.listener, key_type, key)
     except KafkaError as refusal:
         return _fields(_NO_NODE, "", _NO_NODE, refusal.code, refusal.message)
-    return _fields(found.broker_id, found.host, found.port, ErrorCode.NONE, None)
+    return _fields(broker_id, *endpoint, ErrorCode.NONE, None)
 
 
 def _fields(node_id: int, host: str, port: int, code: ErrorCode, problem: str | None) -> dict[str, Any]:
     return {"node_id": node_id, "host": host, "port": port, "error_code": code, "error_message": problem}
 
 
-def _find(broker: "Broker", key_type: int, key: str) -> BrokerRecord:
+def _find(broker: "Broker", listener: ListenerName, key_type: int, key: str) -> tuple[int, Endpoint]:
     if key_type == _TRANSACTION:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -58,6 +60,7 @@ def _find(broker: "Broker", key_type: int, key: str) -> BrokerRecord:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not here")
     broker_id = broker.view.coordinator(shard_of(key))
     found = None if broker_id is None else broker.view.broker(broker_id)
-    if found is None:
+    endpoint = None if found is None else found.endpoint(listener)
+    if found is None or endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group has no coordinator at the moment")
-    return found
+    return found.broker_id, endpoint

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.fetch_loads import FetchLoads, gather_all
+from kafscale.handlers.idle_answers import Asked
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_leader_epoch
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.model import NO_BROKER, BrokerState
-from kafscale.metadata.read_replicas import read_replica
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import (
     FetchedPartition,
@@ -64,6 +64,7 @@ class PendingFetch:
         fetch: FetchRequest,
         topics: list[TopicFetch],
         reply: Reply,
+        asked: Asked | None = None,
     ) -> None:
         self._broker = broker
         self._request = request
@@ -73,7 +74,11 @@ class PendingFetch:
         self._partitions = [partition for topic in topics for partition in topic.partitions]
         self._max_bytes = min(fetch.max_bytes, broker.settings.fetch_max_bytes)
         self._available_bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self.deadline_ms: int | None = None
+        self._asked = asked
+        self._changes = broker.idle_answers.changes
+        self._waits = False
+        self._waited_in_vain = False
         self._task: asyncio.Task[None] | None = None
         self._completed = False
         self._is_copied = False
@@ -141,8 +146,8 @@ class PendingFetch:
         for fetch in self._partitions:
             assert fetch.partition is not None
             fetch.partition.listen(self)
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._fetch.max_wait_ms / 1000, self._complete)
+        self._waits = True
+        self._broker.deadlines.add(self, self._fetch.max_wait_ms)
 
     def _choose_replica(self, fetch: PartitionFetch) -> None:
         """Send a consumer of another zone to a broker in its own, if there is one: only the leader does."""
@@ -153,7 +158,7 @@ class PendingFetch:
         if not partition.is_led:
             self._send_on(fetch, topic, index)
         elif rack != self._broker.settings.rack:
-            fetch.preferred_read_replica = read_replica(self._broker.view, topic, index, rack)
+            fetch.preferred_read_replica = self._broker.read_replicas.one(topic, index, rack)
 
     def _send_on(self, fetch: PartitionFetch, topic: str, index: int) -> None:
         """Send a consumer that was sent here back to the leader, if this broker stops.
@@ -165,6 +170,12 @@ class PendingFetch:
         if others and view.broker_state(broker_id) is BrokerState.STOPPING:
             leader = view.leader(topic, index)
             fetch.preferred_read_replica = others[0].broker_id if leader is None else leader.broker_id
+
+    def take_over(self, started_sec: float) -> None:
+        """Reply now, at the end of a wait that another began: the partitions were found, and had nothing new."""
+        self._started_sec = started_sec
+        self._reply.abandoned = self._abandon
+        self._complete()
 
     # --- what a partition tells
 
@@ -178,12 +189,17 @@ class PendingFetch:
         """One of the partitions is not served here any more: the client should know now."""
         self._complete()
 
+    def expired(self) -> None:
+        """The client's wait is over."""
+        self._waited_in_vain = True
+        self._complete()
+
     # --- the end
 
     def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._waits:
+            self._waits = False
+            self._broker.deadlines.remove(self)
             for fetch in self._partitions:
                 if fetch.partition is not None:
                     fetch.partition.forget(self)
@@ -314,6 +330,8 @@ class PendingFetch:
             topics,
             read_committed=self._fetch.isolation_level == _READ_COMMITTED,
         )
+        if self._waited_in_vain and self._asked is not None:
+            self._broker.idle_answers.keep(self._asked, self._changes, self._fetch, self._partitions, buffers)
         self._reply.send(buffers, reads, error_code)
 
     def _read(

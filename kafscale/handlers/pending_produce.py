@@ -148,6 +148,8 @@ class PendingProduce:
                 results.append(partition.result)
             topics.append((name, results))
         frame = encode_produce_response(self._correlation_id, self._version, topics)
+        # The partitions refer to this object: without the circle it goes with its last user, not at some collection.
+        self._topics = []
         self._reply.send((frame,), error_code=error_code)
 
 

@@ -59,7 +59,7 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
         and not broker.object_store_health.refuses_produce
         and broker.logs.open_now(partition) is None
     ]
-    claimed = _claimed(broker, produce) if broker.logs.is_claiming_any else []
+    claimed = _claimed(broker, produce) if broker.logs.claims.are_any else []
     many = sum(len(partitions) for _, partitions in produce.topics) > LARGE_PARTITION_COUNT
     if unopened or claimed or many or request.api_version < _FIRST_VERSION_WITH_BATCHES:
         return _copy_and_handle(broker, request, bytes(body), reply, unopened, claimed)
@@ -80,7 +80,7 @@ def _claimed(broker: Broker, produce: ProduceRequest) -> list[TopicPartition]:
         (name, index)
         for name, partitions in produce.topics
         for index, _ in partitions
-        if broker.logs.is_claiming(name, index)
+        if (name, index) in broker.logs.claims
     ]
 
 
@@ -91,8 +91,8 @@ async def _wait_for_claims(broker: Broker, claimed: list[TopicPartition]) -> lis
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(MAX_WAIT_SEC):
-            for topic, index in claimed:
-                await broker.logs.claim_ended(topic, index)
+            for item in claimed:
+                await broker.logs.claims.ended(item)
     found = (broker.logs.partition(topic, index) for topic, index in claimed)
     return [partition for partition in found if partition is not None]
 

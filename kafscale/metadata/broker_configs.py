@@ -6,8 +6,9 @@ from typing import Final
 
 from kafscale.metadata.config_description import ConfigEntry, broker_synonyms
 from kafscale.metadata.config_kinds import ConfigType, text_of
-from kafscale.metadata.model import BrokerRecord
+from kafscale.metadata.model import BrokerRecord, ListenerName
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS, default_text
+from kafscale.setting_kinds import Address
 from kafscale.settings import Settings, variable_of
 
 
@@ -116,9 +117,12 @@ FIXED: Final = (
         "default.replication.factor", "1", _INT, "One replica, the leader: the object store replicates."
     ),
     FixedConfigRow("delete.topic.enable", "true", _BOOLEAN, "Topics can be deleted."),
-    FixedConfigRow("inter.broker.listener.name", "PLAINTEXT", _STRING, "The one listener."),
+    FixedConfigRow("inter.broker.listener.name", "PLAINTEXT", _STRING, "Brokers do not talk to each other."),
     FixedConfigRow(
-        "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT", _STRING, "The one listener's protocol."
+        "listener.security.protocol.map",
+        "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        _STRING,
+        "The listeners' protocols.",
     ),
 )
 
@@ -133,7 +137,11 @@ def describe_broker(settings: Settings, broker: BrokerRecord | None) -> Sequence
             kind = topic_row.kind.config_type
             entries.append(_entry(topic_row.broker_name, value, default, kind, topic_row.documentation))
     if broker is not None:
-        advertised = f"PLAINTEXT://{broker.host}:{broker.port}"
+        advertised = ",".join(
+            f"{listener}://{Address(*endpoint)}"
+            for listener in ListenerName
+            if (endpoint := broker.endpoint(listener)) is not None
+        )
         entries.append(
             _entry(
                 "advertised.listeners", advertised, advertised, _STRING, "Where clients are told to connect."
@@ -150,7 +158,10 @@ def _from_settings(row: BrokerConfigRow, settings: Settings) -> ConfigEntry:
 
 def _text(row: BrokerConfigRow, settings: Settings) -> str:
     value = getattr(settings, row.setting)
-    return f"PLAINTEXT://{value}" if row.config_type is ConfigType.LIST else text_of(value)
+    if row.config_type is not ConfigType.LIST:
+        return text_of(value)
+    outside = f",{ListenerName.EXTERNAL}://{settings.external_addr}" if settings.external_addr else ""
+    return f"{ListenerName.PLAINTEXT}://{value}{outside}"
 
 
 def _entry(name: str, value: str, default: str, config_type: ConfigType, documentation: str) -> ConfigEntry:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from kafscale.errors import CorruptDataError, StoreIndeterminateError
 from kafscale.metadata import keys
-from kafscale.metadata.store import ABSENT, Compare, MetadataStore, Put
+from kafscale.metadata.store import ABSENT, Compare, MetadataReader, MetadataStore, Put
 from kafscale.metadata.topic_record import decode_fields, encode_fields
 
 _log = logging.getLogger(__name__)
@@ -30,15 +30,18 @@ def new_kafka_uuid(random_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> uuid.UU
             return value
 
 
-async def read_cluster_id(store: MetadataStore) -> str | None:
+async def read_cluster_id(store: MetadataReader) -> str | None:
     """The id of the cluster that the store belongs to, None when it belongs to none yet.
 
     Raises `StoreUnavailableError`, `CorruptDataError`, `UnknownFormatVersionError`.
     """
     held = await store.get(keys.CLUSTER)
-    if held is None:
-        return None
-    cluster_id = decode_fields(keys.CLUSTER, held.value).get("cluster_id")
+    return None if held is None else decode_cluster_id(held.value)
+
+
+def decode_cluster_id(value: bytes) -> str:
+    """What lies under `keys.CLUSTER`. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    cluster_id = decode_fields(keys.CLUSTER, value).get("cluster_id")
     if not isinstance(cluster_id, str) or not cluster_id:
         raise CorruptDataError(keys.CLUSTER, f"'cluster_id' is {cluster_id!r}, not text")
     return cluster_id

@@ -38,7 +38,10 @@ class Holdings(Protocol[Item]):
     """What is kept."""
 
     def changed(self) -> Iterable[Wanted[Item]]:
-        """Every item of which anything may have changed since the last call."""
+        """Every item of which anything may have changed since the last call, or the first of very many."""
+
+    def has_more(self) -> bool:
+        """Whether `changed` has more to name already."""
 
     def reconsider(self, items: Iterable[Item]) -> None:
         """Name these items again at the next `changed`."""
@@ -99,6 +102,8 @@ class Keeper(Generic[Item]):
         self._begin(vacant, self._gain)
         self._begin(misplaced, self._holdings.let_go)
         self._begin(strays, self._holdings.let_go_strays)
+        if self._holdings.has_more():  # Others have their turn in between.
+            self.poke()
 
     async def _gain(self, items: set[Item]) -> None:
         await self._holdings.gain(items)

@@ -27,19 +27,39 @@ class FeatureRange(NamedTuple):
         return isinstance(level, int) and self.min_level <= level <= self.max_level
 
 
+class ListenerName(StrEnum):
+    """Which of a broker's addresses a client came to, under Kafka's name for it (KIP-103)."""
+
+    PLAINTEXT = "PLAINTEXT"
+    EXTERNAL = "EXTERNAL"
+
+
+class Endpoint(NamedTuple):
+    """Where clients are told to connect."""
+
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRecord:
     """A live broker as it registered. `host` and `port` are the advertised ones.
 
+    `external` is what clients of the listener EXTERNAL are told, None where the broker has no such listener.
     `features`: the levels that it supports, by feature; none for a broker older than features.
     """
 
     broker_id: int
     host: str
     port: int
+    external: Endpoint | None = None
     rack: str | None = None
     state: BrokerState = BrokerState.RUNNING
     features: Mapping[str, FeatureRange] = field(default_factory=dict)
+
+    def endpoint(self, listener: ListenerName) -> Endpoint | None:
+        """Where clients of that listener reach this broker; None where they cannot."""
+        return self.external if listener is ListenerName.EXTERNAL else Endpoint(self.host, self.port)
 
 
 class TopicState(StrEnum):

@@ -6,42 +6,47 @@ brokers get one above the share rounded down than must. So the load of one topic
 the same brokers comes to the same answer, and a broker that comes or goes moves little more than its own share.
 """
 
-from collections.abc import Sequence
-from hashlib import blake2b
+from collections.abc import Callable, Mapping, Sequence
 
-_MASK = 2**64 - 1
+from kafscale.metadata.weights import Seeds, weight
+
+Best = Callable[[Mapping[int, object], int], int]
+"""Of the brokers that have room, the one with the highest weight of an item: the first of several."""
 
 
 def preferred_brokers(name: str, count: int, broker_ids: Sequence[int]) -> tuple[int, ...]:
     """The preferred broker of each of `count` items that share `name`; empty when there is no broker."""
+    return spread(count, broker_ids, best_by_weight(Seeds(name)))
+
+
+def best_by_weight(seeds: Seeds) -> Best:
+    """Computes the weights of all that have room."""
+
+    def best(free: Mapping[int, object], index: int) -> int:
+        return max(free, key=lambda broker_id: weight(seeds[broker_id], index))
+
+    return best
+
+
+def spread(count: int, broker_ids: Sequence[int], best: Best) -> tuple[int, ...]:
+    """The broker of each of `count` items: for one after the other the best of those that have room."""
     if not broker_ids:
         return ()
     if len(broker_ids) == 1:
         return (broker_ids[0],) * count
-    seeds = {broker_id: _seed(name, broker_id) for broker_id in broker_ids}
+    free: dict[int, object] = dict.fromkeys(broker_ids)
     share, left_over = divmod(count, len(broker_ids))
-    taken = dict.fromkeys(seeds, 0)
+    taken = dict.fromkeys(broker_ids, 0)
     preferred = []
     for index in range(count):
-        chosen = max(seeds, key=lambda broker_id: _weight(seeds[broker_id], index))
+        chosen = best(free, index)
         preferred.append(chosen)
-        taken[chosen] += 1
-        left_over -= taken[chosen] > share
-        if taken[chosen] > share or (taken[chosen] == share and not left_over):
-            del seeds[chosen]
-        if taken[chosen] > share and not left_over:  # The last that may have one more than the others.
-            seeds = {broker_id: seed for broker_id, seed in seeds.items() if taken[broker_id] < share}
+        now = taken[chosen] = taken[chosen] + 1
+        if now < share:
+            continue
+        left_over -= now > share
+        if now > share or not left_over:
+            del free[chosen]
+        if now > share and not left_over:  # The last that may have one more than the others.
+            free = {broker_id: None for broker_id in free if taken[broker_id] < share}
     return tuple(preferred)
-
-
-def _seed(name: str, broker_id: int) -> int:
-    digest = blake2b(f"{name}/{broker_id}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
-
-
-def _weight(seed: int, index: int) -> int:
-    """The finalizer of SplitMix64: neighbouring indexes get unrelated weights."""
-    mixed = (seed + index * 0x9E3779B97F4A7C15) & _MASK
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-    return mixed ^ (mixed >> 31)

@@ -47,7 +47,7 @@ class ProducerIds:
         """
         while True:
             held = await self._store.get(keys.PRODUCER_IDS)
-            first = 0 if held is None else _first_free(held.value)
+            first = 0 if held is None else first_free(held.value)
             revision = ABSENT if held is None else held.mod_revision
             value = encode_fields({"next_producer_id": first + BLOCK_SIZE})
             try:
@@ -71,7 +71,7 @@ async def pass_over(store: MetadataStore, next_producer_id: int, *, retry_delay_
     """
     while True:
         held = await store.get(keys.PRODUCER_IDS)
-        if held is not None and _first_free(held.value) >= next_producer_id:
+        if held is not None and first_free(held.value) >= next_producer_id:
             return
         revision = ABSENT if held is None else held.mod_revision
         value = encode_fields({"next_producer_id": next_producer_id})
@@ -82,7 +82,8 @@ async def pass_over(store: MetadataStore, next_producer_id: int, *, retry_delay_
             await asyncio.sleep(retry_delay_sec)
 
 
-def _first_free(value: bytes) -> int:
+def first_free(value: bytes) -> int:
+    """The first producer id that no broker has reserved. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
     first = decode_fields(keys.PRODUCER_IDS, value).get("next_producer_id")
     if not isinstance(first, int) or isinstance(first, bool) or first < 0:
         raise CorruptDataError(keys.PRODUCER_IDS, f"'next_producer_id' is {first!r}, not a number from 0")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kafscale.errors import LeaseEndedError, StartupError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata import keys
 from kafscale.metadata.model import NO_BROKER, BrokerRecord, BrokerState
-from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, MetadataStore, Put
+from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, KeyValue, MetadataStore, Put
 from kafscale.metadata.topic_record import encode_broker_record
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ class Registration:
         self._granted: set[int] = set()
         self._is_registered = False
         self._revision = ABSENT
+        self._cluster_revision: int | None = None
         # What is announced while a registration is under way could go down with neither of them telling it.
         self._at_once = asyncio.Lock()
 
@@ -47,10 +48,15 @@ class Registration:
         when a broker of this id stays registered for longer than a dead one would.
         """
         self._broker = broker
+        self._cluster_revision = None
         await self.register_again()
 
     async def register_again(self) -> None:
-        """The same, after the lease has ended, with what was announced last."""
+        """The same, after the lease has ended, with what was announced last.
+
+        Raises `StartupError` also when the store was emptied or made anew since: what this broker knows of it is
+        of another life, and what it wrote now would be in the way of `kafscale recover`.
+        """
         async with self._at_once:
             await self._register()
 
@@ -89,12 +95,21 @@ class Registration:
                 return False
             self._lease, self._revision = found.lease, found.mod_revision
             return True
+        if self._cluster_revision is None:
+            self._cluster_revision = _revision_of(await self._store.get(keys.CLUSTER))
         self._lease = await self._store.grant_lease(self._lease_ttl_sec)
         self._granted.add(self._lease)
-        value = encode_broker_record(self._broker)
-        result = await self._store.transact([Compare(key, ABSENT)], [Put(key, value, self._lease)])
+        result = await self._store.transact(
+            [Compare(key, ABSENT), Compare(keys.CLUSTER, self._cluster_revision)],
+            [Put(key, encode_broker_record(self._broker), self._lease)],
+        )
         if result.succeeded:
             self._revision = result.revision
+        elif _revision_of(result.found[1]) != self._cluster_revision:
+            raise StartupError(
+                "the metadata store was emptied or made anew while this broker ran: stop all brokers, rebuild it "
+                "with `kafscale recover` if that was not done, and start them again"
+            )
         return result.succeeded
 
     async def announce(self, state: BrokerState) -> None:
@@ -149,3 +164,7 @@ class Registration:
         lease, self._lease = self._lease, NO_LEASE
         if lease != NO_LEASE:
             await self._store.revoke_lease(lease)
+
+
+def _revision_of(found: KeyValue | None) -> int:
+    return ABSENT if found is None else found.mod_revision

@@ -134,7 +134,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         setting="compression_codec",
         has_effect=True,
         documentation="How a batch is stored that its producer did not compress; `producer` stores every "
-        "batch as it came. A batch that its producer compressed is stored as it came.",
+        "batch as it came. A batch that its producer compressed is stored as it came, and one that would not get a "
+        "sixteenth smaller.",
     ),
     TopicConfigRow(
         name="compression.zstd.level",

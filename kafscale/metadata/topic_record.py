@@ -6,6 +6,7 @@ Stored format: docs/format/topic-record.md. Each is a JSON object with a `versio
 import json
 import uuid
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
@@ -14,6 +15,7 @@ from kafscale.metadata.model import (
     BrokerRecord,
     BrokerState,
     CoordinatorRecord,
+    Endpoint,
     FeatureRange,
     GroupShardRecord,
     LeaderRecord,
@@ -72,6 +74,8 @@ def encode_broker_record(record: BrokerRecord) -> bytes:
         "rack": record.rack,
         "state": record.state.value,
     }
+    if record.external is not None:
+        fields["external"] = list(record.external)
     if record.features:
         fields["features"] = {name: list(levels) for name, levels in sorted(record.features.items())}
     return encode_fields(fields)
@@ -88,10 +92,22 @@ def decode_broker_record(name: str, data: bytes) -> BrokerRecord:
         broker_id=_field(name, fields, "broker_id", int),
         host=_field(name, fields, "host", str),
         port=_field(name, fields, "port", int),
+        external=_external(name, fields),
         rack=None if fields.get("rack") is None else _field(name, fields, "rack", str),
         state=state,
         features=_features(name, fields),
     )
+
+
+def _external(name: str, fields: Mapping[str, Any]) -> Endpoint | None:
+    """None in the record of a broker without that listener, or one that is older than it."""
+    match fields.get("external"):
+        case None:
+            return None
+        case [str() as host, int() as port] if not isinstance(port, bool):
+            return Endpoint(host, port)
+        case other:
+            raise CorruptDataError(name, f"'external' is {other!r}, not a host and a port")
 
 
 def _features(name: str, fields: Mapping[str, Any]) -> Mapping[str, FeatureRange]:
@@ -108,6 +124,7 @@ def _features(name: str, fields: Mapping[str, Any]) -> Mapping[str, FeatureRange
     return features
 
 
+@lru_cache(maxsize=1024)  # Whoever gains partitions writes the same thousands of times.
 def encode_leader_record(record: LeaderRecord) -> bytes:
     """The leader key's stored bytes."""
     return encode_fields({"broker_id": record.broker_id, "leader_epoch": record.leader_epoch})

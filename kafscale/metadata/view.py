@@ -5,6 +5,7 @@ wrote something waits with `wait_for` until the picture shows it.
 """
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -70,6 +71,9 @@ class ClusterView:
         self._topics: dict[str, TopicRecord] = {}
         self._names_by_id: dict[uuid.UUID, str] = {}
         self._leaders: dict[str, dict[int, LeaderRecord]] = {}
+        self._generations = itertools.count(1)
+        self._brokers_generation = 0
+        self._leaders_generations: dict[str, int] = {}
         self._coordinators: dict[int, int] = {}
         self._features: dict[str, FinalizedFeature] = {}
         self._sorted_topics: tuple[TopicRecord, ...] | None = None
@@ -162,6 +166,14 @@ class ClusterView:
     def leaders(self, topic: str) -> Mapping[int, LeaderRecord]:
         """The leaders of the topic's partitions; a partition that nobody leads is not in it."""
         return self._leaders.get(topic, _NO_LEADERS)
+
+    def generation(self, topic: str) -> tuple[int, int]:
+        """Numbers that tell whether brokers, and the topic's leaders, still are what they were.
+
+        Either is another one after every change; the topic's record is not part of it. For what is derived
+        from them and kept.
+        """
+        return self._brokers_generation, self._leaders_generations.get(topic, 0)
 
     def coordinator(self, shard: int) -> int | None:
         """The broker that coordinates the groups of the shard, None while nobody does."""
@@ -268,6 +280,7 @@ class ClusterView:
     def _apply_brokers(self, changes: Iterable[KeyValue | Delete]) -> None:
         before = dict(self._brokers)
         for change in changes:
+            self._brokers_generation = next(self._generations)
             if isinstance(change, Delete):
                 self._brokers.pop(int(change.key.removeprefix(keys.BROKERS)), None)
             else:
@@ -301,17 +314,23 @@ class ClusterView:
             listener(before, after)
 
     def _apply_leaders(self, changes: Iterable[KeyValue | Delete]) -> None:
+        read: dict[bytes, LeaderRecord] = {}  # Few differ: most name the same broker and the same epoch.
         for change in changes:
             topic, partition = keys.topic_and_partition(change.key)
-            after = None if isinstance(change, Delete) else decode_leader_record(change.key, change.value)
+            after = None
+            if not isinstance(change, Delete) and (after := read.get(change.value)) is None:
+                after = read[change.value] = decode_leader_record(change.key, change.value)
             leaders = self._leaders.setdefault(topic, {})
             before = leaders.get(partition)
+            if before != after:
+                self._leaders_generations[topic] = next(self._generations)
             if after is not None:
                 leaders[partition] = after
             else:
                 leaders.pop(partition, None)
             if not leaders:
                 del self._leaders[topic]
+                self._leaders_generations.pop(topic, None)  # As of every topic without leaders.
             if before != after:
                 for listener in tuple(self._leader_listeners):
                     listener(topic, partition, after)

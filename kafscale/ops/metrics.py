@@ -5,6 +5,7 @@ what an attribute costs. Only the event loop's thread writes; the scrape reads f
 see one counter of an event before the next.
 """
 
+import asyncio
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -162,9 +163,12 @@ class OperationMetrics:
         self.bytes = 0
 
     def observe(self, seconds: float, error: BaseException | None = None) -> None:
-        """Count one finished call; an error is counted under its class's name."""
+        """Count one finished call; an error is counted under its class's name.
+
+        A call that nobody waits for any more, as the slower one of two for one answer, is no error.
+        """
         self.duration.observe(seconds)
-        if error is not None:
+        if error is not None and not isinstance(error, asyncio.CancelledError):
             self.errors[type(error).__name__] += 1
 
     @contextmanager

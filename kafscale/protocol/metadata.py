@@ -69,12 +69,12 @@ def encode_metadata_response(
     brokers: Sequence[MetadataBroker],
     cluster_id: str | None,
     controller_id: int,
-    topics: Sequence[MetadataTopic],
+    topics: Sequence[bytes],
     *,
     throttle_time_ms: int = 0,
     cluster_authorized_operations: int = NO_AUTHORIZED_OPERATIONS,
 ) -> bytes:
-    """Encode a whole Metadata response frame: 4-byte length, header, body.
+    """Encode a whole Metadata response frame: 4-byte length, header, body. `topics`: each from `encode_topic`.
 
     Raises `struct.error` when a value does not fit its field.
     """
@@ -89,8 +89,7 @@ def encode_metadata_response(
     if version >= 1:
         parts.append(_INT32.pack(controller_id))
     parts.append(_count(len(topics), flexible))
-    for topic in topics:
-        _append_topic(parts, topic, version)
+    parts.extend(topics)
     if 8 <= version <= 10:
         parts.append(_INT32.pack(cluster_authorized_operations))
     if flexible:
@@ -111,12 +110,19 @@ def _broker(broker: MetadataBroker, version: int) -> bytes:
     return node_id + string(broker.host) + port + rack
 
 
-def _append_topic(parts: list[bytes], topic: MetadataTopic, version: int) -> None:
+def encode_topic(topic: MetadataTopic, version: int) -> bytes:
+    """A topic as a response of this version holds it.
+
+    Raises `struct.error` when a value does not fit its field, `ValueError` for a version before 12 when the
+    topic has no name.
+    """
     flexible = version >= _FIRST_FLEXIBLE_VERSION
     if topic.name is None and version < 12:
         raise ValueError(f"Metadata v{version} cannot answer for topic id {topic.topic_id} without a name")
-    parts.append(_INT16.pack(topic.error_code))
-    parts.append(nullable_compact_string(topic.name) if flexible else nullable_string(topic.name))
+    parts = [
+        _INT16.pack(topic.error_code),
+        nullable_compact_string(topic.name) if flexible else nullable_string(topic.name),
+    ]
     if version >= 10:
         parts.append(topic.topic_id.bytes)
     if version >= 1:
@@ -128,6 +134,7 @@ def _append_topic(parts: list[bytes], topic: MetadataTopic, version: int) -> Non
         parts.append(_INT32.pack(topic.authorized_operations))
     if flexible:
         parts.append(b"\x00")
+    return b"".join(parts)
 
 
 def _partition_encoder(version: int) -> Callable[[MetadataPartition], bytes]:

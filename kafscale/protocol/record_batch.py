@@ -324,21 +324,28 @@ def absurdity(header: BatchHeader, room_bytes: int) -> str:
     return ""
 
 
+# Of the records: with less saved every reader's decompression costs more than the bytes.
+_LEAST_SAVED_PART = 16
+
+
 def compress_into(
     batch: memoryview, header: BatchHeader, codec: Codec, output: memoryview, level: int | None = None
 ) -> int:
     """Write `batch` with its records compressed into `output` (at least as long as the batch).
 
-    `level`: the codec's, None for Kafka's default. Returns the length of what was written, always less than
-    the batch's; or 0, with `output` undefined, when the batch is compressed already, is a control batch (Kafka
-    leaves those as they are) or would not shrink. Length, attributes and CRC are rewritten, all other fields
-    kept.
+    `level`: the codec's, None for Kafka's default. Returns the length of what was written; or 0, with `output`
+    undefined, when the batch is compressed already, is a control batch (Kafka leaves those as they are) or its
+    records would not shrink by a sixteenth, which would cost every reader more than it saves. Length, attributes
+    and CRC are rewritten, all other fields kept.
     """
     if codec is Codec.NONE or header.attributes & (CODEC_MASK | CONTROL_FLAG):
         return 0
     size = header.batch_length + LOG_OVERHEAD
-    # One byte of room less than the records have: what fits is smaller.
-    written = compress_into_room(codec, batch[HEADER_SIZE:size], output[HEADER_SIZE : size - 1], level)
+    # So much less room than the records have: what fits is smaller.
+    least_saving = max(1, (size - HEADER_SIZE) // _LEAST_SAVED_PART)
+    written = compress_into_room(
+        codec, batch[HEADER_SIZE:size], output[HEADER_SIZE : size - least_saving], level
+    )
     if not written:
         return 0
     output[:HEADER_SIZE] = batch[:HEADER_SIZE]

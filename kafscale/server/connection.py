@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol, cast
 
+from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.wire import MalformedRequestError
@@ -35,6 +36,8 @@ LENGTH_BYTES = 4
 # Produce requests of a client that may await their replies, and bytes of replies that await an earlier one.
 MAX_UNANSWERED = 10_000
 MAX_READY_BYTES = 1024 * 1024
+# Replies that leave together are joined up to this: many small buffers cost more to write than their copy.
+JOINED_MAX_BYTES = 64 * 1024
 # Requests of a client that are looked at before others have their turn.
 MAX_REQUESTS_IN_A_ROW = 100
 
@@ -76,8 +79,9 @@ class ConnectionHost(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """Created by the listener for each client."""
 
-    def __init__(self, host: ConnectionHost) -> None:
+    def __init__(self, host: ConnectionHost, listener: ListenerName = ListenerName.PLAINTEXT) -> None:
         self._host = host
+        self.listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frame: FrameInProgress | None = None
@@ -91,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_bytes = 0
         self._ended = False
         self._stopping = False
+        self._sending_soon = False
         self._unsent: list[ReplySlot] = []
         self.peer_host = ""
         self.last_active_sec = 0.0
@@ -339,6 +344,15 @@ class Connection(asyncio.BufferedProtocol):
     def reply_ready(self, slot: ReplySlot) -> None:
         """The reply can leave when those before it have."""
         self._replies.ready(slot)
+        if not (slot.is_produce and slot.size_bytes):
+            self._send_ready()
+        elif not self._sending_soon:
+            # A flush answers many requests of a connection, one after the other: in one write.
+            self._sending_soon = True
+            self._loop.call_soon(self._send_together)
+
+    def _send_together(self) -> None:
+        self._sending_soon = False
         self._send_ready()
 
     def _send_ready(self) -> None:
@@ -352,7 +366,10 @@ class Connection(asyncio.BufferedProtocol):
         buffers = [buffer for slot in ready for buffer in slot.buffers or ()]
         if len(buffers) == 1:
             self._transport.write(buffers[0])
-        elif buffers:
+        elif sum(slot.size_bytes for slot in ready) <= JOINED_MAX_BYTES:
+            if buffers:
+                self._transport.write(b"".join(buffers))
+        else:
             self._transport.writelines(buffers)
         if not self._writing_paused:
             self._release_sent()
@@ -392,12 +409,14 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_reading()
 
     def close(self) -> None:
-        """Close once everything that was written has left."""
+        """Close once every reply that may leave has left."""
+        self._send_ready()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once; what was answered before has left as far as the client takes it."""
+        self._send_ready()
         self._ended = True
         if self._transport is not None:
             self._transport.abort()

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from kafscale.handlers.api_versions import unsupported_version_response
 from kafscale.handlers.context import Broker, RequestContext
 from kafscale.handlers.routes import ROUTES_BY_KEY, Route, version_range
+from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.header import RequestHeader, parse_request_header
@@ -27,6 +28,7 @@ class Requester(Protocol):
     """Whose request it is (`Connection`)."""
 
     peer_host: str
+    listener: ListenerName
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the reply."""
@@ -57,6 +59,7 @@ class Dispatcher:
             correlation_id=header.correlation_id,
             client_id=header.client_id,
             client_host=requester.peer_host,
+            listener=requester.listener,
         )
         body = frame[header.body_offset :]
         slot = requester.open_slot(route.api)

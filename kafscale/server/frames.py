@@ -60,7 +60,7 @@ class FrameInProgress:
         self._budget = budget
         self._charged_bytes = charged_bytes
         self._deadline = deadline
-        self._slab: Slab | None = pool.acquire(length)
+        self._slab: Slab | None = pool.acquire(length, is_at_hand=False)
         self._slab.view[: len(first)] = first
         self._filled_bytes = len(first)
 

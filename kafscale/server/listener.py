@@ -1,4 +1,4 @@
-"""The broker's listening socket and what its connections share."""
+"""The broker's listening sockets and what their connections share."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kafscale.errors import StartupError
+from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import Metrics
 from kafscale.server.connection import Connection
 from kafscale.server.dispatcher import Dispatcher
@@ -20,6 +21,10 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 SMALL_RECEIVE_BUFFER_BYTES = 4 * 1024
 BACKLOG = 1024
 
+_SET_BY = {
+    ListenerName.PLAINTEXT: "KAFSCALE_BROKER_ADDR",
+    ListenerName.EXTERNAL: "KAFSCALE_EXTERNAL_ADDR",
+}
 _IDLE_CHECKS_PER_TIMEOUT = 10
 _REFUSALS_LOGGED_PER_SEC = 10
 
@@ -49,36 +54,41 @@ class Listener:
         self._max_idle_sec = max_idle_ms / 1000
         self._connections: set[Connection] = set()
         self._requests: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         self._no_connections = asyncio.Event()
         self._no_connections.set()
         self._logging_second = 0
         self._logged_refusals = 0
 
-    async def bind(self, host: str, port: int) -> tuple[str, int]:
-        """Take the address, without accepting anybody yet; returns the one in use (for port 0 the system's).
+    async def bind(
+        self, host: str, port: int, name: ListenerName = ListenerName.PLAINTEXT
+    ) -> tuple[str, int]:
+        """Take an address, without accepting anybody yet; returns the one in use (for port 0 the system's).
 
         Raises `StartupError` when that is not possible.
         """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: Connection(self), host, port, backlog=BACKLOG, start_serving=False
+            server = await loop.create_server(
+                lambda: Connection(self, name), host, port, backlog=BACKLOG, start_serving=False
             )
         except OSError as problem:
+            for taken in self._servers:
+                taken.close()
             raise StartupError(
                 f"cannot listen on {host}:{port} ({problem.strerror or problem}): "
-                "free the address or set KAFSCALE_BROKER_ADDR to another one"
+                f"free the address or set {_SET_BY[name]} to another one"
             ) from problem
-        bound = self._server.sockets[0].getsockname()
+        self._servers.append(server)
+        bound = server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])
 
     async def start(self, dispatcher: Dispatcher) -> None:
-        """Accept clients at the address that `bind` took."""
-        assert self._server is not None
+        """Accept clients at the addresses that `bind` took."""
         self.dispatcher = dispatcher
-        await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
         self._check_idle()
 
     # --- what connections ask for
@@ -138,8 +148,8 @@ class Listener:
         """Listen no more and read no more from the clients; those that wait still get their replies."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in list(self._connections):
             connection.stop_reading()
 

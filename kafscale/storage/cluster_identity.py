@@ -3,7 +3,9 @@
 from collections.abc import AsyncGenerator
 
 from kafscale.errors import StartupError
+from kafscale.metadata import keys
 from kafscale.metadata.cluster import ensure_cluster_id, read_cluster_id
+from kafscale.metadata.partition_record import decode_partition_record
 from kafscale.metadata.store import MetadataStore
 from kafscale.storage.cluster_marker import claim_marker, read_marker
 from kafscale.storage.object_keys import namespace_prefix
@@ -14,8 +16,9 @@ async def establish_cluster(metadata: MetadataStore, objects: ObjectStore, names
     """The cluster's id; two stores that are new become one cluster.
 
     A metadata store that is empty beside an object store that is not has been lost, or is not the right one:
-    a broker that began anew would write over what is there. Raises `StartupError` for that and for stores of
-    two clusters, `CorruptDataError`, `StoreError`.
+    a broker that began anew would write over what is there. An object store that is empty beside a metadata store
+    that knows of records is not the right one either: a broker that claimed it would take them for lost, and forget
+    them. Raises `StartupError` for both and for stores of two clusters, `CorruptDataError`, `StoreError`.
     """
     if await read_cluster_id(metadata) is None:
         owner = await _owner(objects, namespace)
@@ -23,9 +26,11 @@ async def establish_cluster(metadata: MetadataStore, objects: ObjectStore, names
         if owner is not None and await read_cluster_id(metadata) is None:
             raise StartupError(
                 f"the metadata store is empty, but namespace {namespace!r} of the object store {owner}: point "
-                "to the right metadata store, restore it from its backup, or rebuild it with `kafscale recover`"
+                "to the right metadata store, or rebuild it with `kafscale recover` (--backup newest uses a snapshot)"
             )
     cluster_id = await ensure_cluster_id(metadata)
+    if await read_marker(objects, namespace) is None:
+        await _check_records_are_there(metadata, objects, namespace)
     marked = await claim_marker(objects, namespace, cluster_id)
     if marked != cluster_id:
         raise StartupError(
@@ -33,6 +38,22 @@ async def establish_cluster(metadata: MetadataStore, objects: ObjectStore, names
             f"store to cluster {marked}: set KAFSCALE_S3_NAMESPACE or the metadata store to the right one"
         )
     return cluster_id
+
+
+async def _check_records_are_there(metadata: MetadataStore, objects: ObjectStore, namespace: str) -> None:
+    """Of a namespace that no cluster has claimed. Raises `StartupError`."""
+    for found in (await metadata.range(keys.PARTITIONS)).items:
+        record = decode_partition_record(found.key, found.value)
+        if record.log_start_offset < record.log_end_offset:
+            break
+    else:
+        return  # nothing is at stake: a first start that ended here, for one
+    if not await _holds_anything(objects, namespace):
+        raise StartupError(
+            f"namespace {namespace!r} of the object store is empty, but the metadata store knows of records in it "
+            f"({found.key} for one): set KAFSCALE_S3_BUCKET, KAFSCALE_S3_ENDPOINT or KAFSCALE_S3_NAMESPACE to where "
+            "they are"
+        )
 
 
 async def _owner(objects: ObjectStore, namespace: str) -> str | None:

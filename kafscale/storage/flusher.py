@@ -1,4 +1,4 @@
-"""When and how the buffers of all partitions become segments: one flush at a time for each, many at once."""
+"""When and how the buffers of all partitions become segments: a few at a time for each, published in their order."""
 
 import asyncio
 import heapq
@@ -6,22 +6,28 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kafscale.ops.metrics import FlushOutcome, Metrics
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import Partition
-from kafscale.storage.publisher import FencedError, Publisher
+from kafscale.storage.partition_log import PartitionLog
+from kafscale.storage.publisher import FencedError, LeftoverError, Publisher
 from kafscale.storage.segment_buffer import SegmentBuffer
+from kafscale.storage.uploads import Upload
 
 logger = logging.getLogger(__name__)
+
+MOST_TASKS = 4
+"""Of one partition: those that publish, and those that wait for the index of what they have published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushPolicy:
-    """When a buffer is due: at its topic's segment size or at this age; 0 means as soon as nothing is in flight.
+    """When a buffer is due: at its topic's segment size or at this age; 0 means at once.
 
-    While the memory budget has no room every buffer is due.
+    It is taken then unless two of its partition are in flight. While the memory budget has no room, all are due.
     """
 
     interval_ms: int
@@ -54,15 +60,14 @@ class Flusher:
 
     def appended(self, partition: Partition) -> None:
         """Something was appended: flush now, or see to it that a flush comes in time."""
-        if partition.flush_task is not None:
-            return
         log = partition.log
-        # A flush that was ended half way cannot be gone on with: its partition is about to be given up.
-        buffer = log.waiting if log is not None and not log.is_being_flushed else None
+        if log is None or not _may_begin(partition, log):
+            return
+        buffer = log.waiting
         if buffer is None:
             return
         if self._is_due(partition, buffer):
-            self._start(partition)
+            self._start(partition, log)
         elif not partition.flush_scheduled:
             self._schedule(partition, buffer.first_append_ms + self._policy.interval_ms)
 
@@ -101,49 +106,79 @@ class Flusher:
         if self._due and self._timer is None:
             self._arm()
 
-    def _start(self, partition: Partition) -> None:
-        partition.flush_task = asyncio.create_task(self._run(partition), name=f"flush {partition.id}")
+    def _start(self, partition: Partition, log: PartitionLog) -> None:
+        task = asyncio.create_task(self._run(partition, log), name=f"flush {partition.id}")
+        partition.flush_starting = task
+        partition.flush_tasks = (*partition.flush_tasks, task)
+        task.add_done_callback(partial(self._ended, partition))
 
-    async def _run(self, partition: Partition) -> None:
+    def _ended(self, partition: Partition, ended: asyncio.Task[None]) -> None:
+        partition.flush_tasks = tuple(task for task in partition.flush_tasks if task is not ended)
+        if partition.flush_starting is ended:  # cancelled before it began
+            partition.flush_starting = None
+        if not ended.cancelled():
+            self.appended(partition)
+
+    async def _run(self, partition: Partition, log: PartitionLog) -> None:
         try:
-            while partition.log is not None and partition.log.waiting is not None:
-                if not self._is_due(partition, partition.log.waiting):
-                    break
-                async with self._slots:
-                    await self._flush(partition)
+            async with self._slots:
+                upload = await self._flush(partition, log)
+            if upload is not None:
+                await upload.index_is_there()
         except FencedError as fenced:
             logger.warning(
                 "lost the leadership of a partition",
                 extra={"partition": str(partition.id), "why": str(fenced)},
             )
-            self.abandon(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
+            problem = (ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
+        except LeftoverError as leftover:
+            logger.warning("a partition begins a new epoch", extra={"why": str(leftover)})
+            problem = (ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition begins a new epoch")
         except Exception:
             # A defect, after which nobody knows what the last attempt left behind: the next epoch starts from
             # what is published, and skips what is not.
             logger.exception("could not flush a partition", extra={"partition": str(partition.id)})
-            self.abandon(partition, ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be stored")
-        finally:
-            partition.flush_task = None
-        self.appended(partition)
-
-    async def _flush(self, partition: Partition) -> None:
-        log = partition.log
-        buffer = log.waiting if log is not None else None
-        if log is None or buffer is None:
+            problem = (ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be stored")
+        else:
             return
-        log_end_offset = log.record.log_end_offset
+        if partition.log is log:  # and not one of another epoch already
+            self.abandon(partition, *problem)
+
+    async def _flush(self, partition: Partition, log: PartitionLog) -> Upload | None:
+        """Make a segment of what waits, and publish it after those before it."""
+        partition.flush_starting = None
+        buffer = log.waiting if log.may_seal and partition.log is log else None
+        if buffer is None:
+            return None
         started = time.perf_counter()
         outcome = FlushOutcome.FAILED
-        size_bytes = 0
+        before = partition.publication
+        partition.publication = mine = asyncio.get_running_loop().create_future()
+        upload: Upload | None = None
         try:
-            await self._publisher.flush(partition, log)
-            outcome, size_bytes = FlushOutcome.PUBLISHED, buffer.size_bytes
+            upload = await self._publisher.upload(partition, log)
+            if before is not None:
+                await asyncio.wait([before])
+            if partition.log is not log or log.sealed is not upload.sealed:
+                return None  # What is before it was not published: all that waited was refused, or will be.
+            upload = await self._publisher.publish(partition, log, upload)
+            outcome = FlushOutcome.PUBLISHED
+            return upload
         except FencedError:
             outcome = FlushOutcome.FENCED
             raise
         finally:
+            mine.set_result(None)
+            if partition.publication is mine:
+                partition.publication = None
+            if outcome is not FlushOutcome.PUBLISHED:
+                log.end()
+                if upload is not None:
+                    upload.give_up()
+            is_published = partition.log is log and not log.holds(buffer)
+            size_bytes = buffer.size_bytes if outcome is FlushOutcome.PUBLISHED else 0
             self._metrics.flushes.observe(size_bytes, time.perf_counter() - started, outcome)
-            if log.record.log_end_offset > log_end_offset:
+            if is_published:
                 self._budget.release(buffer.charged_bytes)
 
     def abandon(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
@@ -165,19 +200,22 @@ class Flusher:
             async with asyncio.timeout(timeout_sec):
                 while True:
                     self.appended(partition)
-                    if partition.flush_task is None:
+                    if not partition.flush_tasks:
                         return True
-                    await asyncio.wait([partition.flush_task])
+                    await asyncio.wait(partition.flush_tasks)
         except TimeoutError:
             return False
 
     async def settle(self, partition: Partition, timeout_sec: float) -> None:
-        """Wait for the flush that is under way; end it when it takes longer than `timeout_sec`."""
-        task = partition.flush_task
-        if task is not None:
-            await asyncio.wait([task], timeout=timeout_sec)
-            task.cancel()
-            await asyncio.wait([task])
+        """Begin no flush any more, wait for those that are under way, and end those that take longer than that."""
+        if partition.log is not None:
+            partition.log.end()
+        tasks = partition.flush_tasks
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_sec)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     def drain(self) -> None:
         """From now on every buffer is due at once: the broker is stopping."""
@@ -193,3 +231,7 @@ class Flusher:
         for _, _, partition in scheduled:
             partition.flush_scheduled = False
             self.appended(partition)
+
+
+def _may_begin(partition: Partition, log: PartitionLog) -> bool:
+    return partition.flush_starting is None and len(partition.flush_tasks) < MOST_TASKS and log.may_seal

@@ -33,12 +33,16 @@ class _Followed:
 
 
 class FollowedPartitions:
-    """Partitions by name. `make` gives what a record says the form in which it is read."""
+    """Partitions by name. `make` gives what a record says the form in which it is read.
+
+    `changes` grows with each partition that is followed from then on, or no longer.
+    """
 
     def __init__(self, store: MetadataStore, make: MakePartition, idle_sec: float = IDLE_SEC) -> None:
         self._store = store
         self._make = make
         self._idle_sec = idle_sec
+        self.changes = 0
         self._followed: dict[TopicPartition, _Followed] = {}
         self._beginnings: SingleFlight[TopicPartition, Partition | None] = SingleFlight()
         self._sweep: asyncio.TimerHandle | None = None
@@ -77,6 +81,7 @@ class FollowedPartitions:
         loop = asyncio.get_running_loop()
         task = asyncio.create_task(self._watch(partition), name=f"follow {partition.id}")
         self._followed[topic, index] = _Followed(partition, task, loop.time())
+        self.changes += 1
         if self._sweep is None:
             self._sweep = loop.call_later(self._idle_sec, self._drop_idle)
         return partition
@@ -114,6 +119,7 @@ class FollowedPartitions:
         """Follow the partition no longer, and tell those who wait for it."""
         followed = self._followed.pop((topic, index), None)
         if followed is not None:
+            self.changes += 1
             if followed.task is not asyncio.current_task():
                 followed.task.cancel()
             followed.partition.notify_closed()

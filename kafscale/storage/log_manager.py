@@ -1,31 +1,29 @@
 """The partitions that this broker serves: those it leads, from their claim to their end, and those it follows."""
 
 import asyncio
-import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 
 from kafscale.cache.single_flight import SingleFlight
 from kafscale.errors import ObjectNotFoundError, StoreError
-from kafscale.metadata.leadership import Claimed, TopicPartition
+from kafscale.metadata.leadership import Claimed
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.partition_record import PartitionRecord, SegmentReference
+from kafscale.metadata.partition_record import SegmentReference
 from kafscale.metadata.store import MetadataStore
-from kafscale.metadata.topic_configs import CompressionType, MessageTimestampType, TopicConfig, effective
 from kafscale.metadata.view import ClusterView
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import LeadershipChange, Metrics
-from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings import Settings
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
 from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.claims_under_way import ClaimsUnderWay
 from kafscale.storage.flusher import Flusher
 from kafscale.storage.followed_partitions import FollowedPartitions
 from kafscale.storage.memory_budget import MemoryBudget
-from kafscale.storage.partition import NOT_LED, Partition, PartitionId
-from kafscale.storage.partition_log import SEGMENT_BUFFER_LIMIT_BYTES, AppendRules, PartitionLog
+from kafscale.storage.partition import Partition
+from kafscale.storage.partition_factory import PartitionFactory
+from kafscale.storage.partition_log import PartitionLog
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.reading.log_reader import LogReader
 from kafscale.storage.slab import SlabPool
@@ -36,27 +34,9 @@ _SETTLE_SEC = 5.0
 # How long a partition that goes to another broker may take to publish what was appended to it.
 _RESIGN_SEC = 5.0
 
-_CODECS = {
-    CompressionType.GZIP: Codec.GZIP,
-    CompressionType.SNAPPY: Codec.SNAPPY,
-    CompressionType.LZ4: Codec.LZ4,
-    CompressionType.ZSTD: Codec.ZSTD,
-}
-
-
-def append_rules(config: TopicConfig) -> AppendRules:
-    """What a topic's configuration says of its appends."""
-    return AppendRules(
-        codec=_CODECS.get(config.compression_type),
-        codec_level=config.compression_level,
-        log_append_time=config.message_timestamp_type is MessageTimestampType.LOG_APPEND_TIME,
-        # A buffer that cannot grow any more has nothing to wait for; merging makes the larger segments.
-        segment_bytes=min(config.segment_bytes, SEGMENT_BUFFER_LIMIT_BYTES),
-    )
-
 
 class LogManager:
-    """Partitions by topic and number, and the parts that serve them.
+    """Partitions by topic and number, and the parts that serve them. `claims` are on the way to be led.
 
     `on_lost` is told of partitions that this broker leads no longer, without having been asked to let go;
     `on_missing` of a segment that a reader found no object of although the partition's record names it.
@@ -82,22 +62,24 @@ class LogManager:
         self.budget = budget
         self.on_lost: Callable[[str, int], None] = lambda topic, index: None
         self.on_missing: Callable[[Partition, SegmentReference], None] = lambda partition, reference: None
-        self._view = view
+        self.claims = ClaimsUnderWay()
         self._checkpointer = checkpointer
-        self._settings = settings
         self._metrics = metrics
         self._partitions: dict[str, dict[int, Partition]] = {}
-        self._followed = FollowedPartitions(metadata, self._make)
+        self._led_changes = 0
+        self._factory = PartitionFactory(view, settings)
+        self._followed = FollowedPartitions(metadata, self._factory.followed)
         self._openings: SingleFlight[Partition, None] = SingleFlight()
         self._closings: set[asyncio.Task[None]] = set()
-        self._claiming: set[TopicPartition] = set()
-        self._claim_ends: dict[TopicPartition, asyncio.Event] = {}
-        self._numbers: dict[str, dict[int, int]] = {}
-        self._next_number = itertools.count()
         flusher.on_lost = self._lost
         view.subscribe(self._topic_changed)
 
     # --- looking up
+
+    @property
+    def readable_changes(self) -> int:
+        """Grows whenever `readable` may from now on give another answer than before."""
+        return self._led_changes + self._followed.changes
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, None when this broker does not lead it."""
@@ -243,69 +225,16 @@ class LogManager:
 
     # --- leading
 
-    @contextmanager
-    def claiming(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        """For the time in which these are claimed: the others may know the outcome before this broker does."""
-        self._claiming.update(partitions)
-        try:
-            yield
-        finally:
-            for partition in partitions:
-                self._end_claim(partition)
-
-    def _end_claim(self, partition: TopicPartition) -> None:
-        self._claiming.discard(partition)
-        waited_for = self._claim_ends.pop(partition, None)
-        if waited_for is not None:
-            waited_for.set()
-
-    @property
-    def is_claiming_any(self) -> bool:
-        """Whether this broker is claiming partitions at all: seldom, so the produce path asks this first."""
-        return bool(self._claiming)
-
-    def is_claiming(self, topic: str, index: int) -> bool:
-        """Whether this broker is about to know whether it leads the partition."""
-        return (topic, index) in self._claiming
-
-    async def claim_ended(self, topic: str, index: int) -> None:
-        """Wait until it knows; returns at once where it is not claiming."""
-        if self.is_claiming(topic, index):
-            await self._claim_ends.setdefault((topic, index), asyncio.Event()).wait()
-
     def lead(self, claimed: Claimed) -> None:
         """Serve a partition that was claimed."""
-        partition = self._make(claimed.topic, claimed.index, claimed.record, claimed.revision, is_led=True)
+        partition = self._factory.led(claimed.topic, claimed.index, claimed.record, claimed.revision)
         if partition is None:
             return  # Its topic is being deleted, and with it the claim.
         self._partitions.setdefault(claimed.topic, {})[claimed.index] = partition
+        self._led_changes += 1
         self._followed.drop(claimed.topic, claimed.index)
-        self._end_claim((claimed.topic, claimed.index))
+        self.claims.end((claimed.topic, claimed.index))
         self._metrics.leadership_changes[LeadershipChange.GAINED] += 1
-
-    def _make(
-        self, topic: str, index: int, record: PartitionRecord, revision: int, *, is_led: bool = False
-    ) -> Partition | None:
-        topic_record = self._view.topic(topic)
-        if topic_record is None:
-            return None
-        config = effective(topic_record.configs, self._settings)
-        return Partition(
-            PartitionId(topic, index),
-            self._number(topic, index),
-            record,
-            revision,
-            config,
-            append_rules(config),
-            revision if is_led else NOT_LED,
-        )
-
-    def _number(self, topic: str, index: int) -> int:
-        """The same as long as the topic is: what is cached stays of use when the leader changes."""
-        numbers = self._numbers.setdefault(topic, {})
-        if index not in numbers:
-            numbers[index] = next(self._next_number)
-        return numbers[index]
 
     async def resign(self, partition: Partition) -> None:
         """Lead the partition no longer: accept nothing more, and publish what was accepted.
@@ -333,6 +262,7 @@ class LogManager:
         if self.partition(topic, index) is not partition:
             return False
         del self._partitions[topic][index]
+        self._led_changes += 1
         if not self._partitions[topic]:
             del self._partitions[topic]
         return True
@@ -342,18 +272,19 @@ class LogManager:
     def _topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
         if after is None or after.state is not TopicState.ACTIVE:
             gone = before or after
-            if gone is not None and gone.name in self._numbers:
+            if gone is not None and self._factory.has_made(gone.name):
                 # At once: the next event may be that a topic of this name is there again.
                 held = self._drop_topic(gone.name)
                 task = asyncio.create_task(self._end(gone.name, held), name=f"close {gone.name}")
                 self._closings.add(task)
                 task.add_done_callback(self._closings.discard)
         elif before is not None and before.configs != after.configs:
-            config = effective(after.configs, self._settings)
-            rules = append_rules(config)
-            for partition in (*self._partitions.get(after.name, {}).values(), *self._followed):
-                if partition.id.topic == after.name:
-                    partition.config, partition.rules = config, rules
+            self._factory.configure(after, self._of_topic(after.name))
+
+    def _of_topic(self, name: str) -> list[Partition]:
+        """The topic's partitions that are led or followed here."""
+        followed = (partition for partition in self._followed if partition.id.topic == name)
+        return [*self._partitions.get(name, {}).values(), *followed]
 
     async def close_topic(self, name: str) -> None:
         """Serve the topic no longer, end its flushes, and forget it. No error when it is not held."""
@@ -361,11 +292,11 @@ class LogManager:
 
     def _drop_topic(self, name: str) -> list[Partition]:
         """Serve the topic no longer; returns what was led of it, whose flushes are still to be ended."""
-        self._numbers.pop(name, None)
+        self._factory.forget(name)
+        for partition in self._of_topic(name):
+            self.reader.forget(partition)
         held = list(self._partitions.pop(name, {}).values())
-        for partition in (*held, *self._followed):
-            if partition.id.topic == name:
-                self.reader.forget(partition)
+        self._led_changes += 1
         self._followed.drop_topic(name)
         for partition in held:
             partition.is_led = False
@@ -385,7 +316,7 @@ class LogManager:
     async def drain(self) -> None:
         """Publish everything that is buffered; returns when all of it is."""
         self.flusher.drain()
-        while flushes := [p.flush_task for p in self.partitions() if p.flush_task is not None]:
+        while flushes := [task for partition in self.partitions() for task in partition.flush_tasks]:
             await asyncio.wait(flushes)
 
     def end_waiting(self) -> None:
@@ -396,10 +327,11 @@ class LogManager:
     async def close(self) -> None:
         """End everything that is under way, whether done or not."""
         tasks = list(self._closings)
-        tasks += [p.flush_task for p in self.partitions() if p.flush_task is not None]
+        tasks += [task for partition in self.partitions() for task in partition.flush_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.publisher.close()
         await self._followed.close()
         await self._openings.close()
         await self._checkpointer.close()

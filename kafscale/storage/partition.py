@@ -53,12 +53,14 @@ class Partition:
         "checkpoint_lock",
         "config",
         "flush_scheduled",
-        "flush_task",
+        "flush_starting",
+        "flush_tasks",
         "id",
         "is_led",
         "led_since_revision",
         "log",
         "number",
+        "publication",
         "record",
         "record_lock",
         "references",
@@ -88,8 +90,12 @@ class Partition:
         self.references: SegmentReferences | None = None
         self.record_lock = asyncio.Lock()
         self.checkpoint_lock: asyncio.Lock | None = None
-        self.flush_task: asyncio.Task[None] | None = None
+        # The oldest first. The last of them may not have taken what waits yet: it is `flush_starting` then.
+        self.flush_tasks: tuple[asyncio.Task[None], ...] = ()
+        self.flush_starting: asyncio.Task[None] | None = None
         self.flush_scheduled = False
+        # Done when the newest segment that is on its way is published, or will not be.
+        self.publication: asyncio.Future[None] | None = None
         self._listeners: dict[PublishListener, None] | None = None
 
     @property

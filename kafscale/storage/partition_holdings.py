@@ -3,15 +3,21 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import groupby, takewhile
+from operator import itemgetter
+from typing import Final
 
 from kafscale.metadata.keeper import Wanted
 from kafscale.metadata.leadership import Leadership, TopicPartition
 from kafscale.metadata.model import TopicRecord
-from kafscale.metadata.preferred import preferred_brokers
+from kafscale.metadata.rankings import Rankings
 from kafscale.metadata.view import ClusterView
 from kafscale.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
+
+PARTITIONS_OF_A_PASS: Final = 10_000
+"""A pass ends with the topic that makes it so many: the event loop is held up for no longer than these take."""
 
 
 class PartitionHoldings:
@@ -22,8 +28,11 @@ class PartitionHoldings:
         self._leadership = leadership
         self._logs = logs
         self._broker_id = broker_id
-        self._topics: set[str] = set()
+        # In the order in which they are looked at: who waits stays in front.
+        self._topics: dict[str, None] = {}
+        self._items: set[TopicPartition] = set()
         self._preferred: dict[str, tuple[int, ...]] = {}
+        self._rankings = Rankings()
         self._brokers: tuple[int, ...] = ()
 
     # --- what changes
@@ -33,31 +42,53 @@ class PartitionHoldings:
         record = after or before
         assert record is not None
         self._preferred.pop(record.name, None)
-        self._topics.add(record.name)
+        if after is None:
+            self._rankings.forget(record.name)
+        self._topics[record.name] = None
 
     def reconsider_all(self) -> None:
-        """Name every partition at the next `changed`."""
-        self._topics = {topic.name for topic in self._view.topics()}
+        """Name every partition at the next calls of `changed`."""
+        self._topics |= dict.fromkeys(topic.name for topic in self._view.topics())
 
     def changed(self) -> Iterator[Wanted[TopicPartition]]:
-        """Every partition of the topics of which anything changed."""
+        """Every partition of which anything changed, and every one of the topics of which anything did.
+
+        Of many topics only the first: see `has_more`. All that is told of a topic is as it is now.
+        """
         brokers = self._view.brokers_to_prefer(self._broker_id)
         if brokers != self._brokers:
             self._brokers = brokers
             self._preferred.clear()
-        names, self._topics = self._topics, set()
-        for name in sorted(names):
+        items, self._items = self._items, set()
+        told = set()
+        partitions = 0
+        while self._topics and partitions < PARTITIONS_OF_A_PASS:
+            name = next(iter(self._topics))
+            del self._topics[name]
             topic = self._view.topic(name)
             if topic is not None:
-                yield from self._of_topic(topic)
+                told.add(name)
+                partitions += topic.partition_count
+                yield from self._of_topic(topic, range(topic.partition_count))
+        # Only these, not their topics: the leaders of a large topic change in many steps.
+        for name, group in groupby(sorted(items), key=itemgetter(0)):
+            is_named = name in told or name in self._topics  # With all of its topic, if not now then later.
+            topic = None if is_named else self._view.topic(name)
+            if topic is not None:
+                indexes = (index for _, index in group)
+                yield from self._of_topic(topic, takewhile(topic.partition_count.__gt__, indexes))
 
-    def _of_topic(self, topic: TopicRecord) -> Iterator[Wanted[TopicPartition]]:
+    def has_more(self) -> bool:
+        """Whether a change is still to be named, by the next `changed`."""
+        return bool(self._topics or self._items)
+
+    def _of_topic(self, topic: TopicRecord, indexes: Iterable[int]) -> Iterator[Wanted[TopicPartition]]:
         preferred = self._preferred.get(topic.name)
         if preferred is None:
-            preferred = preferred_brokers(topic.name, topic.partition_count, self._brokers)
+            preferred = self._rankings.preferred(topic.name, topic.partition_count, self._brokers)
             self._preferred[topic.name] = preferred
         leaders = self._view.leaders(topic.name)
-        for index in range(topic.partition_count):
+        for index in indexes:
             leader = leaders.get(index)
             yield Wanted(
                 (topic.name, index),
@@ -66,8 +97,8 @@ class PartitionHoldings:
             )
 
     def reconsider(self, items: Iterable[TopicPartition]) -> None:
-        """Name the topics of these partitions at the next `changed`."""
-        self._topics.update(topic for topic, _ in items)
+        """Name these partitions at the next `changed`."""
+        self._items.update(items)
 
     # --- the moves
 
@@ -77,7 +108,7 @@ class PartitionHoldings:
 
     async def gain(self, items: set[TopicPartition]) -> None:
         """Lead those that nobody leads. Raises `LeaseEndedError`."""
-        with self._logs.claiming(items):
+        with self._logs.claims.making(items):
             gained = await self._leadership.claim(sorted(items), self._logs.lead)
         if gained:
             logger.info(

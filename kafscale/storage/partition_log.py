@@ -1,11 +1,15 @@
 """The leader's side of one partition, pure: what is appended, sealed, published, and what the record then says.
 
 Theory of operation. Batches are appended to the newest `SegmentBuffer` in arrival order, with offsets relative
-to it. One buffer at a time is *sealed*: it gets its base offset, the published log end offset, and its bytes
-are final. When its object lies in the store, `record_after` says what the partition record must become; when
-the metadata store has taken that, `published` applies it here and tells the waiters. When the key turns out to
-hold an older leader's leftover, `reseal` moves the segment one offset up (architecture.md, "Publish"). There is
-at most one sealed buffer, so nothing behind it has an absolute offset yet.
+to it. The oldest buffers are *sealed*: each gets its base offset, where the one before it ends, or else the
+published log end offset, and its bytes are final. When its object lies in the store, and it is the oldest,
+`record_after` says what the partition record must become; when the metadata store has taken that, `published`
+applies it here and tells the waiters.
+
+When a key turns out to hold an older leader's leftover, `reseal` moves the segment one offset up (architecture.md,
+"Publish"). That is only possible while nothing behind it has an absolute offset. So a leader seals one buffer at a
+time until it has published once, since a leftover is most likely just where it began. When a later one meets a
+leftover all the same, the leader gives up, and begins anew there with an epoch of its own (decision 0033).
 """
 
 from collections import deque
@@ -23,6 +27,7 @@ from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import BatchHeader, compress_into, sequence_after, stamp_log_append_time
 from kafscale.protocol.types import Buffer
+from kafscale.storage.compression_trials import CompressionTrials
 from kafscale.storage.index import build_index, interval_for
 from kafscale.storage.producer_state import PendingBatch, ProducerStates
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, encode_footer, encode_header
@@ -37,6 +42,9 @@ _UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, "it is not known whether the records we
 
 # What a batch costs beside its bytes: the objects that remember it, its request and its reply.
 BATCH_OVERHEAD_BYTES = 1024
+
+MOST_SEALED = 2
+"""So many segments of one partition are on their way at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,23 +85,31 @@ class PartitionLog:
 
     __slots__ = (
         "_buffers",
-        "_closed_buffer",
+        "_closed_count",
+        "_ended",
+        "_has_published",
         "_is_in_doubt",
         "_recent_producers",
+        "_sealed",
+        "_trials",
         "producers",
         "record",
-        "sealed",
         "waiting_checkpoint",
     )
 
     def __init__(self, record: PartitionRecord, producers: ProducerStates) -> None:
         self.record = record
         self.producers = producers
-        self.sealed: SealedSegment | None = None
         self.waiting_checkpoint: CheckpointPointer | None = None
+        # The oldest `_closed_count` take no more batches, and stay so when their flush is ended half way; the oldest
+        # of these are sealed, in the same order.
         self._buffers: deque[SegmentBuffer] = deque()
-        self._closed_buffer: SegmentBuffer | None = None
-        # Whether the publication of the sealed segment has begun and its outcome is not known.
+        self._closed_count = 0
+        self._sealed: deque[SealedSegment] = deque()
+        self._has_published = False
+        self._ended = False
+        self._trials = CompressionTrials()
+        # Whether the publication of the oldest segment has begun and its outcome is not known.
         self._is_in_doubt = False
         self._recent_producers: dict[int, ProducerRecord] = {p.producer_id: p for p in record.producers}
 
@@ -130,7 +146,7 @@ class PartitionLog:
         before = buffer.size_bytes
         first_relative_offset = buffer.record_count
         for batch, header in batches:
-            _append_batch(buffer, batch, header, rules, now_ms, pool)
+            _append_batch(buffer, batch, header, rules, now_ms, pool, self._trials)
             if header.producer_id >= 0:
                 self._remember(buffer, header, now_ms)
         buffer.waiters.append((waiter, first_relative_offset))
@@ -155,9 +171,9 @@ class PartitionLog:
         )
 
     def _open_buffer(self, now_ms: int) -> SegmentBuffer:
-        if self._buffers:
+        if len(self._buffers) > self._closed_count:
             newest = self._buffers[-1]
-            if newest is not self._closed_buffer and newest.size_bytes < SEGMENT_BUFFER_LIMIT_BYTES:
+            if newest.size_bytes < SEGMENT_BUFFER_LIMIT_BYTES:
                 return newest
         buffer = SegmentBuffer(now_ms)
         self._buffers.append(buffer)
@@ -180,43 +196,68 @@ class PartitionLog:
     @property
     def waiting(self) -> SegmentBuffer | None:
         """The oldest buffer that is not closed yet."""
-        following = 0 if self._closed_buffer is None else 1
-        return self._buffers[following] if len(self._buffers) > following else None
+        return self._buffers[self._closed_count] if len(self._buffers) > self._closed_count else None
+
+    def holds(self, buffer: SegmentBuffer) -> bool:
+        """Whether it is not published yet."""
+        return any(buffer is one for one in self._buffers)
 
     @property
-    def is_being_flushed(self) -> bool:
-        """Whether a buffer is closed and not published yet; so it stays when the flush is ended half way."""
-        return self._closed_buffer is not None
+    def may_seal(self) -> bool:
+        """Whether another buffer may be closed, beside those that are."""
+        return not self._ended and (
+            self._closed_count == 0
+            or (self._has_published and len(self._sealed) == self._closed_count < MOST_SEALED)
+        )
 
     # --- seal and publish
 
-    def start_seal(self) -> SegmentBuffer:
-        """Close the oldest buffer, so that nothing more is appended to it. None may be closed already."""
-        assert self._closed_buffer is None
-        self._closed_buffer = self._buffers[0]
-        return self._closed_buffer
+    @property
+    def sealed(self) -> SealedSegment | None:
+        """The oldest that is sealed and not published."""
+        return self._sealed[0] if self._sealed else None
 
-    def seal(self, now_ms: int, index_version: int) -> SealedSegment:
-        """Seal the closed buffer at the log end offset. May run beside appends to the next buffer.
+    def start_seal(self) -> tuple[SegmentBuffer, int]:
+        """Close the oldest open buffer, so that nothing more is appended to it; returns it and its base offset."""
+        assert self.may_seal
+        buffer = self._buffers[self._closed_count]
+        self._closed_count += 1
+        base_offset = (
+            self._sealed[-1].reference.last_offset + 1 if self._sealed else self.record.log_end_offset
+        )
+        return buffer, base_offset
+
+    def seal(self, buffer: SegmentBuffer, base_offset: int, now_ms: int, index_version: int) -> SealedSegment:
+        """Seal the buffer that was closed last. May run in another thread, beside everything else here.
 
         `index_version`: see `index_version_at`.
         """
-        assert self._closed_buffer is not None
-        self.sealed = self._sealed(self._closed_buffer, self.record.log_end_offset, now_ms, index_version)
-        return self.sealed
+        sealed = self._seal(buffer, base_offset, now_ms, index_version)
+        self._sealed.append(sealed)
+        return sealed
+
+    def end(self) -> None:
+        """What is sealed will not be published, so nothing more is sealed: the log is about to be given up."""
+        self._ended = True
+
+    @property
+    def may_reseal(self) -> bool:
+        """Whether what is sealed may move: the first segment of an epoch, with nothing behind it.
+
+        So every offset that is passed over lies where the epoch changes, which is how fsck knows it again.
+        """
+        return not self._has_published
 
     def reseal(self) -> SealedSegment:
-        """Move the sealed segment one offset up: its key holds an older leader's leftover."""
-        assert self.sealed is not None
-        self.sealed = self._sealed(
-            self.sealed.buffer,
-            self.sealed.reference.base_offset + 1,
-            self.sealed.created_ms,
-            self.sealed.index_version,
-        )
-        return self.sealed
+        """Move the only sealed segment one offset up: its key holds an older leader's leftover."""
+        assert self.may_reseal
+        [old] = self._sealed
+        self._sealed.clear()
+        sealed = self._seal(old.buffer, old.reference.base_offset + 1, old.created_ms, old.index_version)
+        self._sealed.append(sealed)
+        return sealed
 
-    def _sealed(
+    def _seal(
         self, buffer: SegmentBuffer, base_offset: int, created_ms: int, index_version: int
     ) -> SealedSegment:
         buffer.stamp(base_offset, self.record.leader_epoch)
@@ -287,19 +328,20 @@ class PartitionLog:
             [(producer_id, base_offset + relative) for producer_id, relative in sealed.buffer.producer_ids]
         )
 
-    def published(self, sealed: SealedSegment, record: PartitionRecord) -> SegmentBuffer:
-        """The store took `record`: apply it, tell the waiters, and return the buffer that is done with."""
+    def published(self, sealed: SealedSegment, record: PartitionRecord) -> None:
+        """The store took `record`: apply it and tell the waiters; the buffer is done with."""
         assert self.sealed is sealed
         base_offset = sealed.reference.base_offset
         for producer_id, relative_offset in sealed.buffer.producer_ids:
             self.producers.publish(producer_id, base_offset + relative_offset)
         self.adopt(record)
-        self.sealed = self._closed_buffer = None
-        self._is_in_doubt = False
+        self._sealed.popleft()
         self._buffers.popleft()
+        self._closed_count -= 1
+        self._has_published = True
+        self._is_in_doubt = False
         for waiter, relative_offset in sealed.buffer.waiters:
             waiter.published(base_offset + relative_offset, record.log_start_offset)
-        return sealed.buffer
 
     def adopt(self, record: PartitionRecord) -> None:
         """The store took `record` of ours, whatever it changes."""
@@ -315,9 +357,10 @@ class PartitionLog:
         nothing is stored, and may send such a batch again as a new one.
         """
         buffers = list(self._buffers)
-        unknown = self._closed_buffer if self._is_in_doubt else None
+        unknown = buffers[0] if self._is_in_doubt else None
         self._buffers.clear()
-        self.sealed = self._closed_buffer = None
+        self._sealed.clear()
+        self._closed_count = 0
         self._is_in_doubt = False
         for buffer in buffers:
             answer = _UNKNOWN if buffer is unknown else (error_code, message)
@@ -351,13 +394,15 @@ def _append_batch(
     rules: AppendRules,
     now_ms: int,
     pool: SlabPool,
+    trials: CompressionTrials,
 ) -> None:
     size_bytes = len(batch)
     room = buffer.room(size_bytes, pool)
     codec = header.codec
     written = 0
-    if rules.codec is not None and codec == Codec.NONE:
+    if rules.codec is not None and codec == Codec.NONE and trials.is_due(size_bytes):
         written = compress_into(batch, header, rules.codec, room, rules.codec_level)
+        trials.tried(size_bytes, shrank=written > 0)
         if written:
             codec = rules.codec
     if not written:

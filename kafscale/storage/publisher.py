@@ -6,13 +6,10 @@ The protocol is that of architecture.md, "Publish: fencing without trust in cloc
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 from kafscale.errors import (
     CorruptDataError,
-    ObjectExistsError,
-    ObjectNotFoundError,
     StoreIndeterminateError,
     StoreUnavailableError,
 )
@@ -22,21 +19,19 @@ from kafscale.metadata.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.metadata.store import Compare, KeyValue, MetadataStore, Put
-from kafscale.protocol.types import Buffer
-from kafscale.storage import object_keys
+from kafscale.metadata.store import KeyValue, MetadataStore
+from kafscale.storage.hedging import Hedge
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog, SealedSegment
-from kafscale.storage.segment_buffer import SegmentBuffer
+from kafscale.storage.publication_batch import Publication
+from kafscale.storage.shared_publications import SharedPublications
+from kafscale.storage.store_retries import StoreRetries
+from kafscale.storage.uploads import Upload, Uploader
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
-
-FIRST_RETRY_SEC = 0.05
-LAST_RETRY_SEC = 2.0
-LOG_INTERVAL_SEC = 1.0
+READ_BACKS_AT_ONCE = 8
 
 
 class FencedError(Exception):
@@ -50,8 +45,12 @@ class FencedError(Exception):
         self.successor = successor
 
 
+class LeftoverError(Exception):
+    """A segment meets an older leader's leftover, and it is not the first of its epoch: begin a new one."""
+
+
 class Publisher:
-    """Turns the oldest buffer of a partition into a published segment.
+    """Turns buffers of a partition into published segments, the oldest first.
 
     `index_version` gives the version of the indexes that are written, as of now: see `index_version_at`.
     """
@@ -65,86 +64,77 @@ class Publisher:
         on_published: Callable[[Partition, SealedSegment], None],
         jitter: random.Random,
         index_version: Callable[[], int],
+        hedge: Hedge | None = None,
     ) -> None:
-        self._objects = objects
+        self._retries = StoreRetries(jitter)
+        self._uploader = Uploader(objects, namespace, self._retries, hedge)
         self._metadata = metadata
-        self._namespace = namespace
         self._now_ms = now_ms
         self._on_published = on_published
-        self._jitter = jitter
+        self._publications = SharedPublications(metadata)
+        # A transaction without an answer leaves all of its publications in doubt, and they read back at once.
+        self._reading_back = asyncio.Semaphore(READ_BACKS_AT_ONCE)
         self._index_version = index_version
-        self._silent_until_sec = 0.0
-        self._unlogged = 0
 
-    async def flush(self, partition: Partition, log: PartitionLog) -> SegmentBuffer:
-        """Publish the oldest buffer; it comes back, done with. Tries until it is published or fenced.
+    async def upload(self, partition: Partition, log: PartitionLog) -> Upload:
+        """Seal the oldest open buffer and bring it to the object store; the one before it may still be on its way.
+
+        See `PartitionLog.may_seal`. Whoever has it publishes it, or gives it up.
+        """
+        return await self._uploader.upload(partition.id, await self._seal(log))
+
+    async def publish(self, partition: Partition, log: PartitionLog, upload: Upload) -> Upload:
+        """Publish what is the oldest now; returns it as it was uploaded in the end. Tries until it is done or fenced.
 
         Raises `FencedError`: nothing more will be published, but this buffer may have been, and then its waiters
-        have been told so.
+        have been told so. `LeftoverError`: its key is taken, and it cannot move.
         """
-        sealed = await self._seal(log)
-        while not await self._upload(partition, sealed):
+        while not upload.is_there:
+            upload.give_up()
             await self._check_leadership(partition)
+            base_offset = upload.sealed.reference.base_offset
+            if not log.may_reseal:
+                raise LeftoverError(f"{partition.id} meets a leftover at offset {base_offset}")
             logger.warning(
                 "skipped an offset that holds an older leader's leftover",
-                extra={"partition": str(partition.id), "offset": sealed.reference.base_offset},
+                extra={"partition": str(partition.id), "offset": base_offset},
             )
-            sealed = log.reseal()
+            upload = await self._uploader.upload(partition.id, log.reseal())
+        sealed = upload.sealed
         async with partition.record_lock:
+            if partition.log is not log:
+                # Another flush of it has failed, and whoever waited was told that nothing is stored.
+                raise FencedError(f"the log of {partition.id} was given up meanwhile")
             record = log.begin_publication(sealed)
             try:
                 revision = await self.write_record(partition, record)
             except FencedError as fenced:
-                if fenced.successor is not None:
+                if fenced.successor is not None and log.sealed is sealed:
                     log.succeeded_by(fenced.successor)
                 raise
             partition.publish(record, revision)
-            buffer = log.published(sealed, record)
+            # Unless the log was given up meanwhile, whose waiters were told that nobody knows.
+            if log.sealed is sealed:
+                log.published(sealed, record)
         self._on_published(partition, sealed)
-        partition.notify_grown(buffer.size_bytes)
-        return buffer
+        partition.notify_grown(sealed.buffer.size_bytes)
+        return upload
+
+    async def close(self) -> None:
+        """End what is under way, whether done or not; nobody waits for it any more."""
+        await self._uploader.close()
+        await self._publications.close()
 
     async def _seal(self, log: PartitionLog) -> SealedSegment:
         index_version = self._index_version()
-        if log.start_seal().is_costly_to_seal:
-            return await asyncio.to_thread(log.seal, self._now_ms(), index_version)
-        return log.seal(self._now_ms(), index_version)
-
-    async def _upload(self, partition: Partition, sealed: SealedSegment) -> bool:
-        """Whether the segment lies under its key now; False when something else does."""
-        base_offset = sealed.reference.base_offset
-        topic, index = partition.id.topic, partition.id.index
-        index_key = object_keys.index_key(self._namespace, topic, index, base_offset)
-        ours, index_is_new = await asyncio.gather(
-            self._put(object_keys.segment_key(self._namespace, topic, index, base_offset), sealed.parts),
-            self._put(index_key, [sealed.index]),
-        )
-        if ours and not index_is_new:
-            await self._until_done(lambda: self._objects.put(index_key, [sealed.index]), index_key)
-        return ours
-
-    async def _put(self, key: str, parts: Sequence[Buffer]) -> bool:
-        """Create the object; True when these very bytes lie under the key, whoever brought them there."""
-
-        async def attempt() -> bool:
-            try:
-                await self._objects.put_if_absent(key, parts)
-            except ObjectExistsError:
-                return await self._lies_there(key, parts)
-            return True
-
-        return await self._until_done(attempt, key)
-
-    async def _lies_there(self, key: str, parts: Sequence[Buffer]) -> bool:
-        try:
-            return await self._objects.get(key) == b"".join(parts)
-        except ObjectNotFoundError as problem:
-            # Taken a moment ago and free now: somebody removed a leftover. The put is to be tried again.
-            raise StoreUnavailableError(f"object {key!r} was removed meanwhile") from problem
+        buffer, base_offset = log.start_seal()
+        if buffer.is_costly_to_seal:
+            return await asyncio.to_thread(log.seal, buffer, base_offset, self._now_ms(), index_version)
+        return log.seal(buffer, base_offset, self._now_ms(), index_version)
 
     async def _check_leadership(self, partition: Partition) -> None:
         key = keys.partition(partition.id.topic, partition.id.index)
-        found = await self._until_done(lambda: self._metadata.get(key), key)
+        found = await self._retries.until_done(lambda: self._metadata.get(key), key)
         if found is None or found.mod_revision != partition.revision:
             raise _fenced(partition, found)
 
@@ -157,8 +147,9 @@ class Publisher:
         value = encode_partition_record(record)
 
         async def attempt() -> int:
+            publication = Publication(key=key, value=value, mod_revision=partition.revision)
             try:
-                result = await self._metadata.transact([Compare(key, partition.revision)], [Put(key, value)])
+                result = await self._publications.publish(publication)
             except StoreIndeterminateError:
                 return await self._read_back(partition, key, value)
             if result.succeeded:
@@ -169,38 +160,19 @@ class Publisher:
                 return found.mod_revision
             raise _fenced(partition, found)
 
-        return await self._until_done(attempt, key)
+        return await self._retries.until_done(attempt, key)
 
     async def _read_back(self, partition: Partition, key: str, value: bytes) -> int:
-        found = await self._until_done(lambda: self._metadata.get(key), key)
+        found = await self._retries.until_done(lambda: self._get_in_turn(key), key)
         if found is not None and found.value == value:
             return found.mod_revision
         if found is not None and found.mod_revision == partition.revision:
             raise StoreUnavailableError(f"the transaction on {key} was not applied")
         raise _fenced(partition, found)
 
-    async def _until_done(self, attempt: Callable[[], Awaitable[Result]], key: str) -> Result:
-        delay_sec = FIRST_RETRY_SEC
-        while True:
-            try:
-                return await attempt()
-            except (StoreUnavailableError, StoreIndeterminateError) as problem:
-                self._log_retry(key, problem)
-            await asyncio.sleep(delay_sec * self._jitter.uniform(0.5, 1.0))
-            delay_sec = min(delay_sec * 2, LAST_RETRY_SEC)
-
-    def _log_retry(self, key: str, problem: Exception) -> None:
-        """While a store is away every partition that is written to meets it: one line a second is enough."""
-        now_sec = asyncio.get_running_loop().time()
-        if now_sec < self._silent_until_sec:
-            self._unlogged += 1
-            return
-        logger.warning(
-            "a store did not answer, trying again",
-            extra={"key": key, "problem": str(problem), "unlogged_before": self._unlogged},
-        )
-        self._silent_until_sec = now_sec + LOG_INTERVAL_SEC
-        self._unlogged = 0
+    async def _get_in_turn(self, key: str) -> KeyValue | None:
+        async with self._reading_back:
+            return await self._metadata.get(key)
 
 
 def _fenced(partition: Partition, found: KeyValue | None) -> FencedError:

@@ -4,6 +4,7 @@ import itertools
 import mmap
 import sys
 from collections import deque
+from contextlib import suppress
 from itertools import pairwise
 
 SLAB_CAPACITIES_BYTES = (16 * 1024, 128 * 1024, 1024 * 1024, 4 * 1024 * 1024)
@@ -12,19 +13,23 @@ _SHARED_CAPACITIES_BYTES = SLAB_CAPACITIES_BYTES[:1:-1]
 # Larger slabs are made to measure in these steps, and reused for what needs at least `_LARGE_FILL` of them.
 LARGE_STEP_BYTES = 1024 * 1024
 _LARGE_FILL = 0.75
+_HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class Slab:
-    """A contiguous piece of memory, filled from its start. Page-aligned from the second capacity on."""
+    """A contiguous piece of memory, filled from its start. Page-aligned from the second capacity on.
+
+    `filled_soon`: most of it is about to be, so that it may become resident at the first byte.
+    """
 
     __slots__ = ("capacity_bytes", "released", "used_bytes", "view")
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, *, filled_soon: bool = False) -> None:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
         self.released = 0
         small = capacity_bytes <= SLAB_CAPACITIES_BYTES[0]
-        self.view = memoryview(bytearray(capacity_bytes) if small else _pages(capacity_bytes))
+        self.view = memoryview(bytearray(capacity_bytes) if small else _pages(capacity_bytes, filled_soon))
 
     @property
     def room_bytes(self) -> int:
@@ -36,9 +41,14 @@ class Slab:
         return self.view[: self.used_bytes]
 
 
-def _pages(capacity_bytes: int) -> mmap.mmap:
+def _pages(capacity_bytes: int, filled_soon: bool) -> mmap.mmap:
     # Shared pages, the default, belong to a file in memory, and the first touch of one costs half as much again.
-    return mmap.mmap(-1, capacity_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages = mmap.mmap(-1, capacity_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if filled_soon and capacity_bytes >= SLAB_CAPACITIES_BYTES[-1] and _HUGE_PAGES is not None:
+        # One fault for 2 MiB instead of 512: the first filling costs a fourth (docs/profile.md).
+        with suppress(OSError):  # The kernel has none.
+            pages.madvise(_HUGE_PAGES)
+    return pages
 
 
 class SlabPool:
@@ -50,21 +60,25 @@ class SlabPool:
         self._releases = itertools.count()
         self.spare_bytes = 0
 
-    def acquire(self, size_bytes: int, wanted_bytes: int = 0) -> Slab:
+    def acquire(self, size_bytes: int, wanted_bytes: int = 0, *, is_at_hand: bool = True) -> Slab:
         """An empty slab of at least `size_bytes`, and of the largest usual capacity not above `wanted_bytes`.
 
-        Its old content is still there beyond `used_bytes`.
+        Its old content is still there beyond `used_bytes`. `is_at_hand`: what fills it is here already. What a
+        client only announces may never come, and is to make nothing resident.
         """
         for capacity, larger in pairwise((*SLAB_CAPACITIES_BYTES, sys.maxsize)):
             if size_bytes <= capacity and wanted_bytes < larger:
-                return self._take(capacity) if capacity in self._spare else Slab(capacity)
+                if capacity in self._spare:
+                    return self._take(capacity)
+                fills = max(size_bytes, wanted_bytes) >= capacity * _LARGE_FILL
+                return Slab(capacity, filled_soon=is_at_hand and fills)
         fitting = (
             spare for spare in self._spare if size_bytes <= spare and size_bytes >= spare * _LARGE_FILL
         )
         capacity = min(fitting, default=0)
-        return (
-            self._take(capacity) if capacity else Slab(-(-size_bytes // LARGE_STEP_BYTES) * LARGE_STEP_BYTES)
-        )
+        if capacity:
+            return self._take(capacity)
+        return Slab(-(-size_bytes // LARGE_STEP_BYTES) * LARGE_STEP_BYTES, filled_soon=is_at_hand)
 
     def acquire_together(self, size_bytes: int) -> list[Slab]:
         """Slabs that hold `size_bytes` together, filled so far: spare ones of any larger capacity first."""

@@ -1,7 +1,8 @@
 """Carries out the deletion of topics: fence, remove the objects, free the name.
 
 A topic marked `DELETING` names the broker that removes it. That broker, and after its end another one,
-works through the steps; each can be repeated, and the name is free only after the last:
+works through the steps; each can be repeated, and the name is free only after the last. Where it names none,
+because it was marked while none ran, the first that comes takes it:
 
 1. close the topic's partitions here, so that nothing of ours is in flight;
 2. remove its partition records and leader keys and, in the same transactions, keep the highest leader epoch
@@ -24,7 +25,7 @@ from typing import Final, Protocol
 
 from kafscale.errors import StoreError, StoreIndeterminateError
 from kafscale.metadata import keys
-from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.metadata.model import NO_BROKER, TopicRecord, TopicState
 from kafscale.metadata.partition_record import decode_partition_record
 from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, MetadataStore, Operation, Put
 from kafscale.metadata.topic_record import (
@@ -94,7 +95,9 @@ class TopicDeletion:
         ]
         # What is marked for this broker by now, an earlier run of it has begun to remove.
         self._in_doubt.update(
-            topic.topic_id for topic in self._view.topics(include_deleting=True) if self._is_ours(topic)
+            topic.topic_id
+            for topic in self._view.topics(include_deleting=True)
+            if topic.deleting_broker_id != NO_BROKER and self._is_ours(topic)
         )
         self._consider_all()
 
@@ -183,7 +186,8 @@ class TopicDeletion:
             return None
         if current.deleting_broker_id == self._broker_id:
             return Compare(key, held.mod_revision)
-        self._in_doubt.add(topic.topic_id)
+        if current.deleting_broker_id != NO_BROKER:
+            self._in_doubt.add(topic.topic_id)
         taken = dataclasses.replace(current, deleting_broker_id=self._broker_id)
         result = await self._store.transact(
             [Compare(key, held.mod_revision)], [Put(key, encode_topic_record(taken))]

@@ -108,7 +108,7 @@ async def test_a_reply_joins_segments_in_memory_and_in_the_store() -> None:
         await one_segment_each(client, topic, [b"%d" % number * 300 for number in range(6)])
         number = broker.partition(topic).number
         for offset in (1, 3, 4):
-            broker.process._reader.cache.remove((number, offset, offset))
+            broker.process.serving.reader.cache.remove((number, offset, offset))
         part = (await client.fetch(topic, {0: 0}))[0]
         assert wire.records_in(part.records) == [(n, b"%d" % n * 300) for n in range(6)]
         assert broker.objects.count("read_into") == 3
@@ -128,7 +128,7 @@ async def test_a_cache_too_small_for_anything_serves_all_the_same(cache_size_byt
                 assert part.records
                 found += wire.records_in(part.records)
             assert found == list(enumerate(values))
-        assert broker.process._reader.cache.used_bytes <= cache_size_bytes
+        assert broker.process.serving.reader.cache.used_bytes <= cache_size_bytes
 
 
 @on_uvloop
@@ -177,7 +177,7 @@ async def test_what_follows_a_read_of_the_store_is_read_ahead_and_delays_nothing
             # Who wants it now waits for the read that is under way.
             await client.send_fetch(topic, {0: 1}, partition_max_bytes=1)
         assert wire.records_in((await client.receive_fetch())[0].records) == [(1, b"1")]
-        cache, number = broker.process._reader.cache, broker.partition(topic).number
+        cache, number = broker.process.serving.reader.cache, broker.partition(topic).number
         await until(lambda: (number, 3, 3) in cache, "the segments after it are in memory")
         assert broker.objects.count("read_into", key(topic, 1)) == 1
 
@@ -200,7 +200,7 @@ async def test_nothing_is_read_ahead_of_who_reads_from_memory() -> None:
     async with in_process_broker(read_ahead_segments=2) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await one_segment_each(client, topic, [b"%d" % number for number in range(4)])
-        broker.process._reader.cache.remove((broker.partition(topic).number, 2, 2))
+        broker.process.serving.reader.cache.remove((broker.partition(topic).number, 2, 2))
         await client.fetch(topic, {0: 0}, partition_max_bytes=1)
         await client.fetch(topic, {0: 1}, partition_max_bytes=1)
         assert broker.objects.count("read_into") == 0
@@ -380,10 +380,10 @@ async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
         acquired, pool = 0, broker.pool
         acquire, release = pool.acquire, pool.release
 
-        def counting_acquire(size_bytes: int, wanted_bytes: int = 0) -> Slab:
+        def counting_acquire(size_bytes: int, wanted_bytes: int = 0, *, is_at_hand: bool = True) -> Slab:
             nonlocal acquired
             acquired += 1
-            return acquire(size_bytes, wanted_bytes)
+            return acquire(size_bytes, wanted_bytes, is_at_hand=is_at_hand)
 
         def counting_release(slab: Slab) -> None:
             nonlocal acquired
@@ -403,7 +403,8 @@ async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
                     await leaving.send_fetch(topic, {0: 0})
                     await hold.reached()
                     await until(
-                        lambda: len(broker.process._reader._loads._callers) == 1, "the others are there"
+                        lambda: len(broker.process.serving.reader._loads._callers) == 1,
+                        "the others are there",
                     )
                 await until(lambda: broker.connection_count == 0, "the client is gone")
             await until(lambda: acquired == 0, "everything is given back")
@@ -442,6 +443,6 @@ async def test_replies_are_right_while_the_cache_evicts_and_the_pool_reuses() ->
 
         await asyncio.gather(*(produce(n) for n in range(3)), *(consume(n) for n in (0, 1, 2, 0, 1, 2)))
         await asyncio.gather(*(consume(n) for n in range(3)))
-        assert broker.process._reader.cache.evictions > 50
-        assert broker.process._reader.cache.used_bytes <= 300 * KIB
+        assert broker.process.serving.reader.cache.evictions > 50
+        assert broker.process.serving.reader.cache.used_bytes <= 300 * KIB
         assert broker.budget.used_bytes == 0

@@ -231,7 +231,7 @@ async def test_offsets_that_a_new_leader_skipped_are_a_gap() -> None:
         await produce_all(client, topic, [wire.batch([b"a", b"b"])])
         # What an older leader left there was never published.
         await broker.objects.inner.put(f"default/{topic}/0/segment-{2:020d}.kfs", [b"leftover"])
-        part = await client.produce(topic, 0, wire.batch([b"c"]))
+        part = await client.produce_as_clients_do(topic, 0, wire.batch([b"c"]))
         assert (part.error_code, part.base_offset) == (0, 3)
         for offset, expected in ((0, [(0, b"a"), (1, b"b"), (3, b"c")]), (2, [(3, b"c")]), (3, [(3, b"c")])):
             part = (await client.fetch(topic, {0: offset}))[0]
@@ -275,7 +275,7 @@ async def test_a_log_start_that_moves_past_a_waiting_fetch_is_told() -> None:
         await produce_all(producer, topic, [wire.batch([b"x"])] * 3)
         await client.send_fetch(topic, {0: 1}, max_wait_ms=LONG_MS, min_bytes=5000)
         await waits(broker, topic)
-        deletion = broker.process._segment_life.record_deletion
+        deletion = broker.process.serving.segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(topic), 2) == 2
         await producer.produce(topic, 0, wire.batch([bytes(6000)]))
         assert (await client.receive_fetch())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -315,7 +315,7 @@ async def test_a_partition_that_another_broker_leads_is_read_here_and_not_writte
             name=record.name, topic_id=record.topic_id, partition_count=2, configs=record.configs
         )
         await broker.metadata.transact([], [Put(key, encode_topic_record(grown))])
-        view = broker.process._logs._view
+        view = broker.process.serving.view
         await until(lambda: (found := view.topic(topic)) and found.partition_count == 2, "the view shows it")
         parts = await client.fetch(topic, {1: 0}, max_wait_ms=0)
         assert (parts[1].error_code, parts[1].high_watermark) == (0, 0)

@@ -52,7 +52,7 @@ class Pair:
         """Until a fetch waits at the broker."""
 
         def listened() -> bool:
-            partition = broker.process._logs.readable(TOPIC, self.index)
+            partition = broker.process.serving.logs.readable(TOPIC, self.index)
             return partition is not None and partition.has_listeners
 
         await until(listened, "the fetch waits")
@@ -72,7 +72,7 @@ async def pair(metadata_of_reader: FusedMetadataStore | None = None) -> AsyncIte
         reader.connect() as consumer,
     ):
         await create(leader, reader)
-        (index,) = [index for index in (0, 1) if leader.process._logs.partition(TOPIC, index)]
+        (index,) = [index for index in (0, 1) if leader.process.serving.logs.partition(TOPIC, index)]
         yield Pair(leader, reader, index, producer, consumer)
 
 
@@ -83,8 +83,8 @@ async def create(leader: InProcessBroker, reader: InProcessBroker) -> None:
         reply = (await client.call(request, CreateTopicsResponse, 7)).topics[0]
         assert reply.error_code == 0, reply
     for broker in (leader, reader):
-        await until(lambda: broker.process._logs.partition_count == 1, "each leads one")  # noqa: B023
-        view = broker.process._view
+        await until(lambda: broker.process.serving.logs.partition_count == 1, "each leads one")  # noqa: B023
+        view = broker.process.serving.view
         await view.wait_until(lambda: len(view.leaders(TOPIC)) == 2)  # noqa: B023
 
 
@@ -147,7 +147,7 @@ async def test_an_offset_beyond_the_end_is_out_of_range_at_every_broker() -> Non
 async def test_a_broker_that_is_behind_asks_the_store_before_it_refuses_an_offset() -> None:
     async with pair() as both:
         assert (await both.fetch(both.consumer, 0, max_wait_ms=0)).error_code == 0
-        both.reader.process._logs._followed._followed[TOPIC, both.index].task.cancel()
+        both.reader.process.serving.logs._followed._followed[TOPIC, both.index].task.cancel()
         await both.produce(b"a", b"b")
         part = await both.fetch(both.consumer, 1)
         assert wire.records_in(part.records) == [(0, b"a"), (1, b"b")]
@@ -224,7 +224,9 @@ async def test_who_waits_at_a_leader_that_stops_is_sent_on_and_misses_nothing() 
             assert part.error_code in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             assert values in ([], [b"under way"])
         assert await stopping == 0
-        await until(lambda: both.reader.process._logs.partition(TOPIC, both.index), "the other one leads")
+        await until(
+            lambda: both.reader.process.serving.logs.partition(TOPIC, both.index), "the other one leads"
+        )
         part = await both.fetch(both.consumer, 0)
         assert [value for _, value in wire.records_in(part.records)] == [b"before", b"under way"]
         assert (await both.consumer.produce(TOPIC, both.index, wire.batch([b"x"]))).base_offset == 2
@@ -235,7 +237,7 @@ async def test_a_partition_that_is_lost_while_another_is_looked_up_ends_the_wait
     fuse = Fuse(0, Fault.UNAVAILABLE)
     metadata = FusedMetadataStore(MemoryStore(), fuse)
     async with pair(metadata) as both:
-        logs = both.reader.process._logs
+        logs = both.reader.process.serving.logs
         lost = both.reader.partition(TOPIC, 1 - both.index)
         metadata._fuse = Interruption(1, lambda: logs.resign(lost))
         await both.consumer.send_fetch(TOPIC, {0: 0, 1: 0}, max_wait_ms=LONG_MS)
@@ -272,7 +274,7 @@ async def test_nobody_is_sent_to_a_broker_that_is_gone() -> None:
     async with pair() as both:
         await both.produce(b"x")
         await both.reader.stop()
-        await until(lambda: both.leader.process._logs.partition_count == 2, "the leader is alone")
+        await until(lambda: both.leader.process.serving.logs.partition_count == 2, "the leader is alone")
         part = await both.fetch(both.producer, 0, rack=RACKS[2])
         assert part.preferred_read_replica == -1
         assert wire.records_in(part.records) == [(0, b"x")]
@@ -290,9 +292,9 @@ async def test_a_broker_that_stops_tells_its_clients_that_others_serve_them_befo
     ):
         async with stops.connect() as client:
             await create(stays, stops)
-            (index,) = [index for index in (0, 1) if stops.process._logs.partition(TOPIC, index)]
+            (index,) = [index for index in (0, 1) if stops.process.serving.logs.partition(TOPIC, index)]
             stops.stop_signal.set()
-            await until(lambda: stays.process._logs.partition(TOPIC, index), "it is handed over")
+            await until(lambda: stays.process.serving.logs.partition(TOPIC, index), "it is handed over")
             answer = await client.produce(TOPIC, index, wire.batch([b"too late"]))
             assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert not stops.running.done()

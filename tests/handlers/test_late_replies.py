@@ -113,7 +113,7 @@ async def test_a_leader_that_learns_that_it_was_replaced_says_so() -> None:
         epoch = broker.partition(topic).record.leader_epoch
         asked = asyncio.ensure_future(end_of(client, topic, epoch))
         await asyncio.sleep(0.05)
-        broker.process._logs.flusher.abandon(
+        broker.process.serving.logs.flusher.abandon(
             broker.partition(topic), ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads"
         )
         store.tell.set()

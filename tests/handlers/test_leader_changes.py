@@ -122,12 +122,12 @@ async def test_produce_waits_for_a_claim_whose_outcome_this_broker_is_about_to_k
     """Others may see the leader's key, and send their clients, before the claimant has its answer."""
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
-        partition, logs = broker.partition("topic"), broker.process._logs
+        partition, logs = broker.partition("topic"), broker.process.serving.logs
         assert logs._forget(partition)
         claimed = Claimed("topic", 0, partition.record, partition.led_since_revision)
-        with logs.claiming([("topic", 0)]):
+        with logs.claims.making([("topic", 0)]):
             await client.send_produce("topic", {0: wire.batch([b"early"])})
-            await until(lambda: ("topic", 0) in logs._claim_ends, "produce waits")
+            await until(lambda: logs.claims.is_waited_for(("topic", 0)), "produce waits")
             logs.lead(claimed)
             assert (await client.receive_produce())[1][0].error_code == ErrorCode.NONE
 
@@ -136,11 +136,11 @@ async def test_produce_waits_for_a_claim_whose_outcome_this_broker_is_about_to_k
 async def test_produce_does_not_wait_for_a_claim_that_was_lost() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
-        partition, logs = broker.partition("topic"), broker.process._logs
+        partition, logs = broker.partition("topic"), broker.process.serving.logs
         assert logs._forget(partition)
-        with logs.claiming([("topic", 0)]):
+        with logs.claims.making([("topic", 0)]):
             await client.send_produce("topic", {0: wire.batch([b"in vain"])})
-            await until(lambda: ("topic", 0) in logs._claim_ends, "produce waits")
+            await until(lambda: logs.claims.is_waited_for(("topic", 0)), "produce waits")
         answer = (await client.receive_produce())[1][0]
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         logs.lead(Claimed("topic", 0, partition.record, partition.led_since_revision))

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from kafscale.handlers import metadata
+from kafscale.handlers import metadata, read_replicas
 from kafscale.metadata import keys
 from kafscale.metadata.new_topic import NewTopic
-from kafscale.metadata.store import Delete
+from kafscale.metadata.store import Changes, Delete, KeyValue
+from kafscale.metadata.topic_record import encode_broker_record
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings import Settings
 from tests.support.control_plane import CLUSTER_ID, TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
@@ -32,11 +33,18 @@ async def plane() -> AsyncIterator[ControlPlane]:
         yield plane
 
 
-async def metadata_of(plane: ControlPlane, version: int, topics: list[Any] | None, **fields: Any) -> Any:
+async def metadata_of(
+    plane: ControlPlane,
+    version: int,
+    topics: list[Any] | None,
+    *,
+    broker_ids: tuple[int, ...] = (0,),
+    **fields: Any,
+) -> Any:
     fields.setdefault("allow_auto_topic_creation", True)
     reply = await ask(plane, metadata.handle, version, MetadataRequest(topics=topics, **fields))
     assert [(broker.node_id, broker.host, broker.port) for broker in reply.brokers] == [
-        (0, "broker.test", 9092)
+        (broker_id, "broker.test", 9092) for broker_id in broker_ids
     ]
     return reply
 
@@ -167,7 +175,9 @@ async def test_a_leader_that_is_not_live(plane: ControlPlane) -> None:
         # The other broker's registration is gone before its leadership is.
         await plane.store.transact([], [Delete(keys.broker(7))])
         await plane.view.wait_until(lambda: plane.view.broker(7) is None)
-        partition = (await metadata_of(plane, 9, named("a"))).topics[0].partitions[0]
+        # It stays named for a while, and leads nothing.
+        reply = await metadata_of(plane, 9, named("a"), broker_ids=(0, 7))
+        partition = reply.topics[0].partitions[0]
         assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
@@ -194,7 +204,9 @@ async def test_internal_topics_are_marked(plane: ControlPlane) -> None:
 
 
 async def test_authorized_operations_when_asked_for(plane: ControlPlane) -> None:
-    asked = {"include_topic_authorized_operations": True, "include_cluster_authorized_operations": True}
+    asked: dict[str, Any] = dict.fromkeys(
+        ("include_topic_authorized_operations", "include_cluster_authorized_operations"), True
+    )
     reply = await metadata_of(plane, 8, named("a"), **asked)
     assert reply.topics[0].authorized_operations == TOPIC_OPERATIONS
     assert reply.authorized_operations == CLUSTER_OPERATIONS
@@ -208,3 +220,27 @@ async def test_racks(plane: ControlPlane) -> None:
     assert broker is not None
     plane.view._brokers[0] = dataclasses.replace(broker, rack="r1")
     assert (await metadata_of(plane, 1, named("a"))).brokers[0].rack == "r1"
+
+
+async def test_others_run_while_it_is_chosen_who_reads_every_partition_where(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = plane.view.broker(0)
+    assert broker is not None
+    registered = encode_broker_record(dataclasses.replace(broker, rack="r1"))
+    change = KeyValue(key=keys.broker(0), value=registered, mod_revision=1)
+    plane.view.apply(keys.BROKERS, Changes(puts_and_deletes=(change,), revision=10**6))
+    monkeypatch.setattr(read_replicas, "CHOICES_AT_ONCE", 1)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    reply = await metadata_of(plane, 1, None)
+    task.cancel()
+    assert [topic.name for topic in reply.topics] == ["a", "b"]
+    assert turns >= 2

@@ -238,8 +238,8 @@ async def test_the_object_store_is_not_blamed(outage: Outage) -> None:
         topic = await broker.create_topic()
         metadata.switch.go_away(outage)
         await client.produce(topic, 0, wire.batch([b"1"]), timeout_ms=500)
-        assert broker.process._health.warnings() == {}
-        assert broker.process._health.readiness_problems() == {}
+        assert broker.process.basics.health.warnings() == {}
+        assert broker.process.basics.health.readiness_problems() == {}
 
 
 @BOTH
@@ -281,7 +281,7 @@ async def test_changes_of_topics_are_told_at_their_deadline(outage: Outage) -> N
         code = (await client.call(create, CreateTopicsResponse, 7)).topics[0].error_code
         # The attempt that hung may have come true by now.
         assert code in (0, ErrorCode.TOPIC_ALREADY_EXISTS)
-        await until(lambda: broker.process._logs.partition("new", 0) is not None, "the topic is led")
+        await until(lambda: broker.process.serving.logs.partition("new", 0) is not None, "the topic is led")
         assert (await client.produce("new", 0, wire.batch([b"x"]))).base_offset == 0
 
 
@@ -395,7 +395,7 @@ async def test_everything_resumes_when_the_lease_has_ended_meanwhile(outage: Out
         topic = await broker.create_topic()
         await client.produce(topic, 0, wire.batch([b"before"]))
         metadata.switch.go_away(outage)
-        await metadata._inner.revoke_lease(broker.process._registration.lease)
+        await metadata._inner.revoke_lease(broker.process.basics.registration.lease)
         part = (await in_time(client.fetch(topic, {0: 0})))[0]
         assert [value for _, value in wire.records_in(part.records)] == [b"before"]
         metadata.switch.come_back()

@@ -42,7 +42,7 @@ async def broker_with_store() -> AsyncIterator[tuple[InProcessBroker, SwitchedOb
 
 
 def health(broker: InProcessBroker) -> StoreState:
-    return broker.process._object_store_health.writes.state
+    return broker.process.basics.object_store_health.writes.state
 
 
 async def send_away(broker: InProcessBroker, objects: SwitchedObjectStore, outage: Outage) -> None:
@@ -51,7 +51,7 @@ async def send_away(broker: InProcessBroker, objects: SwitchedObjectStore, outag
     async with broker.connect() as client:
         await client.send_produce("trigger", {0: wire.batch([b"x"])}, timeout_ms=1)
         await client.receive_produce()
-    process_health = broker.process._object_store_health
+    process_health = broker.process.basics.object_store_health
     await until(
         lambda: process_health.writes.state is process_health.reads.state is StoreState.UNAVAILABLE,
         "the outage is known",
@@ -215,7 +215,9 @@ async def test_a_fetch_that_needs_the_store_is_refused_and_the_rest_of_it_is_ser
         assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert await values(client, warm) == [b"warm"]
         objects.switch.come_back()
-        await until(lambda: broker.process._object_store_health.state is StoreState.HEALTHY, "it is back")
+        await until(
+            lambda: broker.process.basics.object_store_health.state is StoreState.HEALTHY, "it is back"
+        )
         assert await values(client, cold) == [b"cold"]
 
 
@@ -231,7 +233,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for_by_a_fetch_and_rea
             assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert time.monotonic() - began < SOON_SEC
             assert held.waiting == 1
-        await until(lambda: broker.process._reader.cache.used_bytes, "the segment is in memory")
+        await until(lambda: broker.process.serving.reader.cache.used_bytes, "the segment is in memory")
         objects.switch.go_away(Outage.FAILS)
         assert await values(client, topic) == [b"cold"]
 
@@ -305,13 +307,13 @@ async def test_sizes_that_cannot_be_read_are_an_error_in_time(outage: Outage) ->
 async def test_the_broker_stays_ready_and_says_what_is_wrong() -> None:
     async with broker_with_store() as (broker, objects, _):
         await with_trigger(broker)
-        assert broker.process._health.warnings() == {}
+        assert broker.process.basics.health.warnings() == {}
         await send_away(broker, objects, Outage.FAILS)
-        assert broker.process._health.readiness_problems() == {}
-        warning = broker.process._health.warnings()["object_store"]
+        assert broker.process.basics.health.readiness_problems() == {}
+        warning = broker.process.basics.health.warnings()["object_store"]
         assert warning.startswith("UNAVAILABLE for writes: of ")
         objects.switch.come_back()
-        await until(lambda: not broker.process._health.warnings(), "the warning is gone")
+        await until(lambda: not broker.process.basics.health.warnings(), "the warning is gone")
 
 
 @on_uvloop

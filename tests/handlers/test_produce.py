@@ -1,5 +1,6 @@
 """Produce: every refusal, and what becomes of records between append and reply."""
 
+import gc
 import struct
 import threading
 from typing import Any
@@ -10,7 +11,7 @@ from kafka.protocol.producer import ProduceResponse
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from kafscale.broker_process import now_ms
+from kafscale.clocks import now_ms
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.handlers import pending_produce, produce
 from kafscale.metadata import keys
@@ -38,7 +39,7 @@ async def stored(client: Client, topic: str, partition: int = 0) -> list[tuple[i
 
 async def produced_once_led(broker: InProcessBroker, client: Client, topic: str, value: bytes) -> int:
     """Produce as soon as the broker leads the partition; gives the offset."""
-    await until(lambda: broker.process._logs.partition(topic, 0), "the partition is led")
+    await until(lambda: broker.process.serving.logs.partition(topic, 0), "the partition is led")
     part = await client.produce(topic, 0, wire.batch([value]))
     assert part.error_code == 0
     return int(part.base_offset)
@@ -70,6 +71,26 @@ REFUSALS: dict[str, tuple[ErrorCode, bytes]] = {
     ),
     "the second batch": (ErrorCode.CORRUPT_MESSAGE, BATCH + BATCH[:-1] + b"\x7f"),
 }
+
+
+@on_uvloop
+async def test_an_answered_request_is_no_matter_for_the_garbage_collector() -> None:
+    """Thousands a second wait for a collection otherwise, and each collection looks through all that wait."""
+
+    def requests_in_memory() -> int:
+        return sum(type(each) is pending_produce.PendingProduce for each in gc.get_objects())
+
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        gc.collect()
+        gc.disable()
+        try:
+            before = requests_in_memory()
+            for _ in range(10):
+                assert (await client.produce(topic, 0, BATCH)).error_code == 0
+            assert requests_in_memory() == before
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -214,7 +235,7 @@ async def test_a_reply_that_cannot_be_made_ends_its_connection_and_nobody_elses(
             await hold.reached()
             await client.send_produce(topic, {0: BATCH}, version=8)
             await other.send_produce(topic, {0: BATCH})
-            await until(lambda: len(broker.process._purgatory) == 3, "all have come")
+            await until(lambda: len(broker.process.serving.purgatory) == 3, "all have come")
         assert await client.closed_by_peer()
         assert (await other.receive_produce())[1][0].base_offset == 4
         assert (await other.produce(topic, 0, BATCH)).base_offset == 6
@@ -235,7 +256,7 @@ async def test_a_leader_that_was_replaced_refuses_what_waits_and_what_comes() ->
             await client.send_produce(topic, {0: wire.batch([b"sealed"])})
             await hold.reached()
             await client.send_produce(topic, {0: wire.batch([b"behind it"])})
-            await until(lambda: len(broker.process._purgatory) == 2, "both have come")
+            await until(lambda: len(broker.process.serving.purgatory) == 2, "both have come")
             await lead_elsewhere(broker.metadata, topic)
         for _ in range(2):
             assert (await client.receive_produce())[1][0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -380,7 +401,7 @@ async def test_a_retry_of_records_that_are_not_published_yet_waits_for_them() ->
             await client.send_produce(topic, {0: batch})
             await hold.reached()
             await again.send_produce(topic, {0: batch})
-            await until(lambda: len(broker.process._purgatory) == 2, "both wait")
+            await until(lambda: len(broker.process.serving.purgatory) == 2, "both wait")
         assert (await client.receive_produce())[1][0].base_offset == 0
         assert (await again.receive_produce())[1][0].base_offset == 0
         assert await stored(client, topic) == [(0, b"once")]
@@ -403,7 +424,7 @@ async def test_a_request_that_runs_out_of_time_is_told_so_and_its_records_come_o
             assert await stored(client, topic, 0) == []
         assert (await client.produce(topic, 0, wire.batch([b"next"]))).base_offset == 1
         assert await stored(client, topic, 0) == [(0, b"late"), (1, b"next")]
-        assert not len(broker.process._purgatory)
+        assert not len(broker.process.serving.purgatory)
         assert broker.budget.used_bytes == 0
 
 
@@ -509,7 +530,7 @@ async def test_converting_an_old_message_set_holds_nobody_up(monkeypatch: pytest
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as other:
         topic = await broker.create_topic()
         await client.send_produce(topic, {0: message_set([b"old"], 1, "gzip")}, version=2)
-        await until(lambda: broker.process._listener._requests, "the conversion has begun")
+        await until(lambda: broker.process.basics.listener._requests, "the conversion has begun")
         assert (await other.produce(topic, 0, wire.batch([b"new"]))).base_offset == 0
         may_go_on.set()
         assert (await client.receive_produce(version=2))[1][0].base_offset == 1
@@ -523,8 +544,8 @@ async def turns_of_others(broker: InProcessBroker, client: Client, frame: bytes)
     turns = 0
     async with broker.connect() as other:
         await client.send_bytes(frame)
-        await until(lambda: broker.process._listener._requests, "the request is under way")
-        while broker.process._listener._requests:
+        await until(lambda: broker.process.basics.listener._requests, "the request is under way")
+        while broker.process.basics.listener._requests:
             await other.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
             turns += 1
     return turns

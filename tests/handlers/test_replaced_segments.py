@@ -32,7 +32,7 @@ def _the_newest_are_merged_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def merge(broker: InProcessBroker, partition: Partition) -> None:
     """Replace the partition's segments by one; nobody waits with the removal of their objects."""
-    assert await broker.process._segment_life.merger.consider(partition)
+    assert await broker.process.serving.segment_life.merger.consider(partition)
     await broker.objects.inner.delete(await broker.objects.keys(SEGMENTS))
 
 
@@ -43,7 +43,7 @@ def reported(broker: InProcessBroker) -> list[int]:
     def report(partition: Partition, reference: SegmentReference) -> None:
         found.append(reference.base_offset)
 
-    broker.process._logs.on_missing = report
+    broker.process.serving.logs.on_missing = report
     return found
 
 
@@ -71,13 +71,13 @@ async def test_a_reader_elsewhere_that_has_not_heard_of_a_merge_reads_the_record
         for value in VALUES:
             await both.produce(value)
         assert await records(both) == list(enumerate(VALUES))
-        stale = both.reader.process._logs.readable(TOPIC, both.index)
+        stale = both.reader.process.serving.logs.readable(TOPIC, both.index)
         assert stale is not None and stale.references is not None
         missing = reported(both.reader)
-        merger = both.leader.process._segment_life.merger
+        merger = both.leader.process.serving.segment_life.merger
         merger._settings = replace(merger._settings, merge_min_segments=2)
         await merge(both.leader, both.leader.partition(TOPIC, both.index))
-        both.reader.process._reader.forget(stale)
+        both.reader.process.serving.reader.forget(stale)
         part = await both.fetch(both.consumer, 0)
         assert part.error_code == 0
         assert wire.records_in(part.records) == list(enumerate(VALUES))
@@ -127,10 +127,10 @@ async def test_an_object_that_is_gone_is_reported_by_a_reader_elsewhere_too() ->
         for value in VALUES:
             await both.produce(value)
         await records(both)
-        followed = both.reader.process._logs.readable(TOPIC, both.index)
+        followed = both.reader.process.serving.logs.readable(TOPIC, both.index)
         assert followed is not None
         missing = reported(both.reader)
-        both.reader.process._reader.forget(followed)
+        both.reader.process.serving.reader.forget(followed)
         await both.reader.objects.inner.delete([key(TOPIC, 0, partition=both.index)])
         assert (await both.fetch(both.consumer, 0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert missing == [0]
@@ -202,7 +202,7 @@ async def test_a_merged_segment_is_fetched_and_searched_in_chunks() -> None:
         assert chunks >= 10
         assert broker.objects.count("get", "*.index") == 1
         # What is known of chunks after they were read saves reading them again.
-        broker.process._reader.cache.limit_bytes = 0
+        broker.process.serving.reader.cache.limit_bytes = 0
         for wanted, expected in (
             (TIME_MS + 2500, 9),
             (TIME_MS + 40_500, 90),

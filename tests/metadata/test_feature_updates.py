@@ -29,9 +29,12 @@ def to(level: int, upgrade_type: int = UPGRADE, feature: str = SEGMENT_FORMAT) -
 
 
 async def live(
-    store: MetadataStore, broker_id: int, features: dict[str, FeatureRange] | None, **fields: BrokerState
+    store: MetadataStore,
+    broker_id: int,
+    features: dict[str, FeatureRange] | None,
+    state: BrokerState = BrokerState.RUNNING,
 ) -> None:
-    record = BrokerRecord(broker_id=broker_id, host="h", port=1, features=features or {}, **fields)
+    record = BrokerRecord(broker_id=broker_id, host="h", port=1, features=features or {}, state=state)
     await store.transact([], [Put(keys.broker(broker_id), encode_broker_record(record))])
 
 

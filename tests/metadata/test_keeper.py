@@ -38,14 +38,19 @@ class Scripted:
         self.may_move = asyncio.Event()
         self.may_move.set()
         self.problem: Exception | None = None
+        self.at_once: int | None = None
 
     def say(self, item: str, preferred: int | None, holder: int | None) -> None:
         self.wanted[item] = preferred, holder
         self.named.add(item)
 
     def changed(self) -> Iterable[Wanted[str]]:
-        named, self.named = self.named, set()
-        return [Wanted(item, *self.wanted[item]) for item in sorted(named)]
+        named = sorted(self.named)[: self.at_once]
+        self.named.difference_update(named)
+        return [Wanted(item, *self.wanted[item]) for item in named]
+
+    def has_more(self) -> bool:
+        return bool(self.named)
 
     def reconsider(self, items: Iterable[str]) -> None:
         self.named.update(items)
@@ -138,6 +143,31 @@ def test_moves_of_a_kind_are_made_together_and_kinds_at_the_same_time() -> None:
         await keeper.settled()
         assert holdings.held == {"a", "b"}
         assert len(holdings.moves) == 3
+
+    scripted(scenario)
+
+
+def test_of_very_many_changes_some_are_looked_at_at_once_and_others_run_in_between() -> None:
+    async def scenario(holdings: Scripted, keeper: Keeper[str]) -> None:
+        holdings.at_once = 2
+        for item in "abcde":
+            holdings.say(item, MYSELF, None)
+        left: list[int] = []
+
+        async def other() -> None:
+            while holdings.named:
+                left.append(len(holdings.named))
+                if len(left) == 1:
+                    holdings.say("b", OTHER, None)  # It changes again, after it was looked at.
+                await asyncio.sleep(0)
+
+        keeper.poke()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(other())
+            tasks.create_task(keeper.settled())
+        assert left == [3, 2]
+        assert not holdings.named
+        assert holdings.held == set("acde")
 
     scripted(scenario)
 
@@ -334,6 +364,9 @@ class Broker:
         named, self._named = self._named, set()
         for item in sorted(named):
             yield Wanted(item, preferred[item] if preferred else None, self._view.coordinator(item))
+
+    def has_more(self) -> bool:
+        return bool(self._named)
 
     def reconsider(self, items: Iterable[int]) -> None:
         self._named.update(items)

@@ -7,10 +7,11 @@ import pytest
 
 from kafscale.errors import LeaseEndedError, StartupError, StoreIndeterminateError
 from kafscale.metadata import keys
+from kafscale.metadata.cluster import ensure_cluster_id
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.registration import Registration
-from kafscale.metadata.store import NO_LEASE, Compare, Operation, Put, TransactionResult
+from kafscale.metadata.store import NO_LEASE, Compare, Delete, Operation, Put, TransactionResult
 from kafscale.metadata.topic_record import decode_broker_record
 from tests.support.faults import ERRORS, Away, Fault, Fuse, FusedMetadataStore, Interruption
 from tests.support.virtual_time import run_virtually
@@ -365,5 +366,33 @@ def test_a_broker_whose_lease_has_ended_registers_again_under_another() -> None:
         assert found is not None
         assert found.state is BrokerState.RUNNING
         assert await lease_of_key(store) == registration.lease
+
+    virtually(scenario)
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_a_store_that_was_emptied_meanwhile_is_not_registered_in(is_rebuilt: bool) -> None:
+    """Its registration would stand in the way of a rebuild, and what it knows is of another life of the store."""
+
+    async def scenario(store: MemoryStore) -> None:
+        await ensure_cluster_id(store)
+        registration = Registration(store, TTL_SEC)
+        await registration.register(BROKER)
+        found = await store.get(keys.CLUSTER)
+        assert found is not None
+        await store.revoke_lease(registration.lease)
+        await store.transact([], [Delete(keys.CLUSTER)])
+        if is_rebuilt:  # with the same id, after the broker was cut off for a while
+            await store.transact([], [Put(keys.CLUSTER, found.value)])
+        await asyncio.wait_for(registration.keep_alive(), TTL_SEC)
+        with pytest.raises(StartupError, match=r"emptied or made anew.*kafscale recover"):
+            await registration.register_again()
+        assert await registered(store) is None
+        await registration.close()
+        if is_rebuilt:
+            started_again = Registration(store, TTL_SEC)
+            await started_again.register(BROKER)
+            assert await registered(store) == BROKER
+            await started_again.close()
 
     virtually(scenario)

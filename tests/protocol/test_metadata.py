@@ -19,6 +19,7 @@ from kafscale.protocol.metadata import (
     MetadataPartition,
     MetadataTopic,
     encode_metadata_response,
+    encode_topic,
 )
 from tests.protocol import oracle
 
@@ -64,7 +65,7 @@ def test_a_response_decodes_to_the_same_values_with_the_oracle(
         brokers,
         cluster_id,
         controller_id,
-        topics,
+        [encode_topic(topic, version) for topic in topics],
         throttle_time_ms=throttle_time_ms,
         cluster_authorized_operations=operations,
     )
@@ -99,7 +100,9 @@ def test_a_response_decodes_to_the_same_values_with_the_oracle(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_operations_that_were_not_asked_for_are_the_lowest_int32(version: int) -> None:
     topic = MetadataTopic(0, "t", uuid.UUID(int=1), False, [MetadataPartition(0, 0, 1, 2, (1,), (1,))])
-    frame = encode_metadata_response(4, version, [MetadataBroker(1, "h", 9092, None)], "c", 1, [topic])
+    frame = encode_metadata_response(
+        4, version, [MetadataBroker(1, "h", 9092, None)], "c", 1, [encode_topic(topic, version)]
+    )
     theirs = KafkaPythonResponse.decode(frame, version=version, header=True, framed=True)
     assert theirs.header.correlation_id == 4
     assert theirs.topics[0].authorized_operations is None  # which is how kafka-python reads that number
@@ -114,7 +117,7 @@ def test_long_lists_of_replicas_have_a_count_of_two_bytes(replica_count: int) ->
     topic = MetadataTopic(
         0, "t", uuid.UUID(int=1), False, [MetadataPartition(0, 0, 1, 2, replicas, [1], [2])]
     )
-    frame = encode_metadata_response(4, 12, [], None, -1, [topic])
+    frame = encode_metadata_response(4, 12, [], None, -1, [encode_topic(topic, 12)])
     partition = (
         KafkaPythonResponse.decode(frame, version=12, header=True, framed=True).topics[0].partitions[0]
     )
@@ -124,9 +127,9 @@ def test_long_lists_of_replicas_have_a_count_of_two_bytes(replica_count: int) ->
 
 def test_an_unknown_topic_id_has_a_null_name_which_only_v12_can_say() -> None:
     topic_id = uuid.UUID(int=5)
-    topics = [MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, [])]
-    frame = encode_metadata_response(4, 12, [], "c", 1, topics)
+    unknown = MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, [])
+    frame = encode_metadata_response(4, 12, [], "c", 1, [encode_topic(unknown, 12)])
     topic = KafkaPythonResponse.decode(frame, version=12, header=True, framed=True).topics[0]
     assert (topic.error_code, topic.name, topic.topic_id) == (100, None, topic_id)
     with pytest.raises(ValueError, match="cannot answer for topic id"):
-        encode_metadata_response(4, 11, [], "c", 1, topics)
+        encode_topic(unknown, 11)

@@ -241,7 +241,7 @@ async def test_memory_is_not_reused_while_a_reply_that_shows_it_is_unsent() -> N
                 assert one.transport.get_write_buffer_size() > 800_000
             for number in range(30):  # evicts everything, and takes every spare slab again and again
                 await producer.produce(topic, 1, wire.batch([value(1_000_000 + number, 900_000)]))
-            assert broker.process._reader.cache.evictions > 20
+            assert broker.process.serving.reader.cache.evictions > 20
             for one, records in zip(driven, expected, strict=True):
                 one.transport.take()
                 (frame,) = await one.next_frames(1)
@@ -262,7 +262,7 @@ async def test_memory_is_reused_when_the_reply_has_left_or_its_client() -> None:
                 one.transport.room_bytes = 0
                 one.feed(frames_only().frame(wire.fetch_request(topic, {0: offset}, max_wait_ms=0), 11))
             await producer.produce(topic, 0, wire.batch([b"x" * 900_000]))
-            assert broker.process._reader.cache.evictions == 2
+            assert broker.process.serving.reader.cache.evictions == 2
             held = broker.pool.spare_bytes
             taking.transport.take()
             assert broker.pool.spare_bytes > held
@@ -282,7 +282,7 @@ async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_cop
         values = [value(number, 250_000) for number in range(4)]
         for payload in values:
             await client.produce(topic, 0, wire.batch([payload]))
-        reader = broker.process._reader
+        reader = broker.process.serving.reader
         slow = DrivenConnection(broker)
         slow.transport.room_bytes = 0
         slow.feed(frames_only().frame(wire.fetch_request(topic, {0: 0}, max_wait_ms=0), 11))

@@ -133,7 +133,7 @@ async def test_a_handler_that_fails_ends_the_connection_and_says_so(
     large: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
-        services = broker.process._listener.dispatcher._broker
+        services = broker.process.basics.listener.dispatcher._broker
         view, producers = services.view, services.producer_ids
         object.__setattr__(services, "view", _Broken())
         object.__setattr__(services, "producer_ids", _Broken())
@@ -154,7 +154,7 @@ async def test_a_fetch_that_fails_ends_its_connection_and_spoils_nobodys_produce
             await waiting.send_fetch(topic, {0: 0}, max_wait_ms=60_000)
             partition = broker.partition(topic)
             await until(lambda: partition._listeners, "the fetch waits")
-            reader = broker.process._reader
+            reader = broker.process.serving.reader
             reader.read = None  # type: ignore[assignment, method-assign]  # a defect
             part = await producer.produce(topic, 0, wire.batch([b"x"]))
             assert (part.error_code, part.base_offset) == (0, 0)
@@ -174,4 +174,4 @@ async def test_a_connection_that_only_opens_and_leaves_is_forgotten() -> None:
         await until(
             lambda: broker.metrics.connections.accepted == 50 and broker.connection_count == 0, "all are gone"
         )
-        assert not broker.process._listener._connections
+        assert not broker.process.basics.listener._connections

@@ -22,12 +22,12 @@ AN_HOUR_MS = 3_600_000
 async def test_a_broker_whose_lease_ends_answers_what_waits_and_goes_on_under_another() -> None:
     async with in_process_broker(lease_ttl_sec=1, flush_interval_ms=AN_HOUR_MS) as broker:
         topic = await broker.create_topic(partitions=2)
-        registration = broker.process._registration
+        registration = broker.process.basics.registration
         async with broker.connect() as client, broker.connect() as consumer:
             await consumer.send_fetch(topic, {0: 0}, max_wait_ms=60_000)
             await until(lambda: broker.partition(topic).has_listeners, "the fetch waits")
             await client.send_produce(topic, {1: wire.batch([b"accepted"])})
-            log = broker.process._logs.open_now(broker.partition(topic, 1))
+            log = broker.process.serving.logs.open_now(broker.partition(topic, 1))
             assert log is not None
             await until(lambda: log.waiting, "it has come")
             first = registration.lease
@@ -36,10 +36,10 @@ async def test_a_broker_whose_lease_ends_answers_what_waits_and_goes_on_under_an
             assert (await client.receive_produce())[1][1].base_offset == 0
             assert (await consumer.receive_fetch())[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             await until(lambda: registration.lease != first, "it is registered again")
-            await until(lambda: broker.process._logs.partition_count == 2, "it leads again")
+            await until(lambda: broker.process.serving.logs.partition_count == 2, "it leads again")
             assert broker.partition(topic, 1).record.leader_epoch == 1
             assert wire.records_in((await consumer.fetch(topic, {1: 0}))[1].records) == [(0, b"accepted")]
-            coordinator = broker.process._view.coordinator
+            coordinator = broker.process.serving.view.coordinator
             await until(
                 lambda: all(coordinator(shard) is not None for shard in range(keys.GROUP_SHARD_COUNT)),
                 "groups are coordinated again",

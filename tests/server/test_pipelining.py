@@ -1,12 +1,15 @@
 """Several requests of one client at a time: what runs together, what waits, and in which order replies leave."""
 
 import struct
+from collections.abc import Iterable
 
 import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer import ProduceResponse
 
+from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.types import Buffer
 from kafscale.server import connection
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
@@ -88,6 +91,43 @@ async def test_what_arrives_during_a_flush_fills_one_segment() -> None:
             assert [parts[0].base_offset for _, parts in replies] == [0, *range(1, 61, 3)]
             assert len(await broker.objects.keys("*.kfs")) == 2
             assert broker.objects.most_concurrent_puts <= 2  # a segment and its index: one flush at a time
+
+
+@on_uvloop
+async def test_the_replies_of_one_flush_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with in_process_broker() as broker:
+        topic = await broker.create_topic()
+        driven, client = DrivenConnection(broker), frames_only()
+        frame = client.frame(wire.produce_request(topic, {0: wire.batch([b"x"])}), 9)
+        writes = 0
+        write = driven.transport.writelines
+
+        def counted(buffers: Iterable[Buffer]) -> None:
+            nonlocal writes
+            writes += 1
+            write(buffers)
+
+        monkeypatch.setattr(driven.transport, "writelines", counted)
+        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            driven.feed(frame)
+            await hold.reached()
+            driven.feed(frame * 20)
+        assert len(await driven.next_frames(21)) == 21
+        assert writes == 2
+        await driven.end()
+
+
+@on_uvloop
+async def test_a_reply_that_is_about_to_leave_is_not_lost_by_the_end_of_its_connection() -> None:
+    """Replies to Produce leave a moment after they are ready: what ends the connection meanwhile comes later."""
+    async with in_process_broker() as broker:
+        topic = await broker.create_topic()
+        driven, client = DrivenConnection(broker), frames_only()
+        refused = client.frame(wire.produce_request(topic, {7: wire.batch([b"x"])}), 9)
+        no_version = struct.pack(">ihhi", 8, ApiKey.PRODUCE, 99, 2)
+        driven.feed(refused + no_version)
+        assert len(await driven.next_frames(1)) == 1
+        await until(lambda: driven.transport.closed, "the connection is ended")
 
 
 @on_uvloop

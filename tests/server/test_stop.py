@@ -70,7 +70,7 @@ async def test_a_stop_lets_a_request_that_was_begun_come_to_its_end() -> None:
             name="new", num_partitions=50, replication_factor=-1, assignments=[], configs=[]
         )
         await client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False), 7)
-        await until(lambda: broker.process._listener._requests, "the request is under way")
+        await until(lambda: broker.process.basics.listener._requests, "the request is under way")
         stopping = asyncio.create_task(broker.stop())
         assert (await client.receive(CreateTopicsResponse, 7)).topics[0].error_code == 0
         assert await stopping == EXIT_STOPPED
@@ -86,7 +86,7 @@ async def test_a_stopping_broker_reads_nothing_more_and_accepts_nobody() -> None
                 await client.send_produce(topic, {0: wire.batch([b"waits"])})
                 await hold.reached()
                 stopping = asyncio.create_task(broker.stop())
-                connections = broker.process._listener._connections
+                connections = broker.process.basics.listener._connections
                 await until(lambda: all(one._stopping for one in connections), "nothing is read any more")
                 assert len(connections) == 2
                 await other.send_produce(topic, {0: wire.batch([b"too late"])})
@@ -122,7 +122,7 @@ async def test_a_client_that_takes_no_replies_does_not_delay_a_stop_for_long() -
             for _ in range(6):
                 await producer.produce(topic, 0, wire.batch([bytes(1_000_000)]))
             await deaf.send_fetch(topic, {0: 0}, partition_max_bytes=1 << 26)
-            connections = broker.process._listener._connections
+            connections = broker.process.basics.listener._connections
             await until(lambda: any(one._writing_paused for one in connections), "the reply is stuck")
             assert await broker.stop() == EXIT_STOPPED
             assert not connections

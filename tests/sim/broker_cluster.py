@@ -59,6 +59,7 @@ class Plan:
     topics: dict[str, int]
     lease_ttl: int
     flush_interval_ms: int
+    transactions_at_once: int
     checkpoint_segments: int
     superseded_grace_ms: int
     garbage_grace: int
@@ -96,9 +97,10 @@ class Plan:
 
         return Plan(
             brokers=rng.choice((2, 2, 3, 3, 4)),
-            topics={"t": rng.choice((1, 1, 2))},
+            topics={"t": rng.choice((1, 1, 1, 2, 2, 4))},
             lease_ttl=rng.choice((2, 4)),
             flush_interval_ms=rng.choice((0, 50, 500)),
+            transactions_at_once=rng.choice((1, 1, 2)),
             checkpoint_segments=rng.choice((2, 3, 5)),
             superseded_grace_ms=rng.choice((0, 2_000)),
             garbage_grace=rng.choice((1, 5)),

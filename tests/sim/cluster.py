@@ -150,7 +150,8 @@ class SimulatedBroker:
         log = self.partition.log
         while log is not None and log.waiting is not None:
             try:
-                await self._publisher.flush(self.partition, log)
+                upload = await self._publisher.upload(self.partition, log)
+                await (await self._publisher.publish(self.partition, log, upload)).index_is_there()
             except FencedError:
                 self.partition.log = None
                 log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fenced")

@@ -18,6 +18,7 @@ from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog, SealedSegment
 from kafscale.storage.producer_state import ProducerStates
 from kafscale.storage.publisher import Publisher
+from kafscale.storage.uploads import Uploader
 from tests.sim.links import Conditions
 from tests.sim.simulated_clients import Load
 from tests.sim.simulated_metadata import LinkedMetadata
@@ -48,7 +49,8 @@ def publish_without_its_compare(patch: pytest.MonkeyPatch) -> None:
     async def write_record(self: Publisher, held: Partition, record: PartitionRecord) -> int:
         key = keys.partition(held.id.topic, held.id.index)
         put = Put(key, encode_partition_record(record))
-        return (await self._until_done(lambda: self._metadata.transact([], [put]), key)).revision
+        result = await self._retries.until_done(lambda: self._metadata.transact([], [put]), key)
+        return result.revision
 
     patch.setattr(Publisher, "write_record", write_record)
 
@@ -57,21 +59,21 @@ def publish_without_its_compare(patch: pytest.MonkeyPatch) -> None:
 def upload_that_overwrites(patch: pytest.MonkeyPatch) -> None:
     """A segment is put where it belongs, whatever lies there."""
 
-    async def put(self: Publisher, key: str, parts: Sequence[Any]) -> bool:
-        await self._until_done(lambda: self._objects.put(key, parts), key)
+    async def put(self: Uploader, key: str, parts: Sequence[Any]) -> bool:
+        await self._retries.until_done(lambda: self._objects.put(key, parts), key)
         return True
 
-    patch.setattr(Publisher, "_put", put)
+    patch.setattr(Uploader, "_put", put)
 
 
 @mistake()
 def leftover_taken_for_ones_own(patch: pytest.MonkeyPatch) -> None:
     """Whatever lies under a segment's key is believed to be an earlier attempt's."""
 
-    async def lies_there(self: Publisher, key: str, parts: Sequence[Any]) -> bool:
+    async def lies_there(self: Uploader, key: str, parts: Sequence[Any]) -> bool:
         return True
 
-    patch.setattr(Publisher, "_lies_there", lies_there)
+    patch.setattr(Uploader, "_lies_there", lies_there)
 
 
 @mistake()

@@ -155,7 +155,7 @@ class Troubles:
 
         async def delete() -> None:
             try:
-                await broker.broker._segment_life.record_deletion.delete_before(partition, offset)
+                await broker.broker.serving.segment_life.record_deletion.delete_before(partition, offset)
             except (KafkaError, StoreError) as problem:
                 self._cluster.trace.add(broker.name, f"does not delete the records of {log}: {problem}")
 
@@ -222,16 +222,20 @@ class Troubles:
         self._cluster.start_consumers(name)
 
     def _ask(self, broker: SimulatedBroker, what: str, name: str) -> None:
-        """As a client's request: it is not given up when it takes long."""
-        topics = broker.broker._services().topics
+        """As a client's request: it is not given up when it takes long.
+
+        The handler of DeleteTopics looks the name up at once, and means that topic and no later one of the name.
+        """
+        services = broker.broker.serving.services()
+        topics, record = services.topics, services.view.topic(name)
         new = NewTopic(name=name, partition_count=self._cluster.plan.topics[name])
 
         async def work() -> None:
             try:
-                if what == "delete":
-                    await topics.delete(name, timeout_ms=5_000)
-                else:
+                if what == "create":
                     await topics.create(new, timeout_ms=5_000)
+                elif record is not None:
+                    await topics.delete(name, topic_id=record.topic_id, timeout_ms=5_000)
             except (KafkaError, StoreError) as problem:
                 self._cluster.trace.add(broker.name, f"could not {what} {name}: {problem}")
 

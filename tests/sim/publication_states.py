@@ -12,8 +12,10 @@ from typing import NamedTuple
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import Checkpoint
+from kafscale.storage.partition_log import MOST_SEALED
 from kafscale.storage.recovery.plan import (
     FoundCheckpoint,
+    KnownPartition,
     PartitionContents,
     PartitionPlan,
     plan_partition,
@@ -76,12 +78,21 @@ class Record(NamedTuple):
     producers: frozenset[tuple[int, int, int]] = frozenset()
 
 
-class Broker(NamedTuple):
-    """What a broker believes. `phase`: off, idle, uploading, conflict, publishing, merging."""
+class Flush(NamedTuple):
+    """A segment on its way. `is_there`: None until the store has answered, False when something else is."""
 
-    phase: str = "off"
+    segment: Stored
+    is_there: bool | None = None
+
+
+class Broker(NamedTuple):
+    """What a broker believes. `flushes`: the oldest first; `merged`: what it is about to swap in."""
+
+    is_on: bool = False
     record: Record = Record(-1, 0)
-    segment: Stored | None = None
+    has_published: bool = False
+    flushes: tuple[Flush, ...] = ()
+    merged: Stored | None = None
 
 
 class State(NamedTuple):
@@ -89,6 +100,7 @@ class State(NamedTuple):
     brokers: tuple[Broker, ...]
     bucket: frozenset[Stored] = frozenset()
     checkpoint: Snapshot | None = None
+    backup: KnownPartition | None = None
     in_flight: frozenset[Stored] = frozenset()
     attempts: int = 0
 
@@ -106,6 +118,7 @@ class Scope(NamedTuple):
     retires: bool = False
     checkpoints: bool = False
     loses_metadata: bool = False
+    backs_up: bool = False
 
 
 def first_state(brokers: int) -> State:
@@ -128,63 +141,81 @@ def steps(state: State, scope: Scope) -> Iterator[State]:
 
 def _broker_steps(state: State, broker: Broker, scope: Scope) -> Iterator[tuple[State, Broker]]:
     record = state.record
-    leads = broker.phase != "off" and broker.record.epoch == record.epoch
+    leads = broker.is_on and broker.record.epoch == record.epoch
     if record.epoch + 1 < scope.epochs and not leads:
         gained = record._replace(epoch=record.epoch + 1)
-        yield state._replace(record=gained), Broker("idle", gained)
-    if broker.phase != "off":
-        yield state, Broker()
-    match broker.phase:
-        case "idle":
-            if state.attempts < scope.attempts and broker.record.end < scope.offsets:
-                yield from _flushes(state, broker, scope)
-            if scope.merges:
-                yield from _merges(state, broker)
-        case "uploading":
-            assert broker.segment is not None
-            for found in state.bucket:
-                if found.key == broker.segment.key:
-                    yield (
-                        state,
-                        broker._replace(phase="publishing" if found == broker.segment else "conflict"),
-                    )
-            if scope.gives_up:
-                yield state, Broker("idle", broker.record)
-        case "conflict":
-            assert broker.segment is not None
-            if not leads:
-                yield state, Broker()
-            elif broker.segment.base + 1 < scope.offsets:
-                piece = broker.segment.pieces[0]
-                moved = Stored((piece._replace(offset=piece.offset + 1),))
-                yield (
-                    state._replace(in_flight=state.in_flight | {moved}),
-                    broker._replace(phase="uploading", segment=moved),
-                )
-        case "publishing":
-            assert broker.segment is not None
-            if leads:
-                published = _published(record, broker.segment)
-                yield state._replace(record=published), Broker("idle", published)
-                yield state._replace(record=published), Broker()
-            else:
-                yield state, Broker()
-        case "merging":
-            assert broker.segment is not None
-            if leads:
-                swapped = record._replace(references=_swapped(record.references, broker.segment))
-                yield state._replace(record=swapped), Broker("idle", swapped)
+        yield state._replace(record=gained), Broker(True, gained)
+    if not broker.is_on:
+        return
+    yield state, Broker()
+    if broker.merged is not None:
+        if leads:
+            swapped = record._replace(references=_swapped(record.references, broker.merged))
+            yield state._replace(record=swapped), broker._replace(record=swapped, merged=None)
+        return
+    if scope.merges and not broker.flushes:
+        yield from _merges(state, broker)
+    yield from _begun(state, broker, scope)
+    yield from _answered(state, broker)
+    if broker.flushes:
+        # A broker that gives up more than one goes on with another epoch.
+        if scope.gives_up and len(broker.flushes) == 1:
+            yield state, broker._replace(flushes=())
+        match broker.flushes[0].is_there:
+            case True:
+                yield from _published_first(state, broker, leads)
+            case False:
+                yield from _passed_over(state, broker, scope, leads)
 
 
-def _flushes(state: State, broker: Broker, scope: Scope) -> Iterator[tuple[State, Broker]]:
+def _begun(state: State, broker: Broker, scope: Scope) -> Iterator[tuple[State, Broker]]:
+    flushes = broker.flushes
+    base = flushes[-1].segment.end if flushes else broker.record.end
+    may_begin = not flushes or (broker.has_published and len(flushes) < MOST_SEALED)
+    if not may_begin or state.attempts >= scope.attempts or base >= scope.offsets:
+        return
     known = {batch for batch, _, _ in broker.record.producers}
+    known |= {flush.segment.pieces[0].batch for flush in flushes}
     for batch, length in enumerate(scope.lengths):
         if batch not in known:
-            segment = Stored((Piece(broker.record.end, length, broker.record.epoch, batch, state.attempts),))
+            segment = Stored((Piece(base, length, broker.record.epoch, batch, state.attempts),))
             yield (
                 state._replace(in_flight=state.in_flight | {segment}, attempts=state.attempts + 1),
-                broker._replace(phase="uploading", segment=segment),
+                broker._replace(flushes=(*flushes, Flush(segment))),
             )
+
+
+def _answered(state: State, broker: Broker) -> Iterator[tuple[State, Broker]]:
+    for place, flush in enumerate(broker.flushes):
+        for found in state.bucket if flush.is_there is None else ():
+            if found.key == flush.segment.key:
+                told = flush._replace(is_there=found == flush.segment)
+                flushes = (*broker.flushes[:place], told, *broker.flushes[place + 1 :])
+                yield state, broker._replace(flushes=flushes)
+
+
+def _published_first(state: State, broker: Broker, leads: bool) -> Iterator[tuple[State, Broker]]:
+    if not leads:
+        yield state, Broker()
+        return
+    published = _published(state.record, broker.flushes[0].segment)
+    after = Broker(True, published, has_published=True, flushes=broker.flushes[1:])
+    yield state._replace(record=published), after
+    yield state._replace(record=published), Broker()
+
+
+def _passed_over(state: State, broker: Broker, scope: Scope, leads: bool) -> Iterator[tuple[State, Broker]]:
+    if not leads or broker.has_published:
+        yield state, Broker()
+        return
+    [flush] = broker.flushes
+    if flush.segment.base + 1 < scope.offsets:
+        piece = flush.segment.pieces[0]
+        moved = Stored((piece._replace(offset=piece.offset + 1),))
+        yield (
+            state._replace(in_flight=state.in_flight | {moved}),
+            broker._replace(flushes=(Flush(moved),)),
+        )
 
 
 def _published(record: Record, segment: Stored) -> Record:
@@ -201,7 +232,7 @@ def _merges(state: State, broker: Broker) -> Iterator[tuple[State, Broker]]:
     references = broker.record.references
     for first, second in pairwise(references):
         merged = Stored(first.pieces + second.pieces, is_merged=True)
-        yield state._replace(bucket=state.bucket | {merged}), broker._replace(phase="merging", segment=merged)
+        yield state._replace(bucket=state.bucket | {merged}), broker._replace(merged=merged)
 
 
 def _swapped(references: tuple[Stored, ...], merged: Stored) -> tuple[Stored, ...]:
@@ -221,20 +252,28 @@ def _keeper_steps(state: State, scope: Scope) -> Iterator[State]:
         yield state._replace(record=retired, brokers=brokers)
     if scope.collects_garbage:
         # What a broker is about to publish is younger than the grace period.
-        needed = {*record.references, *(broker.segment for broker in state.brokers)}
+        needed = {*record.references, *(broker.merged for broker in state.brokers)}
+        needed |= {flush.segment for broker in state.brokers for flush in broker.flushes}
         for stored in state.bucket:
             if stored not in needed and stored.base < record.end:
                 yield state._replace(bucket=state.bucket - {stored})
-    if scope.checkpoints and any(b.record == record and b.phase == "idle" for b in state.brokers):
+    if scope.checkpoints and any(b.record == record and b.is_on for b in state.brokers):
         snapshot = Snapshot(record.end, record.epoch, record.references, record.producers)
         yield state._replace(checkpoint=snapshot)
+    if scope.backs_up:
+        start = record.references[0].base if record.references else record.end
+        known = KnownPartition(leader_epoch=record.epoch, log_start_offset=start, log_end_offset=record.end)
+        yield state._replace(backup=known)
     if scope.loses_metadata:
         yield rebuilt(state)
 
 
 def rebuilt(state: State) -> State:
-    """All brokers are stopped, the metadata store is lost, and `recover` writes the record anew."""
-    plan = plan_of(state.bucket, state.checkpoint)
+    """All brokers are stopped, the metadata store is lost, and `recover` writes the record anew.
+
+    With the backup that there is, which may be older than another rebuild.
+    """
+    plan = plan_of(state.bucket, state.checkpoint, state.backup)
     keys = [(r.object_key, r.base_offset) for r in plan.record.segments]
     kept = {(stored.key if stored.is_merged else "", stored.base): stored for stored in state.bucket}
     producers = frozenset(
@@ -254,8 +293,10 @@ def rebuilt(state: State) -> State:
     )
 
 
-def plan_of(bucket: frozenset[Stored], checkpoint: Snapshot | None) -> PartitionPlan:
-    """What the tested code makes of a bucket."""
+def plan_of(
+    bucket: frozenset[Stored], checkpoint: Snapshot | None, backup: KnownPartition | None
+) -> PartitionPlan:
+    """What the tested code makes of a bucket, with what a backup of the metadata store tells."""
     found = None
     if checkpoint is not None:
         key = object_keys.checkpoint_key(NAMESPACE, TOPIC, 0, checkpoint.end, max(checkpoint.epoch, 0), "x")
@@ -280,6 +321,7 @@ def plan_of(bucket: frozenset[Stored], checkpoint: Snapshot | None) -> Partition
             partition=0,
             segments=[inspected(stored) for stored in bucket],
             checkpoint=found,
+            known=backup,
         )
     )
 
@@ -347,4 +389,10 @@ def broken_promise(state: State, plan: PartitionPlan, *, batches_are_unique: boo
     highest = max((piece.epoch for stored in state.bucket for piece in stored.pieces), default=-1)
     if plan.record.leader_epoch <= highest:
         return f"the next leader's epoch is {plan.record.leader_epoch + 1}, {highest} was used"
+    if plan.is_of_later_topic:
+        return "a later topic of the name was seen where there is one topic only"
+    if state.backup is not None and plan.record.log_start_offset < state.backup.log_start_offset:
+        return (
+            f"the log starts at {plan.record.log_start_offset}, and {state.backup} says that this was deleted"
+        )
     return None

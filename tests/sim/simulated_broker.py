@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 from unittest import mock
 
-from kafscale import broker_process
+from kafscale import broker_parts, clocks
+from kafscale.broker_parts import BasicParts
 from kafscale.broker_process import BrokerProcess
 from kafscale.metadata import keys
 from kafscale.metadata.cluster import new_kafka_uuid
@@ -20,8 +21,9 @@ from kafscale.metadata.view import ClusterView
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.settings import Settings
-from kafscale.storage import checkpointer, object_store_health, partition_log
+from kafscale.storage import checkpointer, object_store_health, partition_log, shared_publications
 from kafscale.storage.expiry import removals
+from kafscale.storage.hedging import Hedge
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.merging import merge_planner
 from kafscale.storage.object_store import ObjectStore
@@ -90,15 +92,16 @@ class SimulatedBroker:
         self._task = self.process.run(self._run(), f"broker {name}")
 
     async def _run(self) -> None:
-        broker = BrokerProcess(
+        basics = BasicParts(
             self.settings,
             Metrics(broker_id=self.broker_id, version="sim"),
             Health(),
             cast(MetadataStore, self._metadata),
             cast(ObjectStore, self._objects),
+            hedge=Hedge(0.3),
         )
-        self._broker = broker
-        self.listener = cast(Any, broker._listener)
+        self._broker = broker = BrokerProcess(basics)
+        self.listener = cast(Any, basics.listener)
         try:
             status = await broker.run(self._stop)
             how = f"ended with status {status}"
@@ -131,13 +134,13 @@ class SimulatedBroker:
     def view(self) -> ClusterView:
         """Its picture of the cluster. Only for a broker that is, or was, up."""
         assert self._broker is not None
-        return self._broker._view
+        return self._broker.serving.view
 
     @property
     def logs(self) -> LogManager:
         """What it leads and follows. Only for a broker that is, or was, up."""
         assert self._broker is not None
-        return self._broker._logs
+        return self._broker.serving.logs
 
     @property
     def broker(self) -> BrokerProcess:
@@ -193,22 +196,31 @@ def _new_uuid() -> uuid.UUID:
 
 @contextlib.contextmanager
 def simulated_surroundings(
-    *, checkpoint_segments: int, superseded_grace_ms: int, removal_grace_sec: float, group_shards: int
+    *,
+    checkpoint_segments: int,
+    superseded_grace_ms: int,
+    removal_grace_sec: float,
+    group_shards: int,
+    transactions_at_once: int = shared_publications.TRANSACTIONS_AT_ONCE,
 ) -> Iterator[None]:
     """What brokers take from their machine comes from their simulated process, for the time of the block."""
     with (
         mock.patch.multiple(
-            broker_process,
-            Listener=SimulatedListener,
+            clocks,
             now_ms=lambda: _process().clock.now_ms(),
             steady_ms=Clock.steady_ms,
+        ),
+        mock.patch.multiple(
+            broker_parts,
+            Listener=SimulatedListener,
             random=_Randomness,
-            _new_token=_new_token,
+            new_token=_new_token,
         ),
         mock.patch.object(new_kafka_uuid, "__defaults__", (_new_uuid,)),
         mock.patch.object(partition_log, "CHECKPOINT_SEGMENTS", checkpoint_segments),
         mock.patch.object(checkpointer, "SUPERSEDED_GRACE_MS", superseded_grace_ms),
         mock.patch.object(removals, "GRACE_SEC", removal_grace_sec),
+        mock.patch.object(shared_publications, "TRANSACTIONS_AT_ONCE", transactions_at_once),
         mock.patch.object(merge_planner, "NEWEST_LEFT", 1),
         mock.patch.object(object_store_health, "LOOK_INTERVAL_SEC", 1.0),
         mock.patch.object(keys, "GROUP_SHARD_COUNT", group_shards),

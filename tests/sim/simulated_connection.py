@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol
 
+from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.server.dispatcher import Dispatcher
@@ -92,6 +93,7 @@ class BrokerEnd:
 
     def __init__(self, client: "ClientConnection") -> None:
         self.peer_host = client.name
+        self.listener = ListenerName.PLAINTEXT
         self._client = client
         self._listener: SimulatedListener | None = None
         self._dispatcher: Dispatcher | None = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from kafscale.errors import StoreUnavailableError
+from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import (
     Changes,
@@ -48,6 +49,8 @@ class SimulatedMetadata(MemoryStore):
     def __init__(self, observer: CommitObserver) -> None:
         super().__init__()
         self.streams: list[WatchStream] = []
+        self.shared_publications = 0
+        self.partly_failed = 0
         self._observer = observer
         self._origin = NOBODY
 
@@ -57,9 +60,24 @@ class SimulatedMetadata(MemoryStore):
         """A transaction of a broker's, at once."""
         self._origin = origin
         try:
-            return at_once(self.transact(compares, operations))
+            result = at_once(self.transact(compares, operations))
         finally:
             self._origin = NOBODY
+        if len(compares) == len(operations) > 1 and all(
+            isinstance(one, Put) and one.key.startswith(keys.PARTITIONS) for one in operations
+        ):
+            self._count_shared(compares, result)
+        return result
+
+    def _count_shared(self, compares: Sequence[Compare], result: TransactionResult) -> None:
+        """Of transactions that several publications share: what was published, and what failed only in part."""
+        if result.succeeded:
+            self.shared_publications += len(compares)
+        elif any(
+            found is not None and found.mod_revision == compare.mod_revision
+            for compare, found in zip(compares, result.found, strict=True)
+        ):
+            self.partly_failed += 1
 
     def now(self, key: str) -> KeyValue | None:
         """What the key holds."""

@@ -60,6 +60,7 @@ def simulate(seed: int, **special: Any) -> Verdict:
             superseded_grace_ms=plan.superseded_grace_ms,
             removal_grace_sec=plan.removal_grace,
             group_shards=GROUP_SHARDS,
+            transactions_at_once=plan.transactions_at_once,
         ),
         errors_logged() as error_log,
     ):
@@ -93,6 +94,8 @@ async def _run(seed: int, cluster: SimulatedCluster) -> Verdict:
         "published": sum(len(log.offsets) for log in cluster.invariants.logs.values()),
         "deletions": sum(log.deletions for log in cluster.invariants.logs.values()),
         "merges": sum(log.merges for log in cluster.invariants.logs.values()),
+        "shared publications": cluster.metadata.shared_publications,
+        "partly failed": cluster.metadata.partly_failed,
         "claims": sum(len(log.claimed_by) for log in cluster.invariants.logs.values()),
     }
     return Verdict(seed, trace, mistake, counts, tasks)

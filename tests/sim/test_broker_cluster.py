@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sim.sharing_mistakes import SHARING
 from tests.sim.simulation import simulate
 
 SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", "2000"))
@@ -61,6 +62,14 @@ def test_nothing_that_was_promised_is_broken(part: int) -> None:
 def test_nothing_is_broken_where_topics_are_deleted_and_come_back() -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + SEEDS // 20)
     run(seeds, kinds=("delete topic", "delete topic", "kill", "pause", "end lease", "delay"))
+
+
+def test_nothing_is_broken_where_publications_share_transactions() -> None:
+    seeds = range(FIRST_SEED, FIRST_SEED + SEEDS // 20)
+    counts = run(seeds, **SHARING)
+    assert counts["shared publications"] > 5 * len(seeds)
+    # Of one in five runs: where there are few it may not happen.
+    assert counts["partly failed"] > 0 or len(seeds) < 50
 
 
 def test_a_seed_repeats_its_run_exactly() -> None:

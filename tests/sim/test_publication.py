@@ -10,7 +10,7 @@ from kafscale.errors import CorruptDataError, ObjectExistsError
 from kafscale.metadata.store import Compare, Operation, TransactionResult
 from kafscale.protocol.types import Buffer
 from kafscale.storage import partition_log
-from kafscale.storage.publisher import Publisher
+from kafscale.storage.uploads import Uploader
 from tests.sim.cluster import World, disturb, produce, published_values
 from tests.sim.unreliable import UnreliableMetadata
 from tests.support.virtual_time import run_virtually
@@ -108,11 +108,11 @@ def test_it_finds_a_publication_without_its_compare(monkeypatch: pytest.MonkeyPa
 
 
 def test_it_finds_an_upload_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def overwrite(self: Publisher, key: str, parts: list[bytes]) -> bool:
-        await self._until_done(lambda: self._objects.put(key, parts), key)
+    async def overwrite(self: Uploader, key: str, parts: list[bytes]) -> bool:
+        await self._retries.until_done(lambda: self._objects.put(key, parts), key)
         return True
 
-    monkeypatch.setattr(Publisher, "_put", overwrite)
+    monkeypatch.setattr(Uploader, "_put", overwrite)
     assert _some_seed_fails()
 
 

@@ -14,9 +14,9 @@ from kafscale.settings import Settings
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
 from kafscale.storage.index import DEFAULT_INTERVAL, LEGACY_VERSION, build_index
-from kafscale.storage.log_manager import append_rules
 from kafscale.storage.object_store import ObjectReader
 from kafscale.storage.partition import NOT_LED, Partition, PartitionId
+from kafscale.storage.partition_factory import append_rules
 from kafscale.storage.reading.cached_segment import CachedSegment
 from kafscale.storage.reading.log_reader import LogReader
 from kafscale.storage.reading.segment_loader import ReadSizes, SegmentLoader

@@ -4,9 +4,15 @@ import time
 
 import pytest
 
-from kafscale.errors import ObjectNotFoundError, SettingError, StoreError, StoreUnavailableError
+from kafscale.errors import (
+    ObjectNotFoundError,
+    SettingError,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from kafscale.settings import load_settings
-from kafscale.storage.bucket.config import open_bucket, open_replica
+from kafscale.storage.bucket.config import open_backup_bucket, open_bucket, open_replica
 from kafscale.storage.bucket.requests import Patience
 from kafscale.storage.bucket.store import BucketStore
 from tests.support.scripted_s3 import ScriptedS3, error, scripted_s3
@@ -231,3 +237,80 @@ def test_a_replica_that_cannot_be_used_is_refused_by_its_own_name(
 ) -> None:
     with pytest.raises(SettingError, match=said):
         open_replica(load_settings(variables))
+
+
+async def request_for_a_backup(server: ScriptedS3, **variables: str) -> tuple[str, dict[str, str]]:
+    """The path of a write, and its headers."""
+    settings = load_settings({"KAFSCALE_S3_BUCKET": "records", **KEY_PAIR, **variables})
+    await open_backup_bucket(settings).put("p/n/a", [b"body"])
+    return server.requests[-1].key, server.requests[-1].headers
+
+
+async def test_the_backup_bucket_is_where_the_records_are_unless_settings_say_otherwise() -> None:
+    async with scripted_s3() as server:
+        path, headers = await request_for_a_backup(
+            server,
+            KAFSCALE_BACKUP_BUCKET="safe",
+            KAFSCALE_S3_ENDPOINT=f"http://127.0.0.1:{server.port}",
+            KAFSCALE_S3_REGION="ap-south-1",
+            KAFSCALE_S3_SESSION_TOKEN="temporary",
+            KAFSCALE_S3_KMS_ARN="arn:aws:kms:of-the-records",
+        )
+        assert path == "safe/p/n/a"
+        assert "Credential=key/" in headers["authorization"]
+        assert "/ap-south-1/s3/" in headers["authorization"]
+        assert headers["x-amz-security-token"] == "temporary"
+        assert "x-amz-server-side-encryption" not in headers
+
+
+async def test_the_backup_bucket_may_be_elsewhere_with_credentials_of_its_own() -> None:
+    async with scripted_s3() as server:
+        path, headers = await request_for_a_backup(
+            server,
+            KAFSCALE_S3_ENDPOINT="http://primary.invalid:9000",
+            KAFSCALE_S3_REGION="us-east-1",
+            KAFSCALE_S3_SESSION_TOKEN="temporary",
+            KAFSCALE_BACKUP_BUCKET="safe",
+            KAFSCALE_BACKUP_ENDPOINT=f"http://127.0.0.1:{server.port}",
+            KAFSCALE_BACKUP_REGION="eu-central-1",
+            KAFSCALE_BACKUP_ACCESS_KEY="other",
+            KAFSCALE_BACKUP_SECRET_KEY="other-secret",
+            KAFSCALE_BACKUP_KMS_ARN="arn:aws:kms:of-the-backups",
+        )
+        assert path == "safe/p/n/a"
+        assert "Credential=other/" in headers["authorization"]
+        assert "/eu-central-1/s3/" in headers["authorization"]
+        assert "x-amz-security-token" not in headers
+        assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "arn:aws:kms:of-the-backups"
+
+
+async def test_a_refusal_of_the_backup_bucket_names_its_own_settings() -> None:
+    """The advice is that for the records' bucket, whose settings a reader would else change in vain."""
+    async with scripted_s3() as server:
+        server.script.append(error(404, "NoSuchBucket"))
+        endpoint = f"http://127.0.0.1:{server.port}"
+        with pytest.raises(StoreRefusedError, match=r"create the bucket.*KAFSCALE_BACKUP_BUCKET"):
+            await request_for_a_backup(server, KAFSCALE_BACKUP_BUCKET="safe", KAFSCALE_S3_ENDPOINT=endpoint)
+
+
+def test_backups_of_records_in_s3_may_be_in_another_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+    variables = {"KAFSCALE_S3_BUCKET": "records", "KAFSCALE_S3_REGION": "eu-central-1", **KEY_PAIR}
+    open_backup_bucket(load_settings({**variables, "KAFSCALE_BACKUP_BUCKET": "gs://safe"}))
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, "KAFSCALE_BACKUP_BUCKET is not set"),
+        (
+            {"KAFSCALE_BACKUP_BUCKET": "gs://safe", "KAFSCALE_BACKUP_REGION": "eu-central-1"},
+            "KAFSCALE_BACKUP_BUCKET=gs://safe cannot be used: .*S3 only",
+        ),
+    ],
+)
+def test_a_backup_bucket_that_cannot_be_used_is_refused_by_its_own_name(
+    variables: dict[str, str], said: str
+) -> None:
+    with pytest.raises(SettingError, match=said):
+        open_backup_bucket(load_settings({"KAFSCALE_S3_BUCKET": "records", **variables}))

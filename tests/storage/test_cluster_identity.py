@@ -9,7 +9,8 @@ from kafscale.errors import StartupError, StoreIndeterminateError, StoreUnavaila
 from kafscale.metadata import keys
 from kafscale.metadata.cluster import ensure_cluster_id, read_cluster_id
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.store import KeyValue
+from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
+from kafscale.metadata.store import KeyValue, Put
 from kafscale.storage import object_keys
 from kafscale.storage.cluster_identity import establish_cluster
 from kafscale.storage.cluster_marker import read_marker
@@ -79,6 +80,32 @@ async def test_a_cluster_from_before_there_were_markers_gets_one() -> None:
     metadata, objects = MemoryStore(), ControlledStore()
     cluster_id = await ensure_cluster_id(metadata)
     await objects.put_if_absent(SEGMENT, [b"segment"])
+    assert await establish_cluster(metadata, objects, NAMESPACE) == cluster_id
+    assert await read_marker(objects, NAMESPACE) == cluster_id
+
+
+async def put_partition(metadata: MemoryStore, record: PartitionRecord) -> None:
+    await metadata.transact([], [Put(keys.partition("orders", 0), encode_partition_record(record))])
+
+
+async def test_a_bucket_without_the_records_is_not_claimed() -> None:
+    """Found: a typing error in the bucket's name, and the brokers forgot every record that they could not find."""
+    metadata, records = MemoryStore(), ControlledStore()
+    cluster_id = await establish_cluster(metadata, records, NAMESPACE)
+    await records.put_if_absent(SEGMENT, [b"segment"])
+    await put_partition(metadata, PartitionRecord(leader_epoch=1, log_end_offset=4))
+    wrong = ControlledStore()
+    with pytest.raises(StartupError, match=r"'records' of the object store is empty.*partitions/orders/0"):
+        await establish_cluster(metadata, wrong, NAMESPACE)
+    assert await wrong.keys() == []
+    assert await establish_cluster(metadata, records, NAMESPACE) == cluster_id
+
+
+async def test_a_first_start_that_ended_before_the_marker_is_gone_on_with() -> None:
+    """Topics may have been made meanwhile: without records nothing is at stake."""
+    metadata, objects = MemoryStore(), ControlledStore()
+    cluster_id = await ensure_cluster_id(metadata)
+    await put_partition(metadata, PartitionRecord(leader_epoch=1))
     assert await establish_cluster(metadata, objects, NAMESPACE) == cluster_id
     assert await read_marker(objects, NAMESPACE) == cluster_id
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kafscale import broker_process
+from kafscale import clocks
 from tests.support import wire
 from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
@@ -18,8 +18,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offset_ms = 0
-        real_now_ms = broker_process.now_ms
-        monkeypatch.setattr(broker_process, "now_ms", lambda: real_now_ms() + self.offset_ms)
+        real_now_ms = clocks.now_ms
+        monkeypatch.setattr(clocks, "now_ms", lambda: real_now_ms() + self.offset_ms)
 
 
 @on_uvloop
@@ -65,7 +65,7 @@ async def test_what_arrives_during_a_flush_is_flushed_in_its_own_time() -> None:
             await client.send_produce(topic, {0: wire.batch([b"a"])})
             await hold.reached()
             await client.send_produce(topic, {0: wire.batch([b"b"])})
-            await until(lambda: len(broker.process._purgatory) == 2, "both have come")
+            await until(lambda: len(broker.process.serving.purgatory) == 2, "both have come")
         for offset in (0, 1):
             assert (await client.receive_produce())[1][0].base_offset == offset
         assert len(await broker.objects.keys("*.kfs")) == 2
@@ -94,13 +94,12 @@ async def test_a_flush_that_is_ended_half_way_is_not_followed_by_another() -> No
             await client.send_produce(topic, {0: wire.batch([b"a"])})
             await hold.reached()
             await client.send_produce(topic, {0: wire.batch([b"b"])})
-            await until(lambda: len(broker.process._purgatory) == 2, "both have come")
-            draining = asyncio.create_task(broker.process._flusher.drained(partition, 60))
-            flush = partition.flush_task
-            assert flush is not None
+            await until(lambda: len(broker.process.serving.purgatory) == 2, "both have come")
+            draining = asyncio.create_task(broker.process.serving.logs.flusher.drained(partition, 60))
+            (flush,) = partition.flush_tasks
             flush.cancel()
             await draining
-            assert partition.flush_task is None
+            assert not partition.flush_tasks
             assert partition.log is not None and partition.log.waiting is not None
 
 

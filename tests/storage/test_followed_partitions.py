@@ -23,8 +23,8 @@ from kafscale.settings import Settings
 from kafscale.storage import partition_log
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
 from kafscale.storage.followed_partitions import FollowedPartitions
-from kafscale.storage.log_manager import append_rules
 from kafscale.storage.partition import NOT_LED, Partition, PartitionId
+from kafscale.storage.partition_factory import append_rules
 from tests.storage.brokers import AN_HOUR_MS, BrokerParts, Cluster, cluster_scenario
 from tests.support.faults import Away, CountingStore, Fault, Fuse, FusedMetadataStore
 from tests.support.holders import lead_elsewhere

@@ -31,7 +31,7 @@ def collector(broker: InProcessBroker, now_ms: int = LONG_AFTER_MS) -> GarbageCo
     """One that looks at that time; the objects of the tests are from time 0."""
     return GarbageCollector(
         broker.objects,
-        broker.process._logs,
+        broker.process.serving.logs,
         "default",
         lambda: now_ms,
         broker.metrics,
@@ -59,7 +59,7 @@ async def listed(broker: InProcessBroker) -> set[str]:
 
 
 async def produce(client: Client, value: bytes) -> int:
-    part = await client.produce("topic", 0, wire.batch([value]))
+    part = await client.produce_as_clients_do("topic", 0, wire.batch([value]))
     assert part.error_code == 0
     return int(part.base_offset)
 
@@ -112,7 +112,7 @@ async def test_segments_below_the_log_start_are_removed_if_the_broker_stopped_be
         await broker.create_topic()
         for value in (b"first", b"second", b"third"):
             await produce(client, value)
-        await broker.process._segment_life.record_deletion.delete_before(broker.partition("topic"), 2)
+        await broker.process.serving.segment_life.record_deletion.delete_before(broker.partition("topic"), 2)
         assert await collector(broker).collect(broker.partition("topic")) == 4
         assert await listed(broker) == segment_keys(2)
 

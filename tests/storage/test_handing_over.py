@@ -61,7 +61,7 @@ async def test_a_reader_does_not_make_a_leader_that_hands_over_overwrite_its_suc
         await broker.create_topic(TOPIC)
         await client.produce(TOPIC, 0, wire.batch([b"published"]))
         partition = broker.partition(TOPIC)
-        logs = broker.process._logs
+        logs = broker.process.serving.logs
         with broker.objects.hold("put_if_absent", "*.kfs") as hold:
             await client.send_produce(TOPIC, {0: wire.batch([b"too late"])})
             await hold.reached()
@@ -81,7 +81,7 @@ async def test_a_reader_does_not_make_a_leader_that_hands_over_overwrite_its_suc
 async def test_references_that_become_incomplete_as_they_are_loaded_are_loaded_again() -> None:
     async with in_process_broker() as broker:
         await broker.create_topic(TOPIC)
-        logs = broker.process._logs
+        logs = broker.process.serving.logs
         logs._partitions.clear()  # led elsewhere, for all that this broker knows
         followed = await logs.follow(TOPIC, 0)
         assert followed is not None
@@ -145,13 +145,13 @@ async def test_old_segments_are_not_removed_from_the_next_topic_of_the_name(
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic(TOPIC)
         await client.produce(TOPIC, 0, wire.batch([b"deleted"]))
-        deletion = broker.process._segment_life.record_deletion
+        deletion = broker.process.serving.segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(TOPIC), record_deletion.HIGH_WATERMARK) == 1
-        topics = broker.process._services().topics
+        topics = broker.process.serving.services().topics
         await topics.delete(TOPIC, timeout_ms=10_000)
         await broker.create_topic(TOPIC)
         assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0
-        removing = broker.process._segment_life._removals._tasks
+        removing = broker.process.serving.segment_life._removals._tasks
         assert removing, "the old segment was to be removed later than this"
         await asyncio.gather(*removing)
         assert await broker.objects.size_bytes(object_keys.segment_key("default", TOPIC, 0, 0))

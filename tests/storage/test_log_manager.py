@@ -84,7 +84,7 @@ async def test_a_topic_that_changes_while_it_is_claimed_is_claimed_once() -> Non
         await set_config(client, "topic", "compression.type", "zstd")
         metadata.may_claim.set()
         await created(creator)
-        await broker.process._partitions.handed_over()
+        await broker.process.serving.partitions.handed_over()
         assert metadata.waiting == 1
         for index in (0, 1):
             partition = broker.partition("topic", index)
@@ -120,7 +120,7 @@ async def test_growing_a_topic_leaves_the_partitions_that_are_there_alone() -> N
         await client.produce("topic", 0, wire.batch([b"x"]))
         before = broker.partition("topic", 0)
         await grow(client, "topic", 2)
-        await until(lambda: broker.process._logs.partition("topic", 1), "the new one is led")
+        await until(lambda: broker.process.serving.logs.partition("topic", 1), "the new one is led")
         assert broker.partition("topic", 0) is before
         assert (await client.produce("topic", 0, wire.batch([b"y"]))).base_offset == 1
 

@@ -49,12 +49,12 @@ async def rebuilt(objects: ControlledStore) -> MetadataStore:
 
 async def delete_all(broker: InProcessBroker) -> None:
     end = broker.partition(TOPIC).record.log_end_offset
-    deletion = broker.process._segment_life.record_deletion
+    deletion = broker.process.serving.segment_life.record_deletion
     assert await deletion.delete_before(broker.partition(TOPIC), HIGH_WATERMARK) == end
 
 
 async def let_all_expire(broker: InProcessBroker) -> None:
-    assert await broker.process._segment_life._retention.enforce(broker.partition(TOPIC)) > 0
+    assert await broker.process.serving.segment_life._retention.enforce(broker.partition(TOPIC)) > 0
 
 
 @pytest.mark.parametrize("empty", [delete_all, let_all_expire])
@@ -71,7 +71,7 @@ def test_a_log_whose_segments_are_all_gone_ends_where_it_did_after_a_rebuild(
             for number in range(segments):
                 await produce(client, b"a", b"b", producer_id=7, producer_epoch=0, sequence=2 * number)
             await empty(first)
-            await asyncio.gather(*first.process._segment_life._removals._tasks)
+            await asyncio.gather(*first.process.serving.segment_life._removals._tasks)
             assert await first.objects.keys("default/*") == []
             before = await record_of(first.metadata)
         metadata = await rebuilt(first.objects)
@@ -100,7 +100,7 @@ async def test_a_log_that_keeps_segments_needs_no_checkpoint() -> None:
         await broker.create_topic(TOPIC)
         for _ in range(3):
             await produce(client, b"a", b"b")
-        deletion = broker.process._segment_life.record_deletion
+        deletion = broker.process.serving.segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(TOPIC), 5) == 5
         assert await broker.objects.keys("*.ckpt") == []
         after = await record_of(await rebuilt(broker.objects))
@@ -113,7 +113,7 @@ async def test_deletions_beside_flushes_all_come_true() -> None:
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as other:
         await broker.create_topic(TOPIC)
         partition = broker.partition(TOPIC)
-        deletion = broker.process._segment_life.record_deletion
+        deletion = broker.process.serving.segment_life.record_deletion
         for _ in range(30):
             await produce(client, b"a")
             await other.send_produce(TOPIC, {0: wire.batch([b"b"])})
@@ -135,10 +135,10 @@ async def test_a_partition_that_is_not_led_any_more_is_not_emptied() -> None:
         partition = broker.partition(TOPIC)
         with broker.objects.hold("put_if_absent", "*.ckpt") as hold:
             deleting = asyncio.create_task(
-                broker.process._segment_life.record_deletion.delete_before(partition, HIGH_WATERMARK)
+                broker.process.serving.segment_life.record_deletion.delete_before(partition, HIGH_WATERMARK)
             )
             await hold.reached()
-            await broker.process._logs.resign(partition)
+            await broker.process.serving.logs.resign(partition)
         with pytest.raises(KafkaError) as refused:
             await deleting
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

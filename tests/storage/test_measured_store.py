@@ -1,7 +1,7 @@
 """What counting adds to an object store: calls, bytes and errors under the method's name."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 import pytest
@@ -69,6 +69,24 @@ async def test_failures_are_counted_by_name_and_pass_through() -> None:
     assert calls(metrics) == {"get": 1, "list": 1}
     assert metrics.object_store("get").errors == {"StoreUnavailableError": 1}
     assert metrics.object_store("list").errors == {"StoreUnavailableError": 1}
+
+
+class SlowStore(MemoryStore):
+    async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_call_that_nobody_waits_for_any_more_is_no_failure() -> None:
+    """The slower of two uploads of the same segment is given up for the other: that is as it should be."""
+    metrics = Metrics()
+    store = MeasuredObjectStore(SlowStore(lambda: 0), metrics)
+    call = asyncio.create_task(store.put_if_absent("a", [b"1"]))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert calls(metrics) == {"put_if_absent": 1}
+    assert not metrics.object_store("put_if_absent").errors
 
 
 async def test_a_listing_that_is_left_early_counts_as_one_call() -> None:

@@ -31,7 +31,7 @@ NEWEST_LEFT = 3
 
 
 def merger(broker: InProcessBroker) -> Merger:
-    return broker.process._segment_life.merger
+    return broker.process.serving.segment_life.merger
 
 
 async def merge(broker: InProcessBroker) -> bool:
@@ -110,7 +110,7 @@ async def test_neighbours_become_one_segment_with_the_same_batches_verbatim() ->
         # The record and its checkpoint say the same to whoever leads next.
         record = await stored_record(broker)
         assert record.log_end_offset == 20 and record.checkpoint_end_offset == 20
-        checkpoint = await broker.process._checkpointer.load(broker.partition("topic"))
+        checkpoint = await broker.process.serving.checkpointer.load(broker.partition("topic"))
         assert list(checkpoint.segments) == [first, *rest]
 
 
@@ -288,7 +288,9 @@ async def test_a_merge_whose_first_source_expires_meanwhile_is_given_up() -> Non
         with broker.objects.hold("put_if_absent_streamed") as uploading:
             merging = asyncio.create_task(merge(broker))
             await uploading.reached()
-            await broker.process._segment_life.record_deletion.delete_before(broker.partition("topic"), 2)
+            await broker.process.serving.segment_life.record_deletion.delete_before(
+                broker.partition("topic"), 2
+            )
             uploading.release()
             assert not await merging
         assert [one.base_offset for one in references(broker)] == list(range(2, 10))
@@ -296,7 +298,7 @@ async def test_a_merge_whose_first_source_expires_meanwhile_is_given_up() -> Non
         # Nothing will ever refer to it.
         collector = GarbageCollector(
             broker.objects,
-            broker.process._logs,
+            broker.process.serving.logs,
             "default",
             lambda: 10**9,
             broker.metrics,
@@ -312,7 +314,7 @@ async def test_a_log_whose_start_is_within_a_merged_segment_begins_there() -> No
         await broker.create_topic()
         await produce(client, *values(10))
         assert await merge(broker)
-        await broker.process._segment_life.record_deletion.delete_before(broker.partition("topic"), 3)
+        await broker.process.serving.segment_life.record_deletion.delete_before(broker.partition("topic"), 3)
         broker.forget_cached("topic")
         assert await read_all(client, 10, start=3) == list(enumerate(values(10)))[3:]
         assert references(broker)[0].object_key == merged_key(0, 6)
@@ -444,12 +446,12 @@ async def test_a_merge_counts_although_old_checkpoints_cannot_be_removed_just_th
         async def away(*_: object) -> None:
             raise StoreUnavailableError("away")
 
-        monkeypatch.setattr(broker.process._checkpointer, "remove_superseded", away)
+        monkeypatch.setattr(broker.process.serving.checkpointer, "remove_superseded", away)
         assert await merge(broker)
         assert broker.metrics.merges.outcomes[MergeOutcome.PUBLISHED] == 1
         source = object_keys.segment_key("default", "topic", 0, 0)
         await until(
-            lambda: broker.process._segment_life._removals.is_waiting(source), "its sources are to go"
+            lambda: broker.process.serving.segment_life._removals.is_waiting(source), "its sources are to go"
         )
 
 

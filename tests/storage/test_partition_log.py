@@ -60,8 +60,7 @@ def new_log(record: PartitionRecord = RECORD) -> PartitionLog:
 
 
 def seal(log: PartitionLog) -> SealedSegment:
-    log.start_seal()
-    return log.seal(NOW_MS, LEGACY_VERSION)
+    return log.seal(*log.start_seal(), NOW_MS, LEGACY_VERSION)
 
 
 def publish(log: PartitionLog) -> PartitionRecord:
@@ -117,8 +116,8 @@ def test_a_flush_writes_the_index_version_it_is_told_and_keeps_to_it(version: in
     log = new_log()
     for _ in range(300):
         append(log, batch(2))
-    log.start_seal()
-    for base_offset, step in ((100, partial(log.seal, NOW_MS, version)), (101, log.reseal)):
+    closed = log.start_seal()
+    for base_offset, step in ((100, partial(log.seal, *closed, NOW_MS, version)), (101, log.reseal)):
         sealed = step()
         index = parse_index("sealed", sealed.index, base_offset)
         assert index.version == version

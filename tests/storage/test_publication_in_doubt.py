@@ -103,7 +103,7 @@ async def test_records_that_were_not_published_before_another_leader_took_over_a
 
 @on_uvloop
 async def test_while_nobody_can_know_a_hand_over_ends_as_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits behind the publication in doubt is certainly not stored, and is refused."""
+    """What is on its way behind the publication in doubt is certainly not published, and is refused."""
     monkeypatch.setattr(log_manager, "_RESIGN_SEC", 0.05)
     metadata = DoubtfulMetadata()
     async with in_process_broker(metadata=metadata) as broker:
@@ -116,8 +116,9 @@ async def test_while_nobody_can_know_a_hand_over_ends_as_a_timeout(monkeypatch: 
             await client.send_produce(TOPIC, {0: wire.batch([b"behind it"])})
             log = partition.log
             assert log is not None
-            await until(lambda: log.waiting is not None, "something waits behind it")
-            await asyncio.wait_for(broker.process._logs.resign(partition), 10)
+            await until(lambda: len(partition.flush_tasks) == 2, "another flush has begun")
+            await until(lambda: log.waiting is None, "it is on its way behind it")
+            await asyncio.wait_for(broker.process.serving.logs.resign(partition), 10)
             assert (await client.receive_produce())[1][0].error_code == ErrorCode.REQUEST_TIMED_OUT
             assert (await client.receive_produce())[1][0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         metadata.is_away = False

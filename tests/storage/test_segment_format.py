@@ -42,13 +42,13 @@ async def finalize(broker: InProcessBroker, level: int = 2) -> None:
 
 
 def level_at(broker: InProcessBroker) -> int:
-    return broker.process._view.feature_level(SEGMENT_FORMAT)
+    return broker.process.serving.view.feature_level(SEGMENT_FORMAT)
 
 
 async def produce(brokers: list[InProcessBroker], values: list[bytes]) -> None:
     """One segment for each value, in the partition of its place in the list, at whichever broker leads it."""
     for index, value in enumerate(values):
-        leader = next(one for one in brokers if one.process._logs.partition(TOPIC, index) is not None)
+        leader = next(one for one in brokers if one.process.serving.logs.partition(TOPIC, index) is not None)
         async with leader.connect() as client:
             part = await client.produce(TOPIC, index, wire.batch([value]))
         assert part.error_code == 0
@@ -69,9 +69,9 @@ async def index_versions(objects: ControlledStore) -> Counter[int]:
 async def read_cold(broker: InProcessBroker, expected: dict[int, list[bytes]]) -> None:
     """Read every record of every partition from the object store, led here or not."""
     for index in expected:
-        partition = broker.process._logs.readable(TOPIC, index)
+        partition = broker.process.serving.logs.readable(TOPIC, index)
         if partition is not None:
-            broker.process._reader.forget(partition)
+            broker.process.serving.reader.forget(partition)
     async with broker.connect() as client:
         for index, values in expected.items():
             read: dict[int, bytes | None] = {}
@@ -90,7 +90,7 @@ async def create_topic(brokers: list[InProcessBroker]) -> None:
     assert reply.topics[0].error_code == 0
 
     def is_led(index: int) -> bool:
-        return any(one.process._logs.partition(TOPIC, index) is not None for one in brokers)
+        return any(one.process.serving.logs.partition(TOPIC, index) is not None for one in brokers)
 
     await until(lambda: all(map(is_led, range(PARTITIONS))), "the topic is led")
 
@@ -118,7 +118,7 @@ async def test_indexes_change_their_version_with_the_level_and_both_are_read_for
 
     async with in_process_broker(**stores, broker_id=3) as later:
         assert level_at(later) == 2
-        await until(lambda: later.process._logs.partition_count == PARTITIONS, "it leads all of them")
+        await until(lambda: later.process.serving.logs.partition_count == PARTITIONS, "it leads all of them")
         await read_cold(later, expected)
         await produce([later], [b"last"])
         assert await index_versions(objects) == {1: PARTITIONS, 2: PARTITIONS + 1}

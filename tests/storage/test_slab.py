@@ -1,5 +1,10 @@
 """Reused memory."""
 
+import ctypes
+import re
+import sys
+from pathlib import Path
+
 import pytest
 
 from kafscale.storage.slab import LARGE_STEP_BYTES, SLAB_CAPACITIES_BYTES, Slab, SlabPool
@@ -83,3 +88,43 @@ def test_the_content_is_what_was_filled() -> None:
     slab.view[:3] = b"abc"
     slab.used_bytes = 3
     assert bytes(slab.content()) == b"abc"
+
+
+def resident_at_the_first_byte(slab: Slab) -> int:
+    """By how many bytes the process's memory grows when the slab's first byte is written."""
+
+    def resident_bytes() -> int:
+        kilobytes = re.search(r"^Rss:\s+(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
+        assert kilobytes is not None
+        return int(kilobytes[1]) * 1024
+
+    before = resident_bytes()
+    slab.view[0] = 1
+    return resident_bytes() - before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux's /proc")
+def test_a_slab_of_which_little_is_wanted_takes_little_memory() -> None:
+    """A frame or a buffer just over 1 MiB has a slab of 4: only what it fills may become resident."""
+    assert resident_at_the_first_byte(SlabPool(0).acquire(LARGE_STEP_BYTES + 1)) < LARGE_STEP_BYTES
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux's /proc")
+def test_a_slab_that_is_filled_soon_comes_in_huge_pages() -> None:
+    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not enabled.exists() or "[never]" in enabled.read_text():
+        pytest.skip("the kernel gives no huge pages")
+    slab = SlabPool(0).acquire(1, wanted_bytes=SLAB_CAPACITIES_BYTES[-1])
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(slab.view))
+    maps = Path("/proc/self/smaps").read_text()
+    mappings = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags: ([^\n]*)", maps, re.MULTILINE | re.DOTALL)
+    (flags,) = [told for low, high, told in mappings if int(low, 16) <= begin < int(high, 16)]
+    assert "hg" in flags.split()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux's /proc")
+def test_what_is_only_announced_takes_no_memory() -> None:
+    """Fifty clients that announced 4 MiB each and sent a byte had made 100 MiB resident, two for each."""
+    for size_bytes in (SLAB_CAPACITIES_BYTES[-1], 3 * SLAB_CAPACITIES_BYTES[-1]):
+        slab = SlabPool(0).acquire(size_bytes, is_at_hand=False)
+        assert resident_at_the_first_byte(slab) < LARGE_STEP_BYTES

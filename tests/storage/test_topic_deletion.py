@@ -8,7 +8,7 @@ import pytest
 
 from kafscale.errors import StoreIndeterminateError
 from kafscale.metadata import keys
-from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.metadata.model import NO_BROKER, TopicRecord, TopicState
 from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.store import Compare, Put
 from kafscale.metadata.topic_record import decode_retired_epoch, decode_topic_record, encode_topic_record
@@ -192,6 +192,18 @@ async def test_a_name_whose_deletion_was_taken_over_is_not_free_at_once(broker_i
         await wait_until_async(nothing_is_left, "the objects are gone")
         assert plane.view.topic("t", include_deleting=True) is not None
         assert plane.view.topic("t") is None
+
+
+async def test_a_deletion_that_nobody_has_begun_is_in_no_doubt() -> None:
+    """The operator marks topics while no broker runs."""
+    store, objects = memory_stores()
+    async with control_plane(store, objects) as plane:
+        await make_topic(plane, "t")
+        await plane.deletion.close()
+        await mark(plane, "t", NO_BROKER)
+    async with control_plane(store, objects, grace_sec=3600) as plane:
+        await plane.view.wait_until(lambda: plane.view.topic("t", include_deleting=True) is None)
+        assert await plane.objects_under("") == []
 
 
 async def test_a_name_is_not_free_while_a_request_of_unknown_outcome_may_be_on_its_way() -> None:

@@ -93,7 +93,7 @@ class DrivenConnection:
 
     def __init__(self, broker: InProcessBroker) -> None:
         self.transport = DrivenTransport()
-        self.connection = Connection(broker.process._listener)
+        self.connection = Connection(broker.process.basics.listener)
         self.transport.protocol = self.connection
         self.connection.connection_made(cast(asyncio.BaseTransport, self.transport))
         self._read_bytes = 0

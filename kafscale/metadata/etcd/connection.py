@@ -64,6 +64,8 @@ class EtcdConnection:
         self.kv = rpc.KVStub(self._channel)
         self.leases = rpc.LeaseStub(self._channel)
         self.watches = rpc.WatchStub(self._channel)
+        self.maintenance = rpc.MaintenanceStub(self._channel)
+        self.members = rpc.ClusterStub(self._channel)
         self._auth = rpc.AuthStub(self._channel)
 
     def is_usable(self) -> bool:

@@ -3,7 +3,7 @@
 import ipaddress
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _RETRIES: "RetryConfig" = {"max_retries": 0}
 # Nothing is tried again at the replica: the primary is asked instead.
 _REPLICA_PATIENCE = Patience(first_pause_sec=math.inf, last_pause_sec=math.inf)
+_BACKUP_HINT = (
+    " (this is the bucket of the backups: KAFSCALE_BACKUP_BUCKET, and its _REGION, _ENDPOINT, _ACCESS_KEY and "
+    "_SECRET_KEY where it has its own)"
+)
 # What a bucket that is not S3's takes from its own environment variables.
 _OF_S3_ONLY = ("s3_region", "s3_endpoint", "s3_access_key", "s3_secret_key", "s3_session_token", "s3_kms_arn")
 
@@ -34,10 +38,11 @@ def open_bucket(
     *,
     multipart_above_bytes: int = MULTIPART_ABOVE_BYTES,
     part_bytes: int = PART_BYTES,
+    refusal_hint: str = "",
 ) -> BucketStore:
     """The store of `KAFSCALE_S3_BUCKET`. Makes no request: `bucket_probe` finds out whether it works.
 
-    The sizes are `BucketStore`'s. Raises `SettingError`.
+    The sizes and the hint are `BucketStore`'s. Raises `SettingError`.
     """
     if settings.s3_bucket is None:
         raise SettingError("KAFSCALE_S3_BUCKET is not set; it names the bucket that holds the records")
@@ -51,12 +56,17 @@ def open_bucket(
                 multipart_above_bytes=multipart_above_bytes,
                 part_bytes=part_bytes,
                 patience=patience,
+                refusal_hint=refusal_hint,
             )
         _check_not_of_s3(settings)
         of_others = GCSStore if scheme == "gs" else AzureStore
         bucket = of_others(name, client_options=_client(None), retry_config=_RETRIES)
         return BucketStore(
-            bucket, concurrency=settings.s3_concurrency, deletes_in_bulk=False, patience=patience
+            bucket,
+            concurrency=settings.s3_concurrency,
+            deletes_in_bulk=False,
+            patience=patience,
+            refusal_hint=refusal_hint,
         )
     except (BaseError, ValueError) as problem:
         said = str(problem).partition("\n")[0]
@@ -79,6 +89,34 @@ def open_replica(settings: Settings) -> BucketStore:
         # It speaks of the settings of the bucket itself, which these stand in for.
         raise SettingError(
             f"KAFSCALE_S3_READ_BUCKET={settings.s3_read_bucket} cannot be used: {problem}"
+        ) from problem
+
+
+def open_backup_bucket(settings: Settings) -> BucketStore:
+    """The store of `KAFSCALE_BACKUP_BUCKET`. Raises `SettingError`."""
+    if settings.backup_bucket is None:
+        raise SettingError("KAFSCALE_BACKUP_BUCKET is not set; it names the bucket that holds the backups")
+    records = settings
+    if settings.backup_bucket.startswith(("gs://", "az://")):
+        nothing: dict[str, Any] = dict.fromkeys(_OF_S3_ONLY)
+        records = replace(settings, **nothing)  # what is said of the records' S3 is not of this one
+    has_own_key = settings.backup_access_key is not None
+    backups = replace(
+        records,
+        s3_bucket=settings.backup_bucket,
+        s3_region=settings.backup_region or records.s3_region,
+        s3_endpoint=settings.backup_endpoint or records.s3_endpoint,
+        s3_access_key=settings.backup_access_key or records.s3_access_key,
+        s3_secret_key=settings.backup_secret_key or records.s3_secret_key,
+        s3_session_token=None if has_own_key else records.s3_session_token,
+        s3_kms_arn=settings.backup_kms_arn,
+    )
+    try:
+        return open_bucket(backups, refusal_hint=_BACKUP_HINT)
+    except SettingError as problem:
+        # It speaks of the settings of the records' bucket, which these stand in for.
+        raise SettingError(
+            f"KAFSCALE_BACKUP_BUCKET={settings.backup_bucket} cannot be used: {problem}"
         ) from problem
 
 

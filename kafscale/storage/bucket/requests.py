@@ -79,12 +79,18 @@ class RequestSlots:
 
 
 class Requester:
-    """Carries requests out: attempts with pauses between them, each in a slot and with a time limit."""
+    """Carries requests out: attempts with pauses between them, each in a slot and with a time limit.
 
-    def __init__(self, concurrency: int, patience: Patience, jitter: random.Random) -> None:
+    `refusal_hint`: what to add where the store refuses, for another bucket than the records'.
+    """
+
+    def __init__(
+        self, concurrency: int, patience: Patience, jitter: random.Random, refusal_hint: str = ""
+    ) -> None:
         self._slots = RequestSlots(concurrency)
         self._patience = patience
         self._jitter = jitter
+        self._refusal_hint = refusal_hint
 
     async def until_done(
         self,
@@ -114,7 +120,7 @@ class Requester:
             is_final = result.outcome not in (Outcome.BUSY, Outcome.UNKNOWN)
             pause = pause_sec * self._jitter.uniform(0.5, 1.0)
             if is_final or (doubt and not is_repeatable) or clock() + pause >= deadline:
-                raise _error(result, doubt)
+                raise _error(result, doubt, self._refusal_hint)
             await asyncio.sleep(pause)
             pause_sec = min(pause_sec * 2, patience.last_pause_sec)
 
@@ -141,11 +147,11 @@ class Requester:
             return classify(problem)
 
 
-def _error(failure: Failure, doubt: Failure | None) -> StoreError | FailedError:
+def _error(failure: Failure, doubt: Failure | None, refusal_hint: str) -> StoreError | FailedError:
     if failure.outcome in (Outcome.NOT_FOUND, Outcome.EXISTS, Outcome.PAST_END):
         return FailedError(failure)
     if doubt is not None:
         return StoreIndeterminateError(doubt.text)
     if failure.outcome is Outcome.REFUSED:
-        return StoreRefusedError(failure.text)
+        return StoreRefusedError(failure.text + refusal_hint)
     return StoreUnavailableError(failure.text)

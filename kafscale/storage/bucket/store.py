@@ -70,10 +70,11 @@ class BucketStore:
         part_bytes: int = PART_BYTES,
         patience: Patience = DEFAULT_PATIENCE,
         jitter: random.Random | None = None,
+        refusal_hint: str = "",
     ) -> None:
         self._bucket = bucket
         self._deletes_in_bulk = deletes_in_bulk
-        self._requests = Requester(concurrency, patience, jitter or random.Random())
+        self._requests = Requester(concurrency, patience, jitter or random.Random(), refusal_hint)
         self._multipart_above_bytes = multipart_above_bytes
         self._multipart: MultipartCreation | None = None
         if multipart is not None:

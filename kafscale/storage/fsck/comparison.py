@@ -1,10 +1,10 @@
 """A partition's record held against its objects: what is missing, what is different, what is too much. Pure.
 
 Theory of operation. The objects are listed first and the record is read then. An object is deleted only after
-the record has ceased to name it, and the record names one only after it was put. So what the record names and
-is not there is missing, and what was listed and is not named by then is nobody's, or will be published above
-the log's end. What is named and was not listed may have come since: it is looked up by its key before anything
-is said of it.
+the record has ceased to name it, and the record names one only after it was put, but for the index of a segment,
+which may come a little later. So what the record names and is not there is missing, and what was listed and is
+not named by then is nobody's, or will be published above the log's end. What is named and was not listed may have
+come since: it is looked up by its key before anything is said of it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -51,6 +51,8 @@ class FindingKind(StrEnum):
 _SEVERITIES: Final = {
     FindingKind.MARKER_MISSING: Severity.WARNING,
     FindingKind.RECORD_WITHOUT_TOPIC: Severity.WARNING,
+    # Nothing is acknowledged by an index: a broker that is killed may leave a segment without one.
+    FindingKind.INDEX_MISSING: Severity.WARNING,
     FindingKind.OFFSET_UNREADABLE: Severity.WARNING,
     FindingKind.OFFSET_BEYOND_END: Severity.WARNING,
     FindingKind.HOLE_PASSED_OVER: Severity.NOTE,

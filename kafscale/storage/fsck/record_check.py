@@ -8,6 +8,7 @@ from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import Checkpoint
 from kafscale.storage.fsck.findings import Finding, FindingKind
+from kafscale.storage.partition_log import MOST_SEALED
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE
 
 _SMALLEST_SEGMENT_BYTES = HEADER_SIZE + BATCH_HEADER_SIZE + FOOTER_SIZE
@@ -152,10 +153,10 @@ def find_holes(
 ) -> list[Finding]:
     """The offsets of the log that no reference holds. `left_behind`: base offsets of orphans.
 
-    A leader goes one offset up for each leftover that it finds, and each was left by another, earlier leader.
-    So a hole has an explanation where a leftover lies at each of its offsets, or, as leftovers are removed in
-    time, where leader epochs have passed that may have left them. Nothing explains a hole at the log's end:
-    the offset up is taken with the publication that follows.
+    A leader goes one offset up for each leftover that it finds, and earlier leaders left them. So a hole has an
+    explanation where a leftover lies at each of its offsets, or, as leftovers are removed in time, where leader
+    epochs have passed that may have left them. Nothing explains a hole at the log's end: the offset up is taken
+    with the publication that follows.
     """
     found = []
     next_offset, epoch = record.log_start_offset, -1
@@ -171,9 +172,17 @@ def find_holes(
     return found
 
 
+def may_be_passed_over(offsets: int, epochs_passed: int) -> bool:
+    """Whether the leaders of so many epochs may have left uploads for which so many offsets were passed over.
+
+    Each leaves what it had on its way: `MOST_SEALED` at most.
+    """
+    return offsets <= MOST_SEALED * epochs_passed
+
+
 def _hole(subject: str, first: int, last: int, epochs_passed: int, left_behind: Container[int]) -> Finding:
     count = last - first + 1
-    if count <= epochs_passed:
+    if may_be_passed_over(count, epochs_passed):
         kind, detail = FindingKind.HOLE_PASSED_OVER, "the leader changed there"
     elif all(offset in left_behind for offset in range(first, last + 1)):
         kind, detail = FindingKind.HOLE_PASSED_OVER, "a leftover lies there"

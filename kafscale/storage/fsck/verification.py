@@ -10,6 +10,7 @@ from kafscale.storage.fsck.comparison import Look, has_own_index
 from kafscale.storage.fsck.findings import Finding, FindingKind
 from kafscale.storage.fsck.index_check import BatchTable
 from kafscale.storage.fsck.reading import Reading
+from kafscale.storage.fsck.record_check import may_be_passed_over
 from kafscale.storage.object_keys import SegmentKey
 from kafscale.storage.recovery.rebuild import PIECE_BYTES
 from kafscale.storage.recovery.segment_inspection import InspectedSegment, SegmentInspection
@@ -103,7 +104,7 @@ def _inner_holes(look: Look, key: str, segment: InspectedSegment) -> list[Findin
     for span in segment.spans[1:]:
         count = span.first_offset - before.last_offset - 1
         if count:
-            explained = count <= span.leader_epoch - before.leader_epoch
+            explained = may_be_passed_over(count, span.leader_epoch - before.leader_epoch)
             found.append(
                 Finding(
                     kind=FindingKind.HOLE_PASSED_OVER if explained else FindingKind.HOLE_UNEXPLAINED,

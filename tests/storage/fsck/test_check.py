@@ -240,6 +240,22 @@ async def test_a_leftover_and_the_offset_passed_over_for_it_are_explained() -> N
     assert kinds(report) == {FindingKind.HOLE_PASSED_OVER} and orphans(report) == {}
 
 
+async def test_a_leader_that_is_replaced_leaves_two_uploads_at_most() -> None:
+    stores = await healthy()
+    left = [*await stores.leave_behind(20), *await stores.leave_behind(21)]
+    await stores.new_leader()
+    await stores.append(2, passed_over=2)
+    assert orphans(await stores.check()) == dict.fromkeys(left, OrphanReason.LEFTOVER)
+    await stores.objects.delete(left)
+    assert kinds(await stores.check()) == {FindingKind.HOLE_PASSED_OVER}
+    await stores.merge(0, 1)
+    await stores.merge(0, 1)
+    assert kinds(await stores.check(verify=True)) == {FindingKind.HOLE_PASSED_OVER}
+    await stores.new_leader()
+    await stores.append(2, passed_over=3)
+    assert FindingKind.HOLE_UNEXPLAINED in kinds(await stores.check())
+
+
 async def test_leftovers_explain_a_hole_where_no_epochs_do() -> None:
     stores = await healthy()
     left = [*await stores.leave_behind(20), *await stores.leave_behind(21)]

@@ -247,9 +247,13 @@ def _batches(base: int, record_count: int, epoch: int) -> list[bytes]:
 
 
 def problems(report: FsckReport | PartitionReport) -> list[tuple[FindingKind, str]]:
-    """The kinds and keys of what is wrong."""
+    """The kinds and keys of what is wrong, and of indexes that are missing."""
     findings = report.all_findings if isinstance(report, FsckReport) else report.findings
-    return [(one.kind, one.key) for one in findings if one.severity is Severity.PROBLEM]
+    return [
+        (one.kind, one.key)
+        for one in findings
+        if one.severity is Severity.PROBLEM or one.kind is FindingKind.INDEX_MISSING
+    ]
 
 
 def kinds(report: FsckReport) -> set[FindingKind]:

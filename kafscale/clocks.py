@@ -1,0 +1,20 @@
+"""The clocks of this machine: what time it is, and how much of it has passed."""
+
+import time
+from collections.abc import Callable
+
+
+def now_ms() -> int:
+    """Unix milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """Milliseconds of a clock that only goes forward."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def steady_clock() -> Callable[[], int]:
+    """Unix milliseconds as of now and the time since: a clock that is set does not move it."""
+    offset_ms = now_ms() - steady_ms()
+    return lambda: steady_ms() + offset_ms

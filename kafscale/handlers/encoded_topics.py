@@ -1,0 +1,130 @@
+"""Topics as Metadata tells them, encoded once and kept until what they are made of has changed.
+
+All clients ask for all their topics every few minutes, and at once after a broker went: 10,000 partitions are
+20 ms of work each time. What is kept of a topic goes with what it was made of, so it is never out of date: the
+topic's record, and the generation of the brokers and of the topic's leaders in the picture of the cluster.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kafscale.cache.lru import ByteLimitedLru
+from kafscale.handlers.authorized_operations import NOT_ASKED_FOR, TOPIC_OPERATIONS
+from kafscale.handlers.endpoints import reachable
+from kafscale.handlers.read_replicas import ReadReplicas
+from kafscale.metadata.model import ListenerName, TopicRecord
+from kafscale.metadata.new_topic import INTERNAL_TOPICS
+from kafscale.metadata.view import ClusterView
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.metadata import MetadataPartition, MetadataTopic, encode_topic
+
+ENCODED_TOPICS_BYTES: Final = 16 * 1024 * 1024
+"""What is kept of all topics, for all versions and listeners: 500,000 partitions for one of each."""
+
+_ENTRY_OVERHEAD_BYTES = 400
+_NO_LEADER: Final = -1
+_NO_LEADER_EPOCH: Final = -1
+# Plain numbers, because there may be 10,000 partitions to pack.
+_NO_ERROR: Final = int(ErrorCode.NONE)
+_LEADER_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
+_FIRST_VERSION_WITH_LISTENER_NOT_FOUND: Final = 6
+
+
+class Asked(NamedTuple):
+    """What of a Metadata request makes a difference to the topics in its answer."""
+
+    version: int
+    listener: ListenerName
+    with_operations: bool
+
+
+class _Encoded(NamedTuple):
+    record: TopicRecord
+    generation: tuple[int, int]
+    data: bytes
+
+
+class EncodedTopics:
+    """The topics of one picture of the cluster, as the clients of one broker are told of them."""
+
+    def __init__(
+        self, view: ClusterView, read_replicas: ReadReplicas, limit_bytes: int = ENCODED_TOPICS_BYTES
+    ) -> None:
+        self._view = view
+        self._read_replicas = read_replicas
+        self._kept: ByteLimitedLru[tuple[str, str], _Encoded] = ByteLimitedLru(limit_bytes, lambda _: None)
+
+    @property
+    def used_bytes(self) -> int:
+        """What is kept takes so much memory, about."""
+        return self._kept.used_bytes
+
+    def encode(self, topics: Iterable[TopicRecord], asked: Asked) -> list[bytes]:
+        """The topics, which are those of the picture as it is now, with their partitions."""
+        kept, generation = self._kept, self._view.generation
+        variant = f"{asked.version} {asked.listener} {asked.with_operations}"
+        brokers: _Reachable | None = None
+        encoded = []
+        for record in topics:
+            key, now = (variant, record.name), generation(record.name)
+            found = kept.get(key)
+            if found is None or found.record is not record or found.generation != now:
+                brokers = brokers or _reachable(self._view, asked)
+                nearby = self._read_replicas.all(record)
+                data = encode_topic(_describe(self._view, brokers, nearby, record, asked), asked.version)
+                found = _Encoded(record, now, data)
+                kept.put(key, found, len(data) + _ENTRY_OVERHEAD_BYTES)
+            encoded.append(found.data)
+        return encoded
+
+
+class _Reachable(NamedTuple):
+    """Those brokers that the client can reach, by id with their racks, and the error where a leader is none."""
+
+    racks: Mapping[int, str | None]
+    otherwise: int
+
+
+def _reachable(view: ClusterView, asked: Asked) -> _Reachable:
+    return _Reachable(
+        racks={live.broker_id: live.rack for live, _ in reachable(view.brokers(), asked.listener)},
+        otherwise=int(
+            ErrorCode.LISTENER_NOT_FOUND
+            if asked.version >= _FIRST_VERSION_WITH_LISTENER_NOT_FOUND
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        ),
+    )
+
+
+def _describe(
+    view: ClusterView,
+    brokers: _Reachable,
+    nearby: Mapping[str, Sequence[int]],
+    record: TopicRecord,
+    asked: Asked,
+) -> MetadataTopic:
+    leaders = view.leaders(record.name)
+    racks = brokers.racks
+    partitions = []
+    for index in range(record.partition_count):
+        leader = leaders.get(index)
+        if leader is None or view.broker(leader.broker_id) is None:
+            partition = MetadataPartition(_LEADER_NOT_AVAILABLE, index, _NO_LEADER, _NO_LEADER_EPOCH, (), ())
+        elif leader.broker_id not in racks:
+            partition = MetadataPartition(brokers.otherwise, index, _NO_LEADER, _NO_LEADER_EPOCH, (), ())
+        else:
+            led_in = racks[leader.broker_id]
+            elsewhere = [chosen[index] for rack, chosen in nearby.items() if rack != led_in]
+            replicas = (leader.broker_id, *elsewhere)
+            partition = MetadataPartition(
+                _NO_ERROR, index, leader.broker_id, leader.leader_epoch, replicas, replicas
+            )
+        partitions.append(partition)
+    return MetadataTopic(
+        ErrorCode.NONE,
+        record.name,
+        record.topic_id,
+        record.name in INTERNAL_TOPICS,
+        partitions,
+        TOPIC_OPERATIONS if asked.with_operations else NOT_ASKED_FOR,
+    )

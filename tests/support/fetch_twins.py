@@ -1,0 +1,133 @@
+"""One broker's fetch handler with and without a memory of what idle consumers were answered, side by side."""
+
+import dataclasses
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafscale.handlers import fetch
+from kafscale.handlers.context import Broker, Held, RequestContext
+from kafscale.handlers.deadlines import Deadlines
+from kafscale.handlers.idle_answers import Asked, IdleAnswer, IdleAnswers
+from kafscale.protocol.types import Buffer
+from tests.support import wire
+from tests.support.in_process_broker import InProcessBroker, until
+
+TOPIC = "orders"
+PARTITIONS = 4
+VERSIONS = (4, 6, 7, 10, 11, 12, 13)
+
+
+class SpiedAnswers(IdleAnswers):
+    """Counts the requests whose answer was known."""
+
+    found = 0
+
+    def find(self, asked: Asked) -> IdleAnswer | None:
+        answer = super().find(asked)
+        self.found += answer is not None
+        return answer
+
+
+class SteadyDeadlines(Deadlines):
+    """What begins to wait between two calls of `tick` ends together: on uvloop the time goes on at any timer."""
+
+    now_ms = 0.0
+
+    def tick(self) -> None:
+        self.now_ms = super()._now_ms()
+
+    def _now_ms(self) -> float:
+        return self.now_ms
+
+
+@dataclass
+class Recorded:
+    """A reply that nobody sends on: what there is of a `Reply` without a connection."""
+
+    frame: bytes | None = None
+    error_code: int = 0
+    ended: bool = False
+    abandoned: Callable[[], None] | None = None
+
+    def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
+        assert self.frame is None, "a request is answered twice"
+        self.frame, self.error_code = b"".join(buffers), error_code
+        if held is not None:
+            held.release()
+
+    def drop(self) -> None:
+        raise AssertionError("every fetch has a reply")
+
+    def end_connection(self) -> None:
+        self.ended = True
+
+    @property
+    def answer(self) -> tuple[bytes, int] | None:
+        """All but the correlation id."""
+        if self.frame is None:
+            return None
+        assert struct.unpack_from(">i", self.frame)[0] == len(self.frame) - 4
+        return self.frame[:4] + self.frame[8:], self.error_code
+
+    @property
+    def correlation_id(self) -> int:
+        assert self.frame is not None
+        return int(struct.unpack_from(">i", self.frame, 4)[0])
+
+
+@dataclass
+class Twins:
+    """The handlers of one broker, once with answers that it remembers and once without any."""
+
+    broker: InProcessBroker
+    fast: Broker = field(init=False)
+    slow: Broker = field(init=False)
+    answers: SpiedAnswers = field(init=False)
+    deadlines: SteadyDeadlines = field(init=False)
+    _correlation_id: int = 0
+
+    def __post_init__(self) -> None:
+        services = self.broker.process.serving.services()
+        self.answers = SpiedAnswers(services.view, services.logs)
+        self.deadlines = SteadyDeadlines()
+        services = dataclasses.replace(services, deadlines=self.deadlines)
+        self.fast = dataclasses.replace(services, idle_answers=self.answers)
+        none = IdleAnswers(services.view, services.logs, limit_bytes=0)
+        self.slow = dataclasses.replace(services, idle_answers=none)
+
+    def ask(self, services: Broker, body: bytes, version: int) -> Recorded:
+        self._correlation_id += 1
+        reply = Recorded()
+        context = RequestContext(
+            api_version=version, correlation_id=self._correlation_id, client_id=None, client_host="test"
+        )
+        fetch.handle(services, context, memoryview(body), reply)
+        if reply.frame is not None:
+            assert reply.correlation_id == self._correlation_id
+        return reply
+
+    async def poll(self, body: bytes, version: int) -> Recorded:
+        """One request to the fast one, to its end."""
+        self.deadlines.tick()
+        reply = self.ask(self.fast, body, version)
+        await until(lambda: reply.frame is not None, "the answer")
+        assert reply.correlation_id == self._correlation_id
+        return reply
+
+    def nobody_waits(self) -> bool:
+        logs = self.broker.process.serving.logs
+        partitions = (logs.readable(TOPIC, index) for index in range(PARTITIONS))
+        return not len(self.fast.deadlines) and not any(one.has_listeners for one in partitions if one)
+
+
+def body_of(request: Any, version: int) -> bytes:
+    request.API_VERSION = version
+    return bytes(request.encode(header=False, framed=False))
+
+
+def fetch_body(offsets: dict[int, int], version: int = 11, rack: str = "", **limits: int) -> bytes:
+    request = wire.fetch_request(TOPIC, offsets, **limits)
+    request.rack_id = rack
+    return body_of(request, version)
