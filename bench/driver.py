@@ -1,27 +1,36 @@
 """The load driver, a process of its own: reads one spec (JSON) from stdin, prints one result (JSON)."""
 
-import dataclasses
-import json
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
+from typing import assert_never
 
+from bench.fetch_frames import drive_fetch_frames
 from bench.frames import drive_frames
 from bench.librdkafka import BatchTemplate, Consumer, LibrdkafkaError, Producer
 from bench.meter import Meter
+from bench.paced import drive_paced
 from bench.payloads import record_pool
+from bench.polls import drive_polls
+from bench.repeat import drive_repeat
 from bench.specs import (
-    SPECS,
     ConsumeSpec,
+    FetchFramesSpec,
     FramesSpec,
     Latencies,
     LatencySpec,
+    PacedSpec,
+    PollsSpec,
     ProduceSpec,
+    RepeatSpec,
+    Result,
     Spec,
     Window,
+    spec_from_json,
+    to_json,
 )
 
 _POLL_MS = 100
@@ -33,7 +42,7 @@ class _Stall:
     """Ends a run in which nothing moves any more, instead of waiting for ever."""
 
     what: str
-    last: float = dataclasses.field(default_factory=time.monotonic)
+    last: float = field(default_factory=time.monotonic)
 
     def moved(self, count: int) -> None:
         now = time.monotonic()
@@ -49,17 +58,20 @@ def drive_produce(spec: ProduceSpec) -> Window:
     batches = _batches(spec)
     partitions = cycle(range(spec.partitions))
     limit = min(spec.in_flight_records, spec.in_flight_bytes // spec.record_bytes)
-    meter = Meter(spec.broker_pid)
+    left = spec.at_most_records or sys.maxsize
+    meter = Meter(spec.broker_pids)
     stall = _Stall("produce")
     in_flight = delivered_total = 0
     batch = next(batches)
     begin = time.monotonic()
     opens, closes = begin + spec.warmup_seconds, begin + spec.warmup_seconds + spec.seconds
-    while (now := time.monotonic()) < closes:
+    while (now := time.monotonic()) < closes and (left or in_flight):
         if meter.never_opened and now >= opens:
             meter.open(delivered_total)
-        while in_flight + len(batch) <= limit:
-            in_flight += producer.produce(next(partitions), batch)
+        while left and in_flight + len(batch) <= limit:
+            queued = producer.produce(next(partitions), batch, left)
+            in_flight += queued
+            left -= queued
             batch = next(batches)
         delivered = producer.poll(_POLL_MS)
         while delivered:
@@ -68,6 +80,8 @@ def drive_produce(spec: ProduceSpec) -> Window:
             stall.moved(delivered)
             delivered = producer.poll(0)
         stall.moved(0)
+    if meter.never_opened:
+        raise LibrdkafkaError(f"all {delivered_total} records were acknowledged before the window opened")
     meter.close(delivered_total)
     while in_flight:
         delivered = producer.poll(_POLL_MS)
@@ -84,7 +98,7 @@ def drive_consume(spec: ConsumeSpec) -> Window:
     Each pass has its own consumer: the one before may have left a fetch that waits for new data, and a
     client has only one fetch under way at a broker.
     """
-    meter = Meter(spec.broker_pid)
+    meter = Meter(spec.broker_pids)
     total = 0
     for number in range(spec.warmup_passes + spec.passes):
         consumer = Consumer(spec.topic, {"bootstrap.servers": spec.bootstrap, **spec.properties})
@@ -145,7 +159,7 @@ def drive_latency(spec: LatencySpec) -> Latencies:
                     measured.append((now - sent) * 1000)
         time.sleep(max(0.0, next_at - time.monotonic()))
     producer.close()
-    return Latencies(milliseconds=sorted(measured))
+    return Latencies(milliseconds=sorted(measured), total_records=ticks)
 
 
 def _batches(spec: ProduceSpec) -> Iterator[BatchTemplate]:
@@ -155,7 +169,7 @@ def _batches(spec: ProduceSpec) -> Iterator[BatchTemplate]:
     return cycle(templates)
 
 
-def drive(spec: Spec) -> Window | Latencies:
+def drive(spec: Spec) -> Result:
     """Runs the driver that the spec's type names."""
     match spec:
         case ProduceSpec():
@@ -166,13 +180,20 @@ def drive(spec: Spec) -> Window | Latencies:
             return drive_latency(spec)
         case FramesSpec():
             return drive_frames(spec)
+        case FetchFramesSpec():
+            return drive_fetch_frames(spec)
+        case PacedSpec():
+            return drive_paced(spec)
+        case RepeatSpec():
+            return drive_repeat(spec)
+        case PollsSpec():
+            return drive_polls(spec)
+    assert_never(spec)
 
 
 def main() -> None:
     """Entry point of the driver process."""
-    asked = json.loads(sys.stdin.readline())
-    result = drive(SPECS[asked["kind"]](**asked["spec"]))
-    print(json.dumps(dataclasses.asdict(result)), flush=True)
+    print(to_json(drive(spec_from_json(sys.stdin.readline()))), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,42 +6,23 @@ import time
 
 from bench.meter import Meter
 from bench.payloads import record_pool
+from bench.replies import ProduceReplies
 from bench.specs import FramesSpec, Window
-from bench.wire import Client, WireError, produce_error_position, produce_frame
+from bench.wire import Client, WireError, produce_frame
 
 _SEND_BYTES = 256 * 1024  # small frames are joined up to about this size
 _RECEIVE_BYTES = 256 * 1024
 _STALL_SECONDS = 30.0
 
 
-class _Replies:
-    """Counts replies of one fixed size and checks the error code of each."""
-
-    def __init__(self, first: bytes) -> None:
-        self._size = len(first)
-        self._error_at = produce_error_position(first)
-        self._left = b""
-
-    def count(self, received: bytes) -> int:
-        """How many whole replies came; raises WireError when one carries an error code."""
-        data = self._left + received
-        whole = len(data) // self._size
-        end = whole * self._size
-        for byte in (self._error_at, self._error_at + 1):
-            if any(data[byte : end : self._size]):
-                raise WireError("a Produce reply carries an error code")
-        self._left = data[end:]
-        return whole
-
-
 def drive_frames(spec: FramesSpec) -> Window:
     """Keeps `in_flight_frames` on their way during warm-up and window, then waits for the last reply."""
     frames = _frames(spec)
     with Client(spec.host, spec.port) as client:
-        replies = _Replies(client.exchange(frames[0]))
+        replies = ProduceReplies(client.exchange(frames[0]))
     joined = max(1, min(_SEND_BYTES // len(frames[0]), spec.in_flight_frames // 2))
     block = b"".join(frames[at % len(frames)] for at in range(joined))
-    meter = Meter(spec.broker_pid)
+    meter = Meter(spec.broker_pids)
     with socket.create_connection((spec.host, spec.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
@@ -50,7 +31,12 @@ def drive_frames(spec: FramesSpec) -> Window:
 
 
 def _pipeline(
-    spec: FramesSpec, connection: socket.socket, block: bytes, joined: int, replies: _Replies, meter: Meter
+    spec: FramesSpec,
+    connection: socket.socket,
+    block: bytes,
+    joined: int,
+    replies: ProduceReplies,
+    meter: Meter,
 ) -> int:
     """Sends and receives until the window is over and all is answered; returns the frames answered."""
     view = memoryview(block)

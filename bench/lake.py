@@ -17,7 +17,7 @@ from typing import Any
 import click
 import pyspark
 
-from bench.brokers import KAFKA, BrokerError
+from bench.brokers import BrokerError
 from bench.kafka_libs import KafkaUnavailableError, java, kafka_version
 from bench.lake_jars import KAFKA_SOURCE, lake_jars
 from bench.lake_peers import KAFSCALE, LAKE_PEERS, LakePeer
@@ -28,6 +28,7 @@ from bench.lake_specs import SINKS
 from bench.librdkafka import LibrdkafkaError
 from bench.measurement import Measurement
 from bench.payloads import KINDS, LOG
+from bench.peers import KAFKA
 from bench.process import filesystem_type
 from bench.report import text_report, write_json
 from bench.run import to_stderr

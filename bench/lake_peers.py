@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bench import lake_prepared
-from bench.brokers import KAFKA, ApacheKafka, Kafscale
+from bench.apache_kafka import ApacheKafka
+from bench.kafscale_broker import Kafscale
 from bench.lake_records import Dataset
 from bench.lake_specs import ReadSpec
+from bench.peers import KAFKA
 
 KAFSCALE, PREPARED = "kafscale", lake_prepared.NAME
 

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bench.brokers import KAFKA, ApacheKafka, Broker, Kafscale
+from bench.apache_kafka import ApacheKafka
+from bench.brokers import Broker
+from bench.kafscale_broker import Kafscale
 from bench.lake_peers import KAFSCALE, Brokers, LakePeer
 from bench.lake_records import Dataset, write
 from bench.lake_spark import SparkProcess, SparkProcessError
 from bench.lake_specs import NOOP, Cost, ReadSpec, SessionSpec
 from bench.measurement import Measurement
+from bench.peers import KAFKA
 
 KAFSCALE_SETTINGS = {
     # Batches stay as the producer made them, as they do in Kafka, and segments as they were flushed.

@@ -1,9 +1,10 @@
 """A measured window: time, CPU of broker, machine and driver, and records, read at its two edges."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.process import CpuSeconds, machine_cpu, process_tree_cpu
+from bench.process import CpuSeconds, machine_cpu, process_trees_cpu
 from bench.specs import Window
 
 
@@ -16,9 +17,9 @@ class _Edge:
     driver: float
 
     @classmethod
-    def now(cls, broker_pid: int, records: int) -> "_Edge":
+    def now(cls, broker_pids: Sequence[int], records: int) -> "_Edge":
         return cls(
-            broker=process_tree_cpu(broker_pid),
+            broker=process_trees_cpu(broker_pids),
             machine=machine_cpu(),
             driver=time.process_time(),
             records=records,
@@ -32,8 +33,8 @@ class Meter:
     It may be opened and closed several times; the window is then the sum of the stretches between.
     """
 
-    def __init__(self, broker_pid: int) -> None:
-        self._broker_pid = broker_pid
+    def __init__(self, broker_pids: Sequence[int]) -> None:
+        self._broker_pids = broker_pids
         self._edges: list[_Edge] = []
 
     @property
@@ -75,4 +76,4 @@ class Meter:
     def _mark(self, records: int, *, opens: bool) -> None:
         if self.is_open is opens:
             raise ValueError("the meter is open already" if opens else "the meter is not open")
-        self._edges.append(_Edge.now(self._broker_pid, records))
+        self._edges.append(_Edge.now(self._broker_pids, records))

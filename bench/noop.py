@@ -1,7 +1,8 @@
-"""The ceiling: a uvloop server that cuts frames and answers each with a fixed Produce v7 reply.
+"""The ceiling: a uvloop server that cuts frames and answers each with a fixed reply.
 
-Run as `python -m bench.noop PORT`. It stores nothing and checks nothing; what a broker costs above it is
-what the broker does.
+A Fetch gets a Fetch v4 reply with one batch of about 1 MiB, anything else a Produce v7 reply. Run as
+`python -m bench.noop PORT`. It stores nothing and checks nothing; what a broker costs above it is what the broker
+does.
 """
 
 import asyncio
@@ -12,11 +13,14 @@ from typing import cast
 
 import uvloop
 
-from bench.wire import produce_reply
+from bench.wire import batch, fetch_reply, produce_reply
+from kafscale.protocol.api_keys import ApiKey
 
 _BUFFER_BYTES = 4 * 1024 * 1024
 _ROOM_BYTES = 256 * 1024  # less room than this at the buffer's end, and what waits moves to its front
 _HEADER_BYTES = 12  # length, API key, API version, correlation id
+_FETCHED_RECORDS, _FETCHED_RECORD_BYTES = 1000, 1024
+_FETCH_KEY = ApiKey.FETCH.to_bytes(2, "big")
 
 
 class _NoOpConnection(asyncio.BufferedProtocol):
@@ -27,6 +31,7 @@ class _NoOpConnection(asyncio.BufferedProtocol):
         self._start = self._end = 0
         self._reply_start = produce_reply(correlation_id=0)[:4]
         self._reply_end = produce_reply(correlation_id=0)[8:]
+        self._fetch_reply = b""  # made for the first Fetch
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's
@@ -42,11 +47,23 @@ class _NoOpConnection(asyncio.BufferedProtocol):
             frame_end = start + 4 + int.from_bytes(self._buffer[start : start + 4], "big")
             if frame_end > self._end:
                 break
-            replies += (self._reply_start, self._buffer[start + 8 : start + 12], self._reply_end)
+            if self._buffer[start + 4 : start + 6] == _FETCH_KEY:
+                self._answer_fetch(self._buffer[start + 8 : start + 12])
+            else:
+                replies += (self._reply_start, self._buffer[start + 8 : start + 12], self._reply_end)
             self._start = frame_end
         if replies:
             self._transport.write(b"".join(replies))
         self._make_room()
+
+    def _answer_fetch(self, correlation_id: memoryview) -> None:
+        """The records are written from where they lie, as a cache's would be."""
+        reply = self._fetch_reply
+        if not reply:
+            values = [b"x" * _FETCHED_RECORD_BYTES] * _FETCHED_RECORDS
+            reply = self._fetch_reply = fetch_reply(batch(values))
+        self._transport.write(reply[:4] + bytes(correlation_id))
+        self._transport.write(memoryview(reply)[8:])
 
     def _make_room(self) -> None:
         waiting = self._end - self._start

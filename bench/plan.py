@@ -27,41 +27,75 @@ class Plan:
 
     payload: str
     record_sizes: tuple[int, ...] = (100, 1024, 10240)
-    partitions: int = 6
-    warmup_seconds: float = 2.0  # of each workload
+    partition_counts: tuple[int, ...] = (1, 6, 100)  # of the workloads that go through several
+    partitions: int = 6  # of the others
+    warmup_seconds: float = 2.0  # of each measurement
     seconds: float = 5.0
     jit_warmup_seconds: float = 6.0  # once after a start, before the first workload that counts
-    in_flight_bytes: int = 64 * _MIB
-    in_flight_records: int = 1_000_000
+    in_flight_records: int = 2_000_000
     chunk_bytes: int = 64 * 1024
     consume_tail_bytes: int = 512 * _MIB
-    consume_begin_bytes: int = 1024 * _MIB
+    consume_cold_bytes: int = 512 * _MIB
     consume_passes: int = 3
+    write_timeout_seconds: float = 120.0  # of what is written only to be read
     tiny_record_bytes: int = 100
     tiny_in_flight: int = 20_000
-    large_frame_bytes: int = _MIB
-    large_frames_in_flight: int = 64
+    frame_bytes: int = _MIB
+    frames_in_flight: int = 64
+    fetch_connections: int = 4
+    fetch_requests_ahead: int = 2  # on each connection
     latency_per_second: float = 20.0
     latency_seconds: float = 20.0
+    settle_seconds: float = 5.0  # after a start, before a broker is called at rest
     rest_seconds: float = 5.0
-    startup_partitions: tuple[int, ...] = (0, 1_000)
-    startup_repeats: int = 3
+    standing_partitions: tuple[int, ...] = (0, 1_000, 10_000)
+    startup_repeats: int = 1
+    connections: int = 1_000
+    connection_partitions: int = 10_000  # that exist meanwhile
+    partitions_of_a_poll: int = 10
+    poll_waits_ms: tuple[int, ...] = (30_000, 500)
+    poll_seconds: float = 10.0
+    group_members: int = 100
+    group_rebalances: int = 10
+    cluster_brokers: tuple[int, ...] = (1, 3)
+    cluster_partitions: int = 12
+    durable_rates: tuple[float, ...] = (20.0, 100.0, 1_000.0)
+    durable_intervals_ms: tuple[int, ...] = (0, 500)
+    durable_seconds: float = 20.0
+    durable_many_partitions: int = 50
     produce_properties: dict[str, str] = field(default_factory=lambda: dict(PRODUCE_PROPERTIES))
     single_record_properties: dict[str, str] = field(default_factory=lambda: dict(SINGLE_RECORD_PROPERTIES))
     consume_properties: dict[str, str] = field(default_factory=lambda: dict(CONSUME_PROPERTIES))
 
+    def in_flight_bytes(self, partitions: int) -> int:
+        """What a producer has under way: enough for every partition's buffer, less than librdkafka's own limit."""
+        return max(64 * _MIB, min(256 * _MIB, partitions * 4 * _MIB))
+
 
 def quick_plan(**changes: Any) -> Plan:
-    """A few minutes for all peers: good for a direction, too short for a decision."""
+    """Every workload, for a direction: too short for a decision."""
     return Plan(
-        **changes,
-        warmup_seconds=1.0,
-        seconds=2.0,
-        jit_warmup_seconds=3.0,
-        consume_tail_bytes=256 * _MIB,
-        consume_begin_bytes=512 * _MIB,
-        consume_passes=2,
-        latency_seconds=6.0,
-        rest_seconds=3.0,
-        startup_repeats=1,
+        **{
+            "warmup_seconds": 1.0,
+            "seconds": 2.0,
+            "jit_warmup_seconds": 3.0,
+            "partition_counts": (6,),
+            "consume_tail_bytes": 256 * _MIB,
+            "consume_cold_bytes": 128 * _MIB,
+            "consume_passes": 2,
+            "latency_seconds": 6.0,
+            "settle_seconds": 2.0,
+            "rest_seconds": 3.0,
+            "standing_partitions": (0, 1_000),
+            "connections": 200,
+            "connection_partitions": 1_000,
+            "poll_seconds": 3.0,
+            "group_members": 20,
+            "group_rebalances": 3,
+            "durable_rates": (20.0, 100.0),
+            "durable_intervals_ms": (0,),
+            "durable_seconds": 8.0,
+            "durable_many_partitions": 10,
+            **changes,
+        }
     )

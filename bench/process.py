@@ -44,6 +44,12 @@ def process_tree_cpu(pid: int) -> CpuSeconds:
     return CpuSeconds(user=user / _TICKS_PER_SECOND, system=system / _TICKS_PER_SECOND)
 
 
+def process_trees_cpu(pids: Iterable[int]) -> CpuSeconds:
+    """The same of several processes together, none of which may be a descendant of another."""
+    each = [process_tree_cpu(pid) for pid in pids]
+    return CpuSeconds(user=sum(cpu.user for cpu in each), system=sum(cpu.system for cpu in each))
+
+
 def process_tree_cpu_with_ended(pid: int) -> CpuSeconds:
     """As `process_tree_cpu`, with the descendants that have ended, once their parent has waited for them."""
     user = system = 0

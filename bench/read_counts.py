@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.brokers import Kafscale
+from bench.kafscale_broker import Kafscale
 from kafscale.protocol.api_keys import ApiKey
 
 # How a broker reads segments and indexes. What it reads with `get` is whole and small: a checkpoint after a start.

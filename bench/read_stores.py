@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from bench.brokers import ROOT, Kafscale
+from bench.brokers import ROOT
+from bench.kafscale_broker import Kafscale
 from bench.slow_broker import slow_store
 from kafscale.settings import Settings, load_settings
 from kafscale.storage.bucket.config import open_bucket

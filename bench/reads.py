@@ -24,7 +24,7 @@ import click
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from bench import librdkafka
-from bench.brokers import Kafscale
+from bench.kafscale_broker import Kafscale
 from bench.measurement import Measurement
 from bench.payloads import RANDOM, record_pool
 from bench.process import filesystem_type

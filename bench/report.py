@@ -1,4 +1,4 @@
-"""The report: medians side by side with their ratio to Kafka and the targets, as text and as JSON."""
+"""The table: medians side by side with their ratio to Kafka and targets, as text and as JSON."""
 
 import json
 import statistics
@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.brokers import KAFKA
 from bench.measurement import Measurement
+from bench.peers import KAFKA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,29 +31,6 @@ class Target:
         return f"{'>=' if self.at_least else '<='} {self.limit:g}{'x' if self.is_ratio else ''}"
 
 
-def _targets() -> tuple[Target, ...]:
-    rows = []
-    for size in (1024, 10240):
-        for what in (f"produce {size} B", f"consume tail {size} B", f"consume beginning {size} B"):
-            rows.append(Target(workload_prefix=what, metric="MB/s", limit=1.0, at_least=True, is_ratio=True))
-            rows.append(
-                Target(
-                    workload_prefix=what, metric="broker CPU s/GB", limit=0.6, at_least=False, is_ratio=True
-                )
-            )
-    rows.append(
-        Target(
-            workload_prefix="at rest, 0 partitions",
-            metric="resident MB",
-            limit=100.0,
-            at_least=False,
-            is_ratio=False,
-        )
-    )
-    rows.append(Target(workload_prefix="start-up", metric="s", limit=1.0, at_least=False, is_ratio=False))
-    return (*rows, *_read_targets(), *_lake_targets())
-
-
 def _read_targets() -> Iterable[Target]:
     """Those of `bench.reads`."""
     plain = (
@@ -71,10 +48,11 @@ def _lake_targets() -> Iterable[Target]:
         yield Target(workload_prefix="read ", metric=metric, limit=1.0, at_least=True, is_ratio=True)
 
 
-TARGETS = _targets()
+TARGETS = (*_read_targets(), *_lake_targets())
 _NO_RATIO = {
     "driver cores",
     "broker cores",
+    "reply KB",
     "other cores",
     "CPU us/row, JVM",
     "CPU us/row, Python",
@@ -88,7 +66,12 @@ _COLUMN_WIDTH = 34
 def text_report(measurements: Sequence[Measurement], peers: Sequence[str], about: Iterable[str]) -> str:
     """The table: median (min-max) of each peer, and its ratio to Kafka's median."""
     lines = [*about, ""]
-    header = f"{'':<{_ROW_WIDTH}}" + "".join(f"{peer:<{_COLUMN_WIDTH}}" for peer in peers) + "target"
+    has_targets = any(target.fits(one.workload, one.metric) for one in measurements for target in TARGETS)
+    header = (
+        f"{'':<{_ROW_WIDTH}}"
+        + "".join(f"{peer:<{_COLUMN_WIDTH}}" for peer in peers)
+        + ("target" if has_targets else "")
+    )
     lines += [header, "-" * len(header)]
     last_workload = ""
     for (workload, metric), by_peer in _rows(measurements).items():

@@ -2,26 +2,41 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.brokers import BrokerError, Peer
+from bench.brokers import BrokerError
 from bench.kafka_libs import KafkaUnavailableError
 from bench.measurement import Measurement
+from bench.peers import Peer
 from bench.plan import Plan
 from bench.wire import WireError
-from bench.workloads import DriverError, Workload
+from bench.workloads.driving import DriverError
+from bench.workloads.workload import Stage, Workload
 
-_FAILURES = (BrokerError, DriverError, KafkaUnavailableError, WireError, OSError)
+# AssertionError: the test suite's servers and members say so when they do not do what they should.
+_FAILURES = (BrokerError, DriverError, KafkaUnavailableError, WireError, OSError, AssertionError)
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a run produced: the values, and what failed (one line each), for the report to say so."""
+    """What a run produced: the values, what failed (one line each), and the seconds that each workload took."""
 
-    measurements: list[Measurement]
-    failures: list[str]
+    measurements: list[Measurement] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def expected_seconds(
+    peers: Sequence[Peer], workloads: Sequence[Workload], plan: Plan, repeats: int
+) -> dict[str, float]:
+    """Workload -> about how long all its samples take."""
+    return {
+        workload.name: repeats * workload.seconds(plan) * sum(1 for peer in peers if workload.fits(peer))
+        for workload in workloads
+    }
 
 
 def run(
@@ -32,38 +47,48 @@ def run(
     work_dir: Path,
     progress: Callable[[str], None],
 ) -> Outcome:
-    """Measures A B A B …, never two brokers at once, each on a fresh data folder.
+    """Measures A B A B …, never two peers at once, each on a fresh data folder.
 
-    A failure ends that peer's sample of that workload only: what was measured before it stays.
+    A failure ends that peer's sample of that workload only, an interrupt ends the run: what was measured before
+    stays.
     """
-    outcome = Outcome(measurements=[], failures=[])
-    for repeat in range(1, repeats + 1):
-        for workload in workloads:
-            for peer in peers:
-                if workload.needs_client and not peer.speaks_kafka:
-                    continue
-                label = f"repeat {repeat}/{repeats}  {workload.name}  {peer.name}"
+    outcome = Outcome()
+    try:
+        for repeat in range(1, repeats + 1):
+            for workload in workloads:
                 begin = time.monotonic()
-                try:
-                    for measured in _sample(peer, workload, plan, repeat, work_dir):
-                        outcome.measurements.append(measured)
-                        progress(f"{label}: {measured.workload}, {measured.metric} = {measured.value:.4g}")
-                except _FAILURES as error:
-                    outcome.failures.append(f"{label}: {error}")
-                    progress(f"{label} FAILED: {error}")
-                progress(f"{label}: done in {time.monotonic() - begin:.0f} s")
+                for peer in peers:
+                    if workload.fits(peer):
+                        label = f"repeat {repeat}/{repeats}  {workload.name}  {peer.name}"
+                        stage = Stage(peer=peer, plan=plan, work_dir=work_dir)
+                        _sample(stage, workload, repeat, label, outcome, progress)
+                took = time.monotonic() - begin
+                outcome.seconds[workload.name] = outcome.seconds.get(workload.name, 0.0) + took
+    except KeyboardInterrupt:
+        outcome.failures.append("interrupted: what was to come is missing")
     return outcome
 
 
-def _sample(peer: Peer, workload: Workload, plan: Plan, repeat: int, work_dir: Path) -> Iterator[Measurement]:
-    broker = peer.make(work_dir)
+def _sample(
+    stage: Stage,
+    workload: Workload,
+    repeat: int,
+    label: str,
+    outcome: Outcome,
+    progress: Callable[[str], None],
+) -> None:
+    begin = time.monotonic()
     try:
-        if workload.starts_broker:
-            broker.start()
-        for name, metric, value in workload.run(broker, plan):
-            yield Measurement(peer=peer.name, workload=name, metric=metric, value=value, repeat=repeat)
-    finally:
-        broker.remove()
+        with closing(workload.run(stage)) as values:  # so that its broker ends here, whatever happens
+            for row, metric, value in values:
+                outcome.measurements.append(
+                    Measurement(peer=stage.peer.name, workload=row, metric=metric, value=value, repeat=repeat)
+                )
+                progress(f"{label}: {row}, {metric} = {value:.4g}")
+    except _FAILURES as error:
+        outcome.failures.append(f"{label}: {type(error).__name__}: {error}")
+        progress(f"{label} FAILED: {error}")
+    progress(f"{label}: done in {time.monotonic() - begin:.0f} s")
 
 
 def to_stderr(line: str) -> None:

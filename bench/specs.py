@@ -1,11 +1,15 @@
 """What the harness asks of a driver process and what it gets back; both travel as one line of JSON."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceSpec:
-    """Produce records of one size as fast as `in_flight_bytes` (or `in_flight_records`) allow."""
+    """Produce records of one size as fast as `in_flight_bytes` (or `in_flight_records`) allow.
+
+    The window ends early when `at_most_records` have been acknowledged in all; 0: only by time.
+    """
 
     bootstrap: str
     topic: str
@@ -14,11 +18,12 @@ class ProduceSpec:
     payload: str
     warmup_seconds: float
     seconds: float
-    broker_pid: int
+    broker_pids: list[int]
     properties: dict[str, str]
     in_flight_bytes: int
     in_flight_records: int
     chunk_bytes: int  # handed to one partition by one call
+    at_most_records: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,7 @@ class ConsumeSpec:
     records: int
     warmup_passes: int
     passes: int
-    broker_pid: int
+    broker_pids: list[int]
     properties: dict[str, str]
 
 
@@ -65,7 +70,79 @@ class FramesSpec:
     in_flight_frames: int
     warmup_seconds: float
     seconds: float
-    broker_pid: int
+    broker_pids: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFramesSpec:
+    """Fetch what a topic holds by prebuilt frames over raw connections, again and again, and drop the bytes.
+
+    Partition n is read from `start_offsets[n]` on; all of them together up to `volume_bytes`, and then again.
+    `requests_ahead`: on each connection.
+    """
+
+    host: str
+    port: int
+    topic: str
+    start_offsets: list[int]
+    volume_bytes: int
+    fetch_bytes: int
+    connections: int
+    requests_ahead: int
+    warmup_seconds: float
+    seconds: float
+    broker_pids: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacedSpec:
+    """Produce one record to a request at a fixed rate over raw connections, whatever comes back when.
+
+    A consumer follows all partitions meanwhile, and must get every record.
+    """
+
+    host: str
+    port: int
+    topic: str
+    partitions: int
+    record_bytes: int
+    payload: str
+    per_second: float
+    connections: int
+    warmup_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatSpec:
+    """Send one prebuilt request (its frame in hexadecimal) again and again over one raw connection."""
+
+    host: str
+    port: int
+    frame: str
+    in_flight: int
+    warmup_seconds: float
+    seconds: float
+    broker_pids: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollsSpec:
+    """Hold connections open: with nothing to say, or each with a Fetch at the end of some empty partitions.
+
+    Connection n polls `partitions_each` partitions from the n-th lot on; lots go through `topics`, each of which
+    has `topic_partitions`. `max_wait_ms`: of each Fetch; 0: nothing is asked.
+    """
+
+    host: str
+    port: int
+    connections: int
+    topics: list[str]
+    topic_partitions: int
+    partitions_each: int
+    max_wait_ms: int
+    seconds: float
+    broker_pids: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +158,73 @@ class Window:
     driver_seconds: float
     total_records: int  # with warm-up and the rest after the window
 
+    @property
+    def broker_seconds(self) -> float:
+        """CPU of the broker's processes."""
+        return self.broker_user_seconds + self.broker_system_seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """Times from handing over a record to its acknowledgement, in milliseconds, sorted."""
+    """Times from handing over a record (or from when it was due) to its acknowledgement, sorted."""
 
     milliseconds: list[float]
+    total_records: int  # with warm-up
 
 
-Spec = ProduceSpec | ConsumeSpec | LatencySpec | FramesSpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """What became of the same request, sent again and again. `milliseconds`: of each in the window, sorted."""
+
+    window: Window  # its records are replies
+    milliseconds: list[float]
+    reply_bytes: int  # of one reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """Open connections for a while. Resident memory of the first broker, without and with them."""
+
+    window: Window  # its records are replies
+    resident_bytes_before: int
+    resident_bytes_after: int
+
+
+Spec = (
+    ProduceSpec
+    | ConsumeSpec
+    | LatencySpec
+    | FramesSpec
+    | FetchFramesSpec
+    | PacedSpec
+    | RepeatSpec
+    | PollsSpec
+)
+Result = Window | Latencies | Repeated | Polled
 SPECS: dict[str, type[Spec]] = {
-    kind.__name__: kind for kind in (ProduceSpec, ConsumeSpec, LatencySpec, FramesSpec)
-}
+    kind.__name__: kind
+    for kind in (
+        ProduceSpec, ConsumeSpec, LatencySpec, FramesSpec, FetchFramesSpec, PacedSpec, RepeatSpec, PollsSpec
+    )
+}  # fmt: skip
+_RESULTS: dict[str, type[Result]] = {kind.__name__: kind for kind in (Window, Latencies, Repeated, Polled)}
+
+
+def to_json(value: Spec | Result) -> str:
+    """One line."""
+    return json.dumps({"kind": type(value).__name__, "fields": asdict(value)})
+
+
+def spec_from_json(line: str) -> Spec:
+    """The inverse of `to_json`. Raises KeyError, TypeError for what is no spec."""
+    told = json.loads(line)
+    return SPECS[told["kind"]](**told["fields"])
+
+
+def result_from_json(line: str) -> Result:
+    """The inverse of `to_json`. Raises KeyError, TypeError for what is no result."""
+    told = json.loads(line)
+    fields = told["fields"]
+    if isinstance(fields.get("window"), dict):
+        fields["window"] = Window(**fields["window"])
+    return _RESULTS[told["kind"]](**fields)

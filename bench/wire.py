@@ -3,6 +3,9 @@
 import socket
 import struct
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +15,7 @@ from kafka.protocol.admin.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -26,8 +30,10 @@ _API_VERSIONS_VERSION = 0
 _METADATA_VERSION = 4
 _CREATE_TOPICS_VERSION = 4
 _DELETE_TOPICS_VERSION = 4
+_LIST_OFFSETS_VERSION = 1
+_LATEST = -1
 PRODUCE_VERSION = 7
-_UNKNOWN_TOPIC = 3
+FETCH_VERSION = 4
 _TIMEOUT_MS = 60_000
 _LENGTH = struct.Struct(">i")
 
@@ -57,19 +63,17 @@ class Client:
         _raise_for(reply.error_code, "ApiVersions")
         return {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
 
-    def partitions_with_leader(self, topic: str) -> int:
-        """How many partitions of `topic` have a leader; 0 when the topic is not known (yet)."""
-        wanted = MetadataRequest.MetadataRequestTopic(name=topic)
-        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
-        (described,) = self._request(request, MetadataResponse, _METADATA_VERSION).topics
-        if described.error_code == _UNKNOWN_TOPIC:
-            return 0
-        return sum(1 for partition in described.partitions if partition.leader_id >= 0)
+    def partitions_with_leader(self, *topics: str) -> int:
+        """How many partitions of these topics have a leader; none of one that is not known (yet)."""
+        reply = MetadataResponse.decode(
+            self.exchange(metadata_frame(topics)), version=_METADATA_VERSION, header=True, framed=True
+        )
+        return sum(1 for topic in reply.topics for partition in topic.partitions if partition.leader_id >= 0)
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, replicas: int = 1) -> None:
         """Creates the topic and returns once every partition has a leader."""
         new = CreateTopicsRequest.CreatableTopic(
-            name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+            name=topic, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=[]
         )
         request = CreateTopicsRequest(topics=[new], timeout_ms=_TIMEOUT_MS, validate_only=False)
         (created,) = self._request(request, CreateTopicsResponse, _CREATE_TOPICS_VERSION).topics
@@ -86,6 +90,16 @@ class Client:
         (deleted,) = self._request(request, DeleteTopicsResponse, _DELETE_TOPICS_VERSION).responses
         _raise_for(deleted.error_code, f"DeleteTopics {topic}")
 
+    def log_end_offset(self, topic: str, partition: int) -> int:
+        """The offset that the partition's next record gets."""
+        row = ListOffsetsRequest.ListOffsetsTopic
+        asked = row.ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)
+        request = ListOffsetsRequest(replica_id=-1, topics=[row(name=topic, partitions=[asked])])
+        reply = self._request(request, ListOffsetsResponse, _LIST_OFFSETS_VERSION)
+        answer = reply.topics[0].partitions[0]
+        _raise_for(answer.error_code, f"ListOffsets {topic}-{partition}")
+        return int(answer.offset)
+
     def exchange(self, frame: bytes) -> bytes:
         """Sends one whole frame and returns the reply's frame, length included."""
         self._socket.sendall(frame)
@@ -93,7 +107,7 @@ class Client:
         return length + self._receive(_LENGTH.unpack(length)[0])
 
     def _request(self, request: Any, response_class: Any, version: int) -> Any:
-        frame = _encode(request, version, correlation_id=1)
+        frame = encode(request, version, correlation_id=1)
         reply = self.exchange(frame)
         return response_class.decode(reply, version=version, header=True, framed=True)
 
@@ -107,8 +121,94 @@ class Client:
         return bytes(pieces)
 
 
-def produce_frame(topic: str, partition: int, values: list[bytes], correlation_id: int) -> bytes:
-    """A Produce v7 frame with one uncompressed batch of `values`, acks=all, no producer id."""
+def api_versions_frame() -> bytes:
+    """An ApiVersions frame."""
+    return encode(ApiVersionsRequest(), _API_VERSIONS_VERSION, correlation_id=1)
+
+
+def metadata_frame(topics: Sequence[str]) -> bytes:
+    """A Metadata v4 frame for these topics."""
+    wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+    return encode(request, _METADATA_VERSION, correlation_id=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPlace:
+    """What a Fetch asks of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def fetch_frame(
+    places: Sequence[FetchPlace], *, max_bytes: int, max_wait_ms: int, correlation_id: int = 1
+) -> bytes:
+    """A Fetch v4 frame, without a session; places of one topic stand side by side. `max_bytes`: of all, and each."""
+    row = FetchRequest.FetchTopic
+    topics = [
+        row(
+            topic=topic,
+            partitions=[
+                row.FetchPartition(
+                    partition=place.partition, fetch_offset=place.offset, partition_max_bytes=max_bytes
+                )
+                for place in of_topic
+            ],
+        )
+        for topic, of_topic in groupby(places, key=lambda place: place.topic)
+    ]
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=0,
+        topics=topics,
+    )
+    return encode(request, FETCH_VERSION, correlation_id)
+
+
+def fetch_reply(records: bytes) -> bytes:
+    """The Fetch v4 reply's frame that the no-op server sends: one partition, no error, these record batches."""
+    answered = FetchResponse.FetchableTopicResponse
+    partition = answered.PartitionData(
+        partition_index=0,
+        error_code=0,
+        high_watermark=0,
+        last_stable_offset=0,
+        aborted_transactions=None,
+        records=records,
+    )
+    response = FetchResponse(throttle_time_ms=0, responses=[answered(topic="noop", partitions=[partition])])
+    return encode(response, FETCH_VERSION, correlation_id=0)
+
+
+def check_fetch_reply(reply: bytes) -> None:
+    """Raises WireError when this Fetch v4 reply's frame carries an error for any partition."""
+    decoded = FetchResponse.decode(reply, version=FETCH_VERSION, header=True, framed=True)
+    for topic in decoded.responses:
+        for partition in topic.partitions:
+            _raise_for(partition.error_code, f"Fetch {topic.topic}-{partition.partition_index}")
+
+
+def fetched_records(reply: bytes) -> tuple[bytes, int]:
+    """The record batches in a Fetch v4 reply's frame to one partition, and where they begin in the frame.
+
+    Raises WireError when the reply carries an error or answers other than one partition.
+    """
+    decoded = FetchResponse.decode(reply, version=FETCH_VERSION, header=True, framed=True)
+    if len(decoded.responses) != 1 or len(decoded.responses[0].partitions) != 1:
+        raise WireError("the Fetch reply does not answer exactly one partition")
+    partition = decoded.responses[0].partitions[0]
+    _raise_for(partition.error_code, "Fetch")
+    records = bytes(partition.records or b"")
+    return records, len(reply) - len(records)
+
+
+def batch(values: Sequence[bytes]) -> bytes:
+    """One uncompressed record batch of these values, without producer id."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -120,15 +220,20 @@ def produce_frame(topic: str, partition: int, values: list[bytes], correlation_i
     )
     for offset, value in enumerate(values):
         builder.append(offset, timestamp=1_750_000_000_000, key=None, value=value, headers=[])
+    return bytes(builder.build())
+
+
+def produce_frame(topic: str, partition: int, values: list[bytes], correlation_id: int) -> bytes:
+    """A Produce v7 frame with one uncompressed batch of `values`, acks=all, no producer id."""
     topic_data = ProduceRequest.TopicProduceData
-    batch = topic_data.PartitionProduceData(index=partition, records=bytes(builder.build()))
+    data = topic_data.PartitionProduceData(index=partition, records=batch(values))
     request = ProduceRequest(
         transactional_id=None,
         acks=-1,
         timeout_ms=_TIMEOUT_MS,
-        topic_data=[topic_data(name=topic, partition_data=[batch])],
+        topic_data=[topic_data(name=topic, partition_data=[data])],
     )
-    return _encode(request, PRODUCE_VERSION, correlation_id)
+    return encode(request, PRODUCE_VERSION, correlation_id)
 
 
 def produce_reply(correlation_id: int) -> bytes:
@@ -140,7 +245,7 @@ def produce_reply(correlation_id: int) -> bytes:
     response = ProduceResponse(
         responses=[answered(name="noop", partition_responses=[partition])], throttle_time_ms=0
     )
-    return _encode(response, PRODUCE_VERSION, correlation_id)
+    return encode(response, PRODUCE_VERSION, correlation_id)
 
 
 def produce_error_position(reply: bytes) -> int:
@@ -157,7 +262,8 @@ def produce_error_position(reply: bytes) -> int:
     return length + correlation_id + array + name_length + name + array + index
 
 
-def _encode(message: Any, version: int, correlation_id: int) -> bytes:
+def encode(message: Any, version: int, correlation_id: int) -> bytes:
+    """The frame of a request or a reply of kafka-python's, length included."""
     message.API_VERSION = version
     if message.is_request():
         message.with_header(correlation_id=correlation_id, client_id=_CLIENT_ID)

@@ -6,8 +6,8 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from bench.brokers import NoOp
 from bench.frames import drive_frames
+from bench.noop_broker import NoOp
 from bench.payloads import LOG, RANDOM, record_pool
 from bench.process import memory, process_tree_cpu
 from bench.specs import FramesSpec
@@ -36,7 +36,7 @@ def _spec(broker: NoOp, *, records_per_frame: int, in_flight_frames: int) -> Fra
         in_flight_frames=in_flight_frames,
         warmup_seconds=0.05,
         seconds=0.2,
-        broker_pid=broker.pid,
+        broker_pids=[broker.pid],
     )
 
 

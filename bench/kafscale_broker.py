@@ -1,0 +1,54 @@
+"""This project's broker, as it is measured."""
+
+import http.client
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.brokers import HOST, Broker
+from tests.support.waiting import free_port
+
+
+class Kafscale(Broker):
+    """This project's broker on its embedded default, with `settings` on top."""
+
+    def __init__(self, work_dir: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(work_dir)
+        self._metrics_port = free_port()
+        self._settings = dict(settings or {})
+
+    @property
+    def data_folder(self) -> Path:
+        """Where its object store and its metadata are."""
+        return self.folder / "data"
+
+    def command(self) -> list[str]:
+        return [str(Path(sys.executable).parent / "kafscale"), "serve"]
+
+    def environment(self) -> Mapping[str, str]:
+        return {
+            "KAFSCALE_BROKER_ADDR": self.bootstrap,
+            "KAFSCALE_METRICS_ADDR": f"{HOST}:{self._metrics_port}",
+            "KAFSCALE_DATA_DIR": str(self.data_folder),
+            **self._settings,
+        }
+
+    def readyz(self) -> bool:
+        """Whether the health endpoint calls the broker ready."""
+        try:
+            return self._http_get("/readyz")[0] == http.HTTPStatus.OK
+        except OSError:
+            return False
+
+    def metrics(self) -> str:
+        """What the broker counts, in Prometheus' text form."""
+        return self._http_get("/metrics")[1]
+
+    def _http_get(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(HOST, self._metrics_port, timeout=2.0)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()

@@ -1,0 +1,239 @@
+"""How far one etcd, one bucket prefix and brokers of this kind go: the tables of docs/scale.md. Pure.
+
+What was measured stands in `Figures`; put others in, and every table follows.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.metadata.rankings import RANKED
+from kafscale.metadata.request_rules import MAX_OPERATIONS
+from kafscale.storage.partition_holdings import PARTITIONS_OF_A_PASS
+from kafscale.storage.partition_log import CHECKPOINT_SEGMENTS
+from scripts import sizing
+
+S3_PUTS_PER_SEC: Final = 3_500
+"""PUT, POST, COPY and DELETE for each partition of a bucket's keys, at least: Amazon's guidelines."""
+
+ETCD_FILE_BYTES: Final = 8 * 2**30
+"""What etcd's documentation suggests as the largest database."""
+
+LEASE_TTL_SEC: Final = sizing.DEFAULTS.lease_ttl_sec
+RENEWALS_PER_TTL: Final = 4
+KEYS_PER_CLAIM: Final = 2
+"""A partition's record and its leader key."""
+
+EVENTS_PER_MOVE: Final = 2
+"""The leader key goes, and comes."""
+
+BATCHES_PER_SEC: Final = 10.0
+"""Of a busy partition."""
+
+HISTORY_SEC: Final = 120
+BUSY_CORE: Final = 0.7
+"""As much of a core as a broker should use in the long run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """CPU times of one process in the units that the names say; docs/scale.md tells how they were measured."""
+
+    produce_cpu_sec_per_gb: float = 2.0
+    fetch_cpu_sec_per_gb: float = 0.37
+    flush_cpu_ms: float = 3.1
+    metadata_cpu_us_per_partition: float = 1.6
+    metadata_bytes_per_partition: float = 42.0
+    preferred_cpu_us_per_partition_and_broker: float = 0.29
+    preferred_cpu_us_per_ranked_partition: float = 2.6
+    leader_load_cpu_us: float = 1.1
+    event_cpu_us: float = 8.5
+    memory_bytes_per_partition: float = 2_900
+    etcd_transactions_per_sec: float = 3_877
+    etcd_cpu_us_per_key: float = 15.6
+    etcd_cpu_us_per_key_and_watcher: float = 1.2
+    etcd_cpu_us_per_keep_alive: float = 305
+
+
+MEASURED: Final = Figures()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A cluster's load. `busy`: so many of its partitions are written to, ten times a second each."""
+
+    name: str
+    gb_per_sec: float
+    partitions: int
+    busy: int
+    brokers: int
+    readers: int = 2
+    flush_interval_ms: int = 500
+
+    @property
+    def flushes_per_sec(self) -> float:
+        """Of all partitions together; each is one transaction, two PUTs and a share of a third."""
+        each = self.gb_per_sec * 1e9 / self.busy
+        return self.busy * sizing.flushes_per_sec(
+            BATCHES_PER_SEC, each, flush_interval_ms=self.flush_interval_ms
+        )
+
+    @property
+    def puts_per_sec(self) -> float:
+        """Merging, a twentieth more, is left out."""
+        segment_bytes = self.gb_per_sec * 1e9 / self.flushes_per_sec
+        return self.flushes_per_sec * sizing.puts_per_flush(segment_bytes)
+
+    @property
+    def dollars_a_month(self) -> float:
+        """What the PUTs cost."""
+        seconds = sizing.SECONDS_PER_DAY * sizing.DAYS_PER_MONTH
+        return self.puts_per_sec * seconds / 1e6 * sizing.Prices().per_million_puts
+
+    def etcd_bytes(self) -> float:
+        """Records of 64 segments, and two minutes of history twice."""
+        record = sizing.record_bytes(CHECKPOINT_SEGMENTS // 2)
+        return sizing.etcd_bytes(self.partitions, self.flushes_per_sec, HISTORY_SEC, record)
+
+
+def byte_cores(load: Load, figures: Figures = MEASURED) -> float:
+    """Cores of all brokers for bytes in, and for bytes out to each reader at the end of the log."""
+    per_gb = figures.produce_cpu_sec_per_gb + load.readers * figures.fetch_cpu_sec_per_gb
+    return load.gb_per_sec * per_gb
+
+
+def flush_cores(load: Load, figures: Figures = MEASURED) -> float:
+    """Cores of all brokers for flushes, with the requests in them and merging."""
+    return load.flushes_per_sec * figures.flush_cpu_ms / 1000
+
+
+def brokers_needed(load: Load, figures: Figures = MEASURED) -> int:
+    """By CPU alone."""
+    return math.ceil((byte_cores(load, figures) + flush_cores(load, figures)) / BUSY_CORE)
+
+
+def preferred_sec(partitions: int, brokers: int, figures: Figures = MEASURED) -> float:
+    """CPU of each broker when one comes that was never there: who should lead what."""
+    if brokers <= RANKED:
+        return partitions * brokers * figures.preferred_cpu_us_per_partition_and_broker / 1e6
+    return partitions * figures.preferred_cpu_us_per_ranked_partition / 1e6
+
+
+def held_up_sec(partitions: int, brokers: int, figures: Figures = MEASURED) -> float:
+    """How long of that the event loop does nothing else, with topics that are small beside a pass."""
+    return preferred_sec(min(partitions, PARTITIONS_OF_A_PASS), brokers, figures)
+
+
+def metadata_sec(partitions: int, figures: Figures = MEASURED) -> float:
+    """CPU of one reply that has every partition, built anew."""
+    return partitions * figures.metadata_cpu_us_per_partition / 1e6
+
+
+def move_etcd_sec(partitions: int, brokers: int, figures: Figures = MEASURED) -> float:
+    """CPU of etcd to tell every broker that one broker's partitions have other leaders."""
+    events = EVENTS_PER_MOVE * partitions / brokers
+    return events * (figures.etcd_cpu_us_per_key + brokers * figures.etcd_cpu_us_per_key_and_watcher) / 1e6
+
+
+def claim_transactions(partitions: int, brokers: int) -> int:
+    """Of all that take over what one broker led."""
+    return math.ceil(partitions / brokers / (MAX_OPERATIONS // KEYS_PER_CLAIM))
+
+
+# --- the tables
+
+ONE_GB: Final = Load(name="1 GB/s", gb_per_sec=1, partitions=1_000, busy=1_000, brokers=12)
+HUNDRED_BROKERS: Final = Load(name="100 brokers", gb_per_sec=1, partitions=10_000, busy=10_000, brokers=100)
+MANY_QUIET: Final = Load(
+    name="100,000 partitions, 1,000 busy", gb_per_sec=1, partitions=100_000, busy=1_000, brokers=100
+)
+MANY_BUSY: Final = Load(
+    name="100,000 partitions, all busy, 5 s",
+    gb_per_sec=1,
+    partitions=100_000,
+    busy=100_000,
+    brokers=100,
+    flush_interval_ms=5_000,
+)
+LOADS: Final = (
+    Load(name="", gb_per_sec=1, partitions=100, busy=100, brokers=3),
+    ONE_GB,
+    Load(name="", gb_per_sec=1, partitions=10_000, busy=10_000, brokers=100, flush_interval_ms=5_000),
+    HUNDRED_BROKERS,
+    MANY_BUSY,
+    Load(name="", gb_per_sec=1, partitions=100_000, busy=100_000, brokers=100),
+)
+TARGETS: Final = (ONE_GB, HUNDRED_BROKERS, MANY_QUIET, MANY_BUSY)
+
+
+def load_rows() -> Iterator[tuple[str, ...]]:
+    """What loads take, by partitions and interval."""
+    for load in LOADS:
+        yield (
+            f"{load.gb_per_sec:g}",
+            f"{load.busy:,}",
+            f"{load.flush_interval_ms:,}",
+            f"{load.flushes_per_sec:,.0f}",
+            f"{load.puts_per_sec:,.0f}",
+            f"{load.dollars_a_month:,.0f}",
+            f"{byte_cores(load):.1f} + {flush_cores(load):,.1f}",
+            f"{brokers_needed(load):,}",
+            f"{load.flushes_per_sec / MEASURED.etcd_transactions_per_sec:,.2f}",
+            f"{load.etcd_bytes() / 2**30:,.1f}",
+        )
+
+
+def target_rows() -> Iterator[tuple[str, ...]]:
+    """How much of each limit the targets take; the highest stand first in the first of them that breaks."""
+    renew_sec = LEASE_TTL_SEC - LEASE_TTL_SEC / RENEWALS_PER_TTL
+    rows = (
+        ("transactions of one etcd", lambda load: load.flushes_per_sec / MEASURED.etcd_transactions_per_sec),
+        ("8 GiB of one etcd", lambda load: load.etcd_bytes() / ETCD_FILE_BYTES),
+        ("3,500 PUTs a second of one S3 partition", lambda load: load.puts_per_sec / S3_PUTS_PER_SEC),
+        ("the brokers' CPU, at 0.7 of a core each", lambda load: brokers_needed(load) / load.brokers),
+        (
+            f"the {renew_sec:.1f} s that a lease is sure to last, by a broker that comes or goes",
+            lambda load: held_up_sec(load.partitions, load.brokers) / renew_sec,
+        ),
+    )
+    for name, share in rows:
+        yield (name, *(_percent(share(load)) for load in TARGETS))
+
+
+def _percent(share: float) -> str:
+    text = f"{share * 100:,.0f} %" if share >= 0.01 else "below 1 %"
+    return f"**{text}**" if round(share, 3) > 1 else text
+
+
+def broker_rows() -> Iterator[tuple[str, ...]]:
+    """What it costs that a broker comes or goes."""
+    for brokers, partitions in ((3, 1_000), (10, 10_000), (30, 10_000), (100, 10_000), (100, 100_000)):
+        events = EVENTS_PER_MOVE * partitions / brokers
+        keep_alives = brokers * RENEWALS_PER_TTL / LEASE_TTL_SEC
+        yield (
+            f"{brokers}",
+            f"{partitions:,}",
+            f"{preferred_sec(partitions, brokers):,.3f}",
+            f"{held_up_sec(partitions, brokers):,.3f}",
+            f"{claim_transactions(partitions, brokers):,}",
+            f"{events * brokers:,.0f}",
+            f"{move_etcd_sec(partitions, brokers):,.2f}",
+            f"{events * MEASURED.event_cpu_us / 1e6:,.3f}",
+            f"{2 * brokers * preferred_sec(partitions, brokers):,.0f}",
+            f"{keep_alives:,.0f}; {keep_alives * MEASURED.etcd_cpu_us_per_keep_alive / 1e6:.1%}",
+        )
+
+
+def partition_rows() -> Iterator[tuple[str, ...]]:
+    """What partitions cost that nobody writes to."""
+    idle = sizing.record_bytes(0)
+    for partitions in (1_000, 10_000, 100_000):
+        yield (
+            f"{partitions:,}",
+            f"{partitions * MEASURED.metadata_bytes_per_partition / 1e6:,.2f}",
+            f"{metadata_sec(partitions) * 1000:,.0f}",
+            f"{partitions * MEASURED.leader_load_cpu_us / 1e6:,.2f}",
+            f"{partitions * MEASURED.memory_bytes_per_partition / 1e6:,.0f}",
+            f"{partitions * idle / 1e6:,.1f}",
+        )

@@ -1,0 +1,133 @@
+"""Every workload, as short as can be: it runs to its end, and has the rows that the report and the goals look for."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.peers import PEERS
+from bench.plan import Plan, quick_plan
+from bench.run import expected_seconds, run
+from bench.workloads.driving import DriverError
+from bench.workloads.registry import WORKLOADS
+from bench.workloads.workload import Stage, Values
+from tests.support.etcd_install import etcd_missing
+from tests.support.s3_install import s3_server_missing
+
+_KIB = 1024
+_ON_STORES = ("partitions", "cluster", "durable")
+
+
+def _plan() -> Plan:
+    return quick_plan(
+        payload="random",
+        record_sizes=(_KIB,),
+        partition_counts=(2,),
+        partitions=2,
+        warmup_seconds=0.1,
+        seconds=0.4,
+        jit_warmup_seconds=0.1,
+        consume_tail_bytes=_KIB * _KIB,
+        consume_cold_bytes=_KIB * _KIB,
+        consume_passes=1,
+        tiny_in_flight=100,
+        latency_seconds=0.5,
+        latency_per_second=50.0,
+        settle_seconds=0.1,
+        rest_seconds=0.2,
+        standing_partitions=(0, 3),
+        connections=10,
+        connection_partitions=5,
+        partitions_of_a_poll=2,
+        poll_waits_ms=(100,),
+        poll_seconds=0.3,
+        group_members=3,
+        group_rebalances=2,
+        cluster_brokers=(1,),
+        cluster_partitions=2,
+        durable_rates=(50.0,),
+        durable_intervals_ms=(0,),
+        durable_seconds=1.0,
+        durable_many_partitions=3,
+    )
+
+
+_ROWS = {
+    "throughput": {("produce 1024 B, 2 partitions", "MB/s"), ("consume tail 1024 B, 2 partitions", "MB/s")},
+    "cold": {("consume cold 1024 B, 2 partitions", "broker CPU s/GB")},
+    "tiny": {("tiny requests, librdkafka", "requests/s"), ("tiny requests, raw frames", "requests/s")},
+    "frames": {("produce 1 MiB frames", "MB/s"), ("fetch 1 MiB frames, tail", "MB/s")},
+    "latency": {("ack latency at 50/s", "p99 ms")},
+    "partitions": {
+        ("start-up, 3 partitions", "s"),
+        ("start-up on etcd and S3, 3 partitions", "s"),
+        ("at rest, 0 partitions", "resident MB"),
+        ("Metadata of 3 partitions", "broker CPU us/request"),
+    },
+    "connections": {
+        ("10 idle connections, 5 partitions", "resident KB/connection"),
+        ("10 idle long polls of 0.1 s, 5 partitions", "% of a core"),
+    },
+    "groups": {("rebalance of 3 members", "ms"), ("heartbeats, one connection", "requests/s")},
+    "cluster": {
+        ("1 broker, produce 1024 B", "etcd and S3 CPU s/GB"),
+        ("1 broker, consume tail 1024 B", "MB/s"),
+    },
+    "durable": {
+        ("durable, flush interval 0 ms, 1 partition, 50/s", "ack p99 / PUT p99"),
+        ("durable, flush interval 0 ms, 3 partitions, 50/s", "requests USD/month"),
+        ("durable, flush interval 0 ms, 1 partition, 50/s", "metadata transactions/flush"),
+        ("durable, flush interval 0 ms, 3 partitions, 50/s", "metadata transactions/flush"),
+    },
+}
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_a_workload_measures_what_its_rows_say(name: str, tmp_path: Path) -> None:
+    if name in _ON_STORES and (etcd_missing() or s3_server_missing()):
+        pytest.skip(etcd_missing() or s3_server_missing() or "")
+    said: list[str] = []
+    outcome = run([PEERS["kafscale-flush0"]], [WORKLOADS[name]], _plan(), 1, tmp_path, said.append)
+    assert outcome.failures == []
+    measured = {(one.workload, one.metric): one.value for one in outcome.measurements}
+    assert measured.keys() >= _ROWS[name]
+    assert all(measured[row] >= 0 for row in _ROWS[name])
+    assert list(outcome.seconds) == [name]
+    assert said[-1].startswith(f"repeat 1/1  {name}  kafscale-flush0: done in")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_prebuilt_frames_are_measured_of_the_ceiling(tmp_path: Path) -> None:
+    workloads = list(WORKLOADS.values())
+    outcome = run([PEERS["noop"]], workloads, _plan(), 2, tmp_path, lambda line: None)
+    assert outcome.failures == []
+    assert {one.workload for one in outcome.measurements} == {
+        "tiny requests, raw frames", "produce 1 MiB frames", "fetch 1 MiB frames, tail"
+    }  # fmt: skip
+    assert {one.repeat for one in outcome.measurements} == {1, 2}
+
+
+def test_what_was_measured_before_a_failure_or_an_interrupt_stays(tmp_path: Path) -> None:
+    def fails(stage: Stage) -> Values:
+        yield "row", "metric", 1.0
+        raise DriverError("the driver has ended")
+
+    def is_interrupted(stage: Stage) -> Values:
+        yield "row", "metric", 2.0
+        raise KeyboardInterrupt
+
+    first, second = (
+        replace(WORKLOADS["tiny"], name=work.__name__, run=work) for work in (fails, is_interrupted)
+    )
+    outcome = run([PEERS["noop"]], [first, second], _plan(), 3, tmp_path, lambda line: None)
+    assert [(one.value, one.repeat) for one in outcome.measurements] == [(1.0, 1), (2.0, 1)]
+    assert outcome.failures[0] == "repeat 1/3  fails  noop: DriverError: the driver has ended"
+    assert outcome.failures[1].startswith("interrupted")
+
+
+def test_the_time_of_a_run_is_that_of_the_peers_that_a_workload_is_for() -> None:
+    plan = Plan(payload="random")
+    durable, tiny = WORKLOADS["durable"], WORKLOADS["tiny"]
+    peers = [PEERS["kafscale"], PEERS["kafka"], PEERS["noop"]]
+    expected = expected_seconds(peers, [durable, tiny], plan, 3)
+    assert expected == {"durable": 3 * durable.seconds(plan), "tiny": 9 * tiny.seconds(plan)}
