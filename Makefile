@@ -1,7 +1,7 @@
 # Kafscale's tasks. Every target sets up what it needs; `make help` lists them.
 #
 # PYTHON       the interpreter for .venv, 3.11 or newer (default: the first of the usual names that is)
-# PYTEST_ARGS  more arguments for `make test`, such as `-k produce` or `-n 2`
+# PYTEST_ARGS  more arguments for `make test` and `make test-k8s`, such as `-k produce` or `-n 2`
 SUITABLE := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14, \
 	$(shell $(name) -c '$(SUITABLE)' >/dev/null 2>&1 && echo $(name))))
@@ -13,10 +13,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster demo test tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads bench-lake docs clean
+.PHONY: help setup setup-spark run cluster demo test test-k8s tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads bench-lake docs clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(or $(PYTHON),python3) -c '$(SUITABLE)' || { \
@@ -29,7 +29,7 @@ $(BIN)/.runtime: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(BIN)/.develop: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench,check,spark,test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench,check,operator,spark,test]'
 	@touch $@ $(BIN)/.runtime
 
 $(BIN)/.spark: pyproject.toml spark_jobs/pom.xml | $(BIN)/python
@@ -54,6 +54,11 @@ demo: | $(BIN)/python ## the lake export in one story: broker, events, export to
 
 test: $(BIN)/.develop tools ## run all tests
 	$(BIN)/python -m tests.run $(PYTEST_ARGS)
+
+test-k8s: $(BIN)/.develop tools ## run the tests against a real Kubernetes control plane; builds it with Go the first time (5 to 15 minutes, 4 GB in Go's caches)
+	$(BIN)/python -m tests.support.k8s_install helm control-plane
+	$(BIN)/python -m tests.support.debian_base
+	$(BIN)/pytest tests/k8s $(PYTEST_ARGS)
 
 tools: $(BIN)/.develop ## fetch what tests need beyond Python: Kafka's Java tools and a franz-go client into .tools, kcat
 	$(BIN)/python -m tests.compat.tools
@@ -81,7 +86,7 @@ large-segment: $(BIN)/.develop tools ## a segment of more than 2 GiB, made by me
 group-chaos: $(BIN)/.develop tools ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
 	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py
 
-bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka (BENCH_ARGS: see python -m bench --help)
+bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka: about two hours (BENCH_ARGS: see python -m bench --help)
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 bench-failover: $(BIN)/.develop tools ## how long partitions wait when their leader stops or dies (BENCH_ARGS: see python -m bench.failover --help)

@@ -1,7 +1,7 @@
 """Write the tables that documents share with the code: `python -m scripts.generate_docs`.
 
 A document marks the place with `<!-- begin NAME -->` and `<!-- end NAME -->`, each on a line of its own; a
-test fails when what stands between them is not what the code says.
+test fails when what stands between them is not what the code says. Some files of the chart are written whole.
 """
 
 import sys
@@ -14,8 +14,14 @@ from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.routes import ROUTES
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS
+from kafscale.operator import metric_families as operator_metric_families
 from kafscale.ops.metric_families import FAMILIES, Family
 from kafscale.settings import SETTINGS
+from scripts import scale, sizing
+from scripts.alert_table import alert_rows
+from scripts.chart_files import written_files
+from scripts.chart_values import documented_values
+from scripts.resource_tables import cluster_fields, topic_fields
 from spark_jobs import export, reconcile
 from spark_jobs.job import metric_families as export_metric_families
 from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
@@ -169,13 +175,102 @@ def refused_options_table() -> str:
     return _table(("Option", "Instead"), (*rows, ("every other `kafka.*`", KAFKA_HINT)))
 
 
+def chart_values_table() -> str:
+    """Every value of the chart, in the order of values.yaml."""
+    return _table(
+        ("Value", "Default", "Meaning"),
+        ((f"`{one.path}`", f"`{one.default}`", one.documentation) for one in documented_values()),
+    )
+
+
+def _fields_table(fields: Iterable[tuple[str, ...]]) -> str:
+    return _table(("Field", "Type", "Default", "Meaning", "Legal"), fields)
+
+
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"settings": settings_table},
+    "deploy/helm/kafscale/README.md": {"values": chart_values_table},
+    "docs/alerts.md": {"alerts": lambda: _table(("Alert", "Severity", "After"), alert_rows())},
     "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
+    "docs/custom-resources.md": {
+        "cluster-fields": lambda: _fields_table(cluster_fields()),
+        "topic-fields": lambda: _fields_table(topic_fields()),
+    },
     "docs/exports-metrics.md": {"export-metrics": export_metrics_table},
+    "docs/kubernetes.md": {"operator-metrics": lambda: _metrics_table(operator_metric_families.FAMILIES)},
     "docs/lake-export.md": {"export-options": lambda: command_options_table(export.main)},
     "docs/operations.md": {"metrics": metrics_table},
     "docs/reconcile.md": {"reconcile-options": lambda: command_options_table(reconcile.main)},
+    "docs/scale.md": {
+        "loads": lambda: _table(
+            (
+                "GB/s",
+                "Busy partitions",
+                "Interval, ms",
+                "Flushes a second",
+                "PUTs a second",
+                "Dollars a month",
+                "Cores",
+                "Brokers",
+                "etcds",
+                "GiB",
+            ),
+            scale.load_rows(),
+        ),
+        "targets": lambda: _table(("Share of", *(one.name for one in scale.TARGETS)), scale.target_rows()),
+        "brokers": lambda: _table(
+            (
+                "Brokers",
+                "Partitions",
+                "Held up, s",
+                "Claims",
+                "Events to all",
+                "etcd, s of CPU",
+                "Each broker, s of CPU",
+                "Held up by a rolling restart, s",
+                "Keep-alives a second, of an etcd core",
+            ),
+            scale.broker_rows(),
+        ),
+        "partitions": lambda: _table(
+            (
+                "Partitions",
+                "Metadata, MB",
+                "First Metadata, ms",
+                "View at start, s",
+                "Memory, MB",
+                "Records in etcd, MB",
+            ),
+            scale.partition_rows(),
+        ),
+    },
+    "docs/sizing.md": {
+        "requests": lambda: _table(
+            ("Interval, ms", "Flushes a day", "PUTs a day", "GETs a day", "PUTs a flush", "Dollars a month"),
+            sizing.request_rows(),
+        ),
+        "rates": lambda: _table(
+            ("Written to", "Flushes a day", "PUTs a day", "Dollars a month"), sizing.rate_rows()
+        ),
+        "clusters": lambda: _table(
+            (
+                "Busy partitions",
+                "MB/s in all",
+                "Interval, ms",
+                "Flushes a second",
+                "Requests, dollars a month",
+                "GB stored for 7 days",
+                "Storage, dollars a month",
+            ),
+            sizing.cluster_rows(),
+        ),
+        "etcd": lambda: _table(
+            ("Partitions", "Publications a second", "GiB at 10 min", "GiB at 2 min", "GiB at 1 min"),
+            sizing.etcd_rows(),
+        ),
+        "records": lambda: _table(("Segments", "Producers", "Bytes"), sizing.record_rows()),
+        "memory": lambda: _table(("Setting", "Default, MiB"), sizing.memory_rows()),
+    },
     "docs/spark-source.md": {
         "source-options": source_options_table,
         "store-options": store_options_table,
@@ -205,9 +300,11 @@ def generated(document: str) -> str:
 
 
 def main() -> int:
-    """Rewrite every document that has generated parts."""
+    """Rewrite every document that has generated parts, and every file that is generated whole."""
     for document in GENERATED:
         (ROOT / document).write_text(generated(document))
+    for path, content in written_files().items():
+        (ROOT / path).write_text(content())
     return 0
 
 

@@ -1,6 +1,7 @@
 """`make cluster`: etcd, an S3 server and brokers on one machine, in one folder, until Ctrl-C.
 
-Run it as `python -m scripts.local_cluster`. Started again, it goes on with the data of the folder.
+Run it as `python -m scripts.local_cluster`. Started again, it goes on with the data of the folder. With
+`--stores-only` no broker starts: for commands that need that, as `kafscale recover` does.
 """
 
 import argparse
@@ -22,13 +23,14 @@ from tests.support.installing import CannotInstallError
 from tests.support.s3_install import VERSITYGW, install_s3_server
 
 HOST = "127.0.0.1"
-BUCKET = "kafscale"
+BUCKET, BACKUP_BUCKET = "kafscale", "backups"
 REGION = "us-east-1"
 ACCESS_KEY, SECRET_KEY = "kafscale", "kafscale-local"  # of a server that only this machine reaches
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 AGAIN_AFTER_S = 15.0  # a broker that ended: long enough to see the others take over
 POLL_S = 0.1
+SETTINGS_FILE = "settings.env"
 
 
 class ClusterError(Exception):
@@ -110,6 +112,7 @@ class LocalCluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.stores = [self._etcd(), self._s3()]
         self.serving = [self._broker(number) for number in range(1, self.brokers + 1)]
+        self._write_settings()
 
     @property
     def ports(self) -> range:
@@ -119,8 +122,8 @@ class LocalCluster:
     def bootstrap(self) -> str:
         return ",".join(f"{HOST}:{self._broker_port(number)}" for number in range(1, self.brokers + 1))
 
-    def start(self) -> None:
-        """Start the stores, then all brokers, and wait until they serve. Raises `ClusterError`."""
+    def start(self, *, is_serving: bool) -> None:
+        """Start the stores, then all brokers unless not `is_serving`; wait until they do. Raises `ClusterError`."""
         for port in self.ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,7 +131,7 @@ class LocalCluster:
                     probe.bind((HOST, port))
                 except OSError:
                     raise ClusterError(f"port {port} is in use; choose others with --port") from None
-        for servers in (self.stores, self.serving):
+        for servers in (self.stores, self.serving if is_serving else []):
             for server in servers:
                 server.start()
             _wait_until_ready(servers)
@@ -139,7 +142,7 @@ class LocalCluster:
             if server.exit_code is not None:
                 raise ClusterError(f"{server.name} ended with exit code {server.exit_code}: {server.log}")
         for server in self.serving:
-            if server.exit_code is None:
+            if server.process is None or server.exit_code is None:
                 continue
             if server.ended_at is None:
                 server.ended_at = time.monotonic()
@@ -173,7 +176,8 @@ class LocalCluster:
 
     def _s3(self) -> Server:
         buckets = self.folder / "s3"
-        (buckets / BUCKET).mkdir(parents=True, exist_ok=True)  # a folder of the root is a bucket
+        for bucket in (BUCKET, BACKUP_BUCKET):  # a folder of the root is a bucket
+            (buckets / bucket).mkdir(parents=True, exist_ok=True)
         command = [
             str(VERSITYGW), "--quiet", "--region", REGION, "--health", "/healthy",
             "--port", f"{HOST}:{self.ports[-1]}", "posix", str(buckets),
@@ -183,20 +187,31 @@ class LocalCluster:
 
     def _broker(self, number: int) -> Server:
         port = self._broker_port(number)
-        settings = {
-            "BROKER_ID": str(number),
-            "BROKER_ADDR": f"{HOST}:{port}",
-            "METRICS_ADDR": f"{HOST}:{port + 1}",
-            "ETCD_ENDPOINTS": f"http://{HOST}:{self.ports[-3]}",
-            "S3_BUCKET": BUCKET,
-            "S3_REGION": REGION,
-            "S3_ENDPOINT": f"http://{HOST}:{self.ports[-1]}",
-            "S3_ACCESS_KEY": ACCESS_KEY,
-            "S3_SECRET_KEY": SECRET_KEY,
+        environment = {
+            "KAFSCALE_BROKER_ID": str(number),
+            "KAFSCALE_BROKER_ADDR": f"{HOST}:{port}",
+            "KAFSCALE_METRICS_ADDR": f"{HOST}:{port + 1}",
+            **self._store_settings(),
         }
-        environment = {f"KAFSCALE_{name}": value for name, value in settings.items()}
         command = [str(Path(sys.executable).parent / "kafscale"), "serve"]
         return self._server(f"broker-{number}", command, environment, port + 1, "/readyz")
+
+    def _store_settings(self) -> dict[str, str]:
+        """Where the stores are: all that brokers and commands share."""
+        return {
+            "KAFSCALE_ETCD_ENDPOINTS": f"http://{HOST}:{self.ports[-3]}",
+            "KAFSCALE_S3_BUCKET": BUCKET,
+            "KAFSCALE_S3_REGION": REGION,
+            "KAFSCALE_S3_ENDPOINT": f"http://{HOST}:{self.ports[-1]}",
+            "KAFSCALE_S3_ACCESS_KEY": ACCESS_KEY,
+            "KAFSCALE_S3_SECRET_KEY": SECRET_KEY,
+            "KAFSCALE_BACKUP_BUCKET": BACKUP_BUCKET,
+        }
+
+    def _write_settings(self) -> None:
+        """For a shell: `. settings.env`."""
+        lines = (f"export {name}={value}\n" for name, value in self._store_settings().items())
+        (self.folder / SETTINGS_FILE).write_text("".join(lines))
 
     def _server(
         self, name: str, command: Sequence[str], environment: Mapping[str, str], port: int, path: str
@@ -232,8 +247,20 @@ Brokers 1 to {cluster.brokers} serve. In another terminal:
     kcat -C -b {cluster.bootstrap} -t numbers -o beginning -e
     kcat -L -b {cluster.bootstrap}        who leads what
     kill -9 {pid}        ends broker 1; the others take over, and it is started again
+    . {cluster.folder / SETTINGS_FILE}; .venv/bin/kafscale fsck
 
 Data and logs: {cluster.folder}. Ctrl-C stops everything; the next start goes on with the data."""
+
+
+def _without_brokers(cluster: LocalCluster) -> str:
+    return f"""\
+etcd and the S3 server run, and no broker. In another terminal:
+
+    . {cluster.folder / SETTINGS_FILE}
+    .venv/bin/kafscale backup list
+    .venv/bin/kafscale recover --backup newest
+
+Data and logs: {cluster.folder}. Ctrl-C stops everything; without --stores-only brokers start too."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -242,6 +269,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=Path("kafscale-cluster"), help="for data and logs")
     parser.add_argument("--port", type=int, default=9092, help="the first of the ports")
     parser.add_argument("--brokers", type=int, default=3, choices=range(1, 10), metavar="1-9")
+    parser.add_argument(
+        "--stores-only", action="store_true", help="start no broker, but etcd and the S3 server"
+    )
     options = parser.parse_args(arguments)
     asked_to_end = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -253,8 +283,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(install(), flush=True)
             cluster = LocalCluster(options.folder.absolute(), options.port, options.brokers)
             stack.callback(cluster.stop)
-            cluster.start()
-            print(_how_to_try_it(cluster), flush=True)
+            cluster.start(is_serving=not options.stores_only)
+            print((_without_brokers if options.stores_only else _how_to_try_it)(cluster), flush=True)
             while not asked_to_end.wait(POLL_S):
                 cluster.look_after()
             print("stopping", flush=True)

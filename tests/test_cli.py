@@ -1,5 +1,7 @@
 """The `kafscale` command: help, version, exit codes, and one line for what is wrong."""
 
+import os
+import signal
 import subprocess
 import sys
 import types
@@ -78,6 +80,23 @@ def test_a_broker_that_cannot_start_says_why_in_one_line(monkeypatch: pytest.Mon
     result = serve(monkeypatch, run)
     assert result.exit_code == 1
     assert result.stderr == "kafscale: the folder is in use\n"
+
+
+def test_the_first_process_of_a_container_can_be_stopped_while_it_loads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel spares it what it has no handler for: it would end with the grace period, by force."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(settings: Settings) -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    try:
+        assert serve(monkeypatch, run).exit_code == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_misspelt_setting_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,11 @@ import pytest
 
 from scripts.generate_docs import GENERATED, ROOT, filled, generated
 
-DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "deploy").rglob("*.md")),
+]
 
 
 @pytest.mark.parametrize("document", GENERATED)

@@ -46,6 +46,9 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_BROKER_ADDR": ("[::1]:19092", Address("::1", 19092)),
     "KAFSCALE_BROKER_HOST": ("kafka.example.com", "kafka.example.com"),
     "KAFSCALE_BROKER_PORT": ("1", 1),
+    "KAFSCALE_EXTERNAL_ADDR": (":9094", Address("0.0.0.0", 9094)),
+    "KAFSCALE_EXTERNAL_HOST": ("kafka-0.example.com", "kafka-0.example.com"),
+    "KAFSCALE_EXTERNAL_PORT": ("19092", 19092),
     "KAFSCALE_METRICS_ADDR": (":0", Address("0.0.0.0", 0)),
     "KAFSCALE_DATA_DIR": ("/var/lib/kafscale", Path("/var/lib/kafscale")),
     "KAFSCALE_RACK": ("eu-west-1a", "eu-west-1a"),
@@ -71,6 +74,7 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_GARBAGE_GRACE_SEC": ("60", 60),
     "KAFSCALE_GARBAGE_CHECK_INTERVAL_SEC": ("3600", 3600),
     "KAFSCALE_S3_CONCURRENCY": ("1", 1),
+    "KAFSCALE_S3_HEDGED_PUTS_PERCENT": ("0", 0),
     "KAFSCALE_S3_HEALTH_WINDOW_SEC": ("60", 60),
     "KAFSCALE_S3_LATENCY_WARN_MS": ("500", 500),
     "KAFSCALE_S3_LATENCY_CRIT_MS": ("3000", 3000),
@@ -101,6 +105,13 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_S3_READ_BUCKET": ("s3://replica-eu/", "s3://replica-eu"),
     "KAFSCALE_S3_READ_REGION": ("eu-central-1", "eu-central-1"),
     "KAFSCALE_S3_READ_ENDPOINT": ("http://127.0.0.1:9001", "http://127.0.0.1:9001"),
+    "KAFSCALE_BACKUP_BUCKET": ("backups", "backups"),
+    "KAFSCALE_BACKUP_PREFIX": ("prod/kafscale", "prod/kafscale"),
+    "KAFSCALE_BACKUP_REGION": ("eu-central-1", "eu-central-1"),
+    "KAFSCALE_BACKUP_ENDPOINT": ("http://127.0.0.1:9002", "http://127.0.0.1:9002"),
+    "KAFSCALE_BACKUP_ACCESS_KEY": ("backup-key", "backup-key"),
+    "KAFSCALE_BACKUP_SECRET_KEY": ("backup-secret", "backup-secret"),
+    "KAFSCALE_BACKUP_KMS_ARN": ("arn:aws:kms:backup", "arn:aws:kms:backup"),
     "KAFSCALE_MAX_CONNECTIONS": ("5", 5),
     "KAFSCALE_CONNECTIONS_MAX_IDLE_MS": ("1000", 1000),
     "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": ("0", 0),
@@ -123,6 +134,8 @@ LEGAL: dict[str, tuple[str, object]] = {
 # What else has to be set for a setting to be of use.
 NEEDED: dict[str, list[str]] = {
     "KAFSCALE_ETCD_ENDPOINTS": ["KAFSCALE_S3_BUCKET"],
+    "KAFSCALE_EXTERNAL_HOST": ["KAFSCALE_EXTERNAL_ADDR"],
+    "KAFSCALE_EXTERNAL_PORT": ["KAFSCALE_EXTERNAL_ADDR"],
     "KAFSCALE_ETCD_PREFIX": ["KAFSCALE_ETCD_ENDPOINTS", "KAFSCALE_S3_BUCKET"],
     "KAFSCALE_ETCD_USERNAME": ["KAFSCALE_ETCD_PASSWORD"],
     "KAFSCALE_ETCD_PASSWORD": ["KAFSCALE_ETCD_USERNAME"],
@@ -134,6 +147,11 @@ NEEDED: dict[str, list[str]] = {
     "KAFSCALE_S3_READ_BUCKET": ["KAFSCALE_S3_BUCKET"],
     "KAFSCALE_S3_READ_REGION": ["KAFSCALE_S3_READ_BUCKET", "KAFSCALE_S3_BUCKET"],
     "KAFSCALE_S3_READ_ENDPOINT": ["KAFSCALE_S3_READ_BUCKET", "KAFSCALE_S3_BUCKET"],
+    "KAFSCALE_BACKUP_REGION": ["KAFSCALE_BACKUP_BUCKET"],
+    "KAFSCALE_BACKUP_ENDPOINT": ["KAFSCALE_BACKUP_BUCKET"],
+    "KAFSCALE_BACKUP_ACCESS_KEY": ["KAFSCALE_BACKUP_SECRET_KEY", "KAFSCALE_BACKUP_BUCKET"],
+    "KAFSCALE_BACKUP_SECRET_KEY": ["KAFSCALE_BACKUP_ACCESS_KEY", "KAFSCALE_BACKUP_BUCKET"],
+    "KAFSCALE_BACKUP_KMS_ARN": ["KAFSCALE_BACKUP_BUCKET"],
 }
 
 
@@ -154,10 +172,15 @@ ILLEGAL = [
     ("KAFSCALE_MERGE_MIN_SEGMENTS", ["1", "1001"]),
     ("KAFSCALE_MERGE_TARGET_BYTES", ["1048575", "-1", "9223372036854775808"]),
     ("KAFSCALE_S3_READ_BUCKET", ["", "a"]),
+    ("KAFSCALE_BACKUP_BUCKET", ["", "a"]),
+    ("KAFSCALE_BACKUP_PREFIX", ["", "/a", "a/", "a//b", "a/../b", "_kafscale", "a/_b", "ü", "a" * 250]),
     ("KAFSCALE_BROKER_ADDR", ["", "9092", "localhost", "localhost:", "localhost:65536", "::1:9092", "[::1]"]),
     ("KAFSCALE_BROKER_ADDR", ["[nonsense]:1", "a b:1", "http://a:1", "host:-1", "a..b:1"]),
     ("KAFSCALE_BROKER_HOST", ["", "0.0.0.0", "::", "[::]", "a:1", "a/b", "x" * 300]),
     ("KAFSCALE_BROKER_PORT", ["0", "65536", "http"]),
+    ("KAFSCALE_EXTERNAL_ADDR", ["", "9094", "host", "::1:9094"]),
+    ("KAFSCALE_EXTERNAL_HOST", ["", "0.0.0.0", "a:1"]),
+    ("KAFSCALE_EXTERNAL_PORT", ["0", "65536"]),
     ("KAFSCALE_METRICS_ADDR", ["nowhere"]),
     ("KAFSCALE_DATA_DIR", ["", "a\0b"]),
     ("KAFSCALE_LOCAL_FSYNC", ["", "yes", "1", "off"]),
@@ -181,6 +204,7 @@ ILLEGAL = [
     ("KAFSCALE_S3_ENDPOINT", ["", "127.0.0.1:9000", "ftp://a", "http://", "http://a:0", "http://a/bucket"]),
     ("KAFSCALE_S3_PATH_STYLE", ["path"]),
     ("KAFSCALE_S3_CONCURRENCY", ["0", "4097"]),
+    ("KAFSCALE_S3_HEDGED_PUTS_PERCENT", ["-1", "51", "2.5", "10%"]),
     ("KAFSCALE_S3_HEALTH_WINDOW_SEC", ["4", "3601"]),
     ("KAFSCALE_S3_LATENCY_WARN_MS", ["0", "600001", "1s"]),
     (
@@ -234,6 +258,7 @@ def test_what_larger_segments_need_is_said(variable: str) -> None:
         ({"KAFSCALE_SEGMENT_BYTES": "512MiB"}, "KAFSCALE_BUFFER_BYTES"),
         ({"KAFSCALE_MAX_MESSAGE_BYTES": "8MiB", "KAFSCALE_BUFFER_BYTES": "4MiB"}, "KAFSCALE_BUFFER_BYTES"),
         ({"KAFSCALE_METRICS_ADDR": "127.0.0.1:9092"}, "KAFSCALE_BROKER_ADDR"),
+        ({"KAFSCALE_EXTERNAL_ADDR": "127.0.0.1:9092"}, "KAFSCALE_BROKER_ADDR"),
         ({"KAFSCALE_S3_LATENCY_WARN_MS": "10001"}, "KAFSCALE_S3_LATENCY_CRIT_MS"),
         ({"KAFSCALE_S3_ERROR_RATE_WARN": "0.6"}, "KAFSCALE_S3_ERROR_RATE_CRIT"),
     ],
@@ -257,7 +282,12 @@ def test_a_setting_that_is_of_no_use_without_another_is_refused(variable: str, m
         load_settings(environment)
 
 
-SECRETS = ("KAFSCALE_ETCD_PASSWORD", "KAFSCALE_S3_SECRET_KEY", "KAFSCALE_S3_SESSION_TOKEN")
+SECRETS = (
+    "KAFSCALE_ETCD_PASSWORD",
+    "KAFSCALE_S3_SECRET_KEY",
+    "KAFSCALE_S3_SESSION_TOKEN",
+    "KAFSCALE_BACKUP_SECRET_KEY",
+)
 
 
 def test_secrets_are_known_as_such() -> None:

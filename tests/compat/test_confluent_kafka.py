@@ -157,8 +157,13 @@ def test_a_consumer_seeks_to_either_end_to_an_offset_and_to_a_time(
 
         consumer.seek(TopicPartition(topic, 0, found))
         assert librdkafka.take(consumer, 6)[0].value() == b"4"
+
+    with librdkafka.assigned_consumer(broker, topic, enable_partition_eof=True) as consumer:
+        assert librdkafka.take(consumer, 10)[9].value() == b"9"
+        assert librdkafka.next_error(consumer).code() == KafkaError._PARTITION_EOF
         consumer.seek(TopicPartition(topic, 0, OFFSET_END))
-        assert consumer.consume(1, timeout=0.5) == []
+        # Only then it knows where the end is: a record that comes before is not behind it.
+        assert librdkafka.next_error(consumer).code() == KafkaError._PARTITION_EOF
         librdkafka.send_all(client, topic, [b"new"])
         assert librdkafka.take(consumer, 1)[0].value() == b"new"
 

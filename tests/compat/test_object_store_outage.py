@@ -101,7 +101,7 @@ async def through_an_outage(senders: dict[str, Send], *, phases: tuple[str, ...]
         await client.send_produce("trigger", {0: wire.batch([b"x"])}, timeout_ms=1)
         assert (await client.receive_produce())[1][0].error_code == ErrorCode.REQUEST_TIMED_OUT
         sending = [begin(name, phase) for name in senders for phase in phases if phase == "during"]
-        health = broker.process._object_store_health
+        health = broker.process.basics.object_store_health
         await until(lambda: health.refuses_produce, "the outage is known")
         assert time.monotonic() - began < NOTICED_SEC
         produce = next(api for name, api in broker.metrics.apis.items() if name == "PRODUCE")

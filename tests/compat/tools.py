@@ -11,6 +11,8 @@ from spark_jobs.jar_set import OLDEST_JAVA, JarSet
 from tests.support.etcd_install import install_etcd
 from tests.support.installing import TOOLS, ensure_command, install_jars, run_command
 from tests.support.installing import CannotInstallError as CannotInstallError
+from tests.support.k8s_install import install_helm
+from tests.support.promtool_install import install_promtool
 from tests.support.s3_install import install_s3_server
 from tests.support.spark_install import install_spark_libs
 
@@ -76,7 +78,9 @@ def main() -> int:
         "franz-go": install_franz,
         "versitygw": install_s3_server,
         "etcd": install_etcd,
+        "promtool": install_promtool,
         "Spark's jars": install_spark_libs,
+        "helm": install_helm,
     }
     with (TOOLS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,22 +33,41 @@ class LocalCluster(ServerProcess):
         self.bootstrap = ""
         self.port = free_ports(PORTS)
 
-    def start(self) -> None:
+    @property
+    def data(self) -> Path:
+        """The folder that it keeps everything in."""
+        return self.folder / "data"
+
+    def start(self, *options: str) -> None:
         told = len(self.log_text())
         command = [
             sys.executable, "-m", "scripts.local_cluster",
-            "--folder", str(self.folder / "data"), "--port", str(self.port),
+            "--folder", str(self.data), "--port", str(self.port), *options,
         ]  # fmt: skip
         quick = {"PYTHONPATH": str(REPOSITORY), "KAFSCALE_LEASE_TTL_SEC": "2"}
         self.launch(command, clean_environment() | quick)
 
-        def line() -> str | None:
+        def told_how_to_go_on() -> bool:
             assert self.exit_code is None, self.log_tail()
-            new = self.log_text()[told:].splitlines()
-            return next((one for one in new if one.startswith("bootstrap.servers=")), None)
+            return "Ctrl-C stops everything" in self.log_text()[told:]
 
-        self.bootstrap = str(wait_until(line, "it says bootstrap.servers", 60)).partition("=")[2]
-        wait_until(lambda: "Ctrl-C stops everything" in self.log_text()[told:], "it says how to go on")
+        wait_until(told_how_to_go_on, "it says how to go on", 60)
+        self.bootstrap = self.log_text()[told:].partition("bootstrap.servers=")[2].partition("\n")[0]
+
+    def end(self) -> None:
+        """What Ctrl-C does."""
+        self.send_signal(signal.SIGINT)
+        assert self.wait_exit(40) == 0
+
+    def kafscale(self, *arguments: str) -> str:
+        """What the command prints in a shell that read the settings file, as the script advises."""
+        command = [f'. {self.data / "settings.env"}; exec {Path(sys.executable).parent / "kafscale"} "$@"']
+        done = subprocess.run(
+            ["sh", "-c", *command, "sh", *arguments],
+            env=clean_environment(), cwd=self.folder, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 def free_ports(count: int) -> int:
@@ -82,6 +103,13 @@ def produce(cluster: LocalCluster, values: list[bytes]) -> None:
         assert isinstance(answer, Message), str(answer)
 
 
+def end_what_it_started(cluster: LocalCluster) -> None:
+    if cluster.exit_code is None:
+        cluster.send_signal(signal.SIGTERM)
+        cluster.wait_exit(60)
+    cluster.close()
+
+
 def read(cluster: LocalCluster, count: int) -> list[bytes | None]:
     with librdkafka.assigned_consumer(cluster, "t") as consumer:
         return [message.value() for message in librdkafka.take(consumer, count)]
@@ -99,18 +127,37 @@ def test_it_serves_survives_a_kill_and_goes_on_with_its_data(tmp_path: Path) -> 
             os.kill(pid, signal.SIGKILL)
         produce(cluster, [b"two"])
         assert "broker-1 ended (-9)" in cluster.log_text()
-        cluster.send_signal(signal.SIGINT)
-        assert cluster.wait_exit(40) == 0
+        cluster.end()
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
         cluster.start()
         produce(cluster, [b"three"])
         assert read(cluster, 3) == [b"one", b"two", b"three"]
         cluster.stop(40)
     finally:
-        if cluster.exit_code is None:
-            cluster.send_signal(signal.SIGTERM)  # so that it ends what it started
-            cluster.wait_exit(60)
-        cluster.close()
+        end_what_it_started(cluster)
+
+
+def test_the_disaster_drill_as_the_page_tells_it(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    try:
+        cluster.start()
+        produce(cluster, [b"one"])
+        cluster.kafscale("backup", "create")
+        assert "sound" in cluster.kafscale("backup", "verify", "newest")
+        produce(cluster, [b"two"])
+        cluster.end()
+        shutil.rmtree(cluster.data / "etcd")
+        cluster.start("--stores-only")
+        assert broker_pids(cluster.pid) == []
+        assert "Nothing was written" in cluster.kafscale("recover", "--backup", "newest")
+        assert "Rebuilt 1 topics" in cluster.kafscale("recover", "--backup", "newest", "--apply")
+        cluster.end()
+        cluster.start()
+        assert read(cluster, 2) == [b"one", b"two"]
+        assert "No problems" in cluster.kafscale("fsck", "--verify")
+        cluster.stop(40)
+    finally:
+        end_what_it_started(cluster)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
