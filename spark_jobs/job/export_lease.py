@@ -60,6 +60,8 @@ class ExportLease:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name=f"kafscale-export-lease {topic}", daemon=True)
         self._wait_sec = 0.0
+        self._lock = threading.Lock()
+        self._takes_calls = False  # guarded by the lock: a call that the loop never runs would wait for ever
 
     @property
     def topic(self) -> str:
@@ -83,11 +85,16 @@ class ExportLease:
         Also once no renewal has succeeded for the time that the lease lasts.
         """
         opened = self._opened.result()
+        try:
+            opened.hold.check()
+        except ExportLeaseLostError:
+            # After a failure it is given back, and the failure is what there is to tell.
+            if self._failure is None:
+                raise
         if self._failure is not None:
             raise ExportLeaseLostError(
                 self._topic, f"what kept it failed: {self._failure!r}"
             ) from self._failure
-        opened.hold.check()
 
     def confirm(self) -> None:
         """The same, asking the metadata store. Raises `StoreError`, too."""
@@ -125,21 +132,31 @@ class ExportLease:
             raise self._failure
 
     def _run(self, begin: "Callable[[_Open], Coroutine[Any, Any, Result]]") -> Result:
-        opened, loop = self._opened.result(), self._serving.result().loop
-        if not self._thread.is_alive():
-            self.check()
-            raise ExportLeaseLostError(self._topic, "it was released")
+        opened = self._opened.result()
 
         async def run() -> Result:
             return await begin(opened)
 
-        future = asyncio.run_coroutine_threadsafe(run(), loop)
+        with self._lock:
+            if not self._takes_calls:
+                raise self._ended()
+            future = asyncio.run_coroutine_threadsafe(run(), self._serving.result().loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise self._ended() from None
         except BaseException:
             # Nothing once it is done; when the wait was interrupted nobody wants the result any more.
             future.cancel()
             raise
+
+    def _ended(self) -> ExportLeaseLostError:
+        """Why nothing is done any more."""
+        try:
+            self.check()
+        except ExportLeaseLostError as lost:
+            return lost
+        return ExportLeaseLostError(self._topic, "it was released")
 
     def _main(self) -> None:
         try:
@@ -166,10 +183,18 @@ class ExportLease:
         async with contextlib.AsyncExitStack() as stack:
             metadata, objects = await stores.open_for_reading(self._settings, stack)
             hold = await self._acquire(stack)
+            with self._lock:
+                self._takes_calls = True
             self._opened.set_result(_Open(hold, metadata, objects))
             try:
                 await self._keep_alive(hold)
+            except Exception as problem:
+                self._failure = problem  # before the release, which would be all that `check` could tell
+                raise
             finally:
+                with self._lock:
+                    self._takes_calls = False
+                await asyncio.sleep(0)  # what was called before begins, and is ended with the loop
                 await self._release(hold)
 
     async def _acquire(self, stack: contextlib.AsyncExitStack) -> ExportHold:

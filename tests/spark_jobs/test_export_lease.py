@@ -22,7 +22,7 @@ from kafscale.metadata.store import MetadataReader, Put
 from kafscale.settings import Settings, load_settings
 from kafscale.storage.local.store import LocalStore
 from kafscale.storage.object_store import ObjectReader
-from spark_jobs.job.export_lease import hold_export
+from spark_jobs.job.export_lease import ExportLease, hold_export
 from tests.support.etcd_server import EtcdServer, etcd_server
 from tests.support.waiting import wait_until
 
@@ -253,3 +253,54 @@ def test_a_defect_of_the_keeper_is_told(tmp_path: Path, monkeypatch: pytest.Monk
         assert isinstance(caught.value.__cause__, ArithmeticError)
         with pytest.raises(ExportLeaseLostError):
             lease.record(PROGRESS)
+
+
+def test_a_defect_is_told_while_the_topic_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver heard "it was released" in between, and a call could wait for a loop that had ended."""
+    release, released, looked = ExportHold.release, threading.Event(), threading.Event()
+
+    async def broken(_: ExportHold) -> None:
+        raise ArithmeticError("a mistake in the program")
+
+    async def slow(hold: ExportHold) -> None:
+        await release(hold)
+        released.set()
+        await asyncio.to_thread(looked.wait)
+
+    monkeypatch.setattr(ExportHold, "renew", broken)
+    monkeypatch.setattr(ExportHold, "release", slow)
+    settings = load_settings(embedded(tmp_path))
+    with pytest.raises(ArithmeticError, match="a mistake"), hold_export(settings, "events", "me", 1) as lease:
+        try:
+            assert released.wait(15)
+            for call in (lease.check, lease.confirm, lambda: lease.record(PROGRESS)):
+                with pytest.raises(ExportLeaseLostError, match=r"what kept it failed.*a mistake"):
+                    call()
+        finally:
+            looked.set()
+
+
+def test_a_call_that_is_under_way_when_the_topic_is_given_back(tmp_path: Path) -> None:
+    began, told = threading.Event(), list[str]()
+
+    async def never_ends(metadata: MetadataReader, objects: ObjectReader) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    def call(lease: ExportLease) -> None:
+        try:
+            lease.call(never_ends)
+        except ExportLeaseLostError as lost:
+            told.append(str(lost))
+
+    with hold_export(load_settings(embedded(tmp_path)), "events", "me") as lease:
+        caller = threading.Thread(target=call, args=(lease,))
+        caller.start()
+        assert began.wait(15)
+    caller.join(15)
+    assert not caller.is_alive()
+    assert len(told) == 1 and "it was released" in told[0], told
+    with pytest.raises(ExportLeaseLostError, match="it was released"):
+        lease.record(PROGRESS)
