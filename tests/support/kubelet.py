@@ -51,6 +51,7 @@ class Kubelet:
         self._pods: dict[str, Manifest] = {}  # by uid
         self._addresses = itertools.count(1)
         self._nodes = itertools.cycle(ZONES)
+        self._node_of: dict[str, str] = {}  # by uid: a pod may be bound again before the event of it has come
         self._watch: Watch | None = None
         self._stopping = False
         self._failure: Exception | None = None
@@ -176,7 +177,10 @@ class Kubelet:
     def _bind(self, pod: Manifest) -> None:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         path = self._api.path(POD, name, namespace, "binding")
-        target = {"apiVersion": "v1", "kind": "Node", "name": next(self._nodes)}
+        uid = pod["metadata"]["uid"]
+        if uid not in self._node_of:
+            self._node_of[uid] = next(self._nodes)
+        target = {"apiVersion": "v1", "kind": "Node", "name": self._node_of[uid]}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         self._api.request("POST", path, body=binding)
 
