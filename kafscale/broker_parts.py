@@ -12,6 +12,7 @@ from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
 from kafscale.handlers.deadlines import Deadlines
 from kafscale.handlers.encoded_topics import EncodedTopics
+from kafscale.handlers.first_batches import FirstBatches
 from kafscale.handlers.idle_answers import IdleAnswers
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.listed_brokers import ListedBrokers
@@ -141,6 +142,7 @@ class ServingParts:
         self.leader_changes = LeaderChanges(view, settings.broker_id)
         self.listed_brokers = ListedBrokers(view, settings.lease_ttl_sec * 1000, clocks.steady_ms)
         self.sequence_refusals = SequenceRefusals(self.logs)
+        self.first_batches = FirstBatches()
         self._register_gauges()
 
     def _lease(self) -> int:
@@ -233,6 +235,7 @@ class ServingParts:
             deadlines=Deadlines(),
             idle_answers=IdleAnswers(view, self.logs),
             sequence_refusals=self.sequence_refusals,
+            first_batches=self.first_batches,
             record_deletion=self.segment_life.record_deletion,
             groups=self.groups.coordinator,
             object_store_health=basics.object_store_health,

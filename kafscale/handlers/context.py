@@ -7,6 +7,7 @@ from typing import Protocol
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.handlers.deadlines import Deadlines
 from kafscale.handlers.encoded_topics import EncodedTopics
+from kafscale.handlers.first_batches import FirstBatches
 from kafscale.handlers.idle_answers import IdleAnswers
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.listed_brokers import ListedBrokers
@@ -45,6 +46,7 @@ class Broker:
     deadlines: Deadlines
     idle_answers: IdleAnswers
     sequence_refusals: SequenceRefusals
+    first_batches: FirstBatches
     record_deletion: RecordDeletion
     groups: GroupCoordinator
     object_store_health: ObjectStoreHealth

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.first_batches import OUT_OF_TURN, SENT_AGAIN
 from kafscale.handlers.leader_changes import MAX_WAIT_SEC
 from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
@@ -20,7 +21,7 @@ from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.legacy_records import convert_message_set
 from kafscale.protocol.produce import ProduceRequest, decode_produce_request
-from kafscale.protocol.record_batch import BatchHeader, validate_batch
+from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, validate_batch
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog
 from kafscale.storage.segment_buffer import AppendWaiter
@@ -139,6 +140,7 @@ class _Appender:
             self._now_ms + max(0, produce.timeout_ms),
             broker.purgatory,
             broker.sequence_refusals,
+            broker.first_batches,
         )
 
     def append_all(self) -> None:
@@ -197,8 +199,18 @@ class _Appender:
             partition, log = self._led(name, index)
             batches = self._validated(records, partition)
         except KafkaError as refusal:
+            if refusal.code in SENT_AGAIN and self._produce.acks:
+                self._remember_first((name, index), records)
             self._refuse(name, append, refusal)
             return
+        first = batches[0][1]
+        if first.producer_id >= 0 and self._produce.acks and not log.producers.knows(first.producer_id):
+            # Rare: every producer's first batch in a log, and what comes too early.
+            if self._broker.first_batches.refuses((name, index), first):
+                append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
+                return
+            self._broker.first_batches.came((name, index), first)
+            append.first = ((name, index), first.producer_id)
         append.led = partition
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms
@@ -213,6 +225,14 @@ class _Appender:
                 counters.bytes_in += len(batch)
                 counters.records_in += header.record_count
             counters.batches_in += len(batches)
+
+    def _remember_first(self, partition: TopicPartition, records: memoryview | KafkaError | None) -> None:
+        if self._version < _FIRST_VERSION_WITH_BATCHES:
+            return  # without sequence numbers
+        if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
+            header = read_header(records, 0)
+            if header.producer_id >= 0:
+                self._broker.first_batches.came(partition, header)
 
     def _refuse(self, name: str, append: PartitionAppend, refusal: KafkaError) -> None:
         self._refused = True

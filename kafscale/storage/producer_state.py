@@ -83,6 +83,10 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def knows(self, producer_id: int) -> bool:
+        """Whether it has appended anything that is remembered."""
+        return producer_id in self._producers
+
     def check(
         self, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
     ) -> ErrorCode | PendingBatch | ProducerBatch:

@@ -272,7 +272,14 @@ class SimulatedCluster:
         for number in range(plan.idempotent_producers):
             for name, index in places:
                 producer = IdempotentProducer(
-                    f"p{number}-{index}", self, name, index, plan.load, 100 + number, in_flight
+                    f"p{number}-{index}",
+                    self,
+                    name,
+                    index,
+                    plan.load,
+                    100 + number,
+                    in_flight,
+                    drains=rng.random() < 0.5,
                 )
                 self._run(producer, producer.run())
                 self.producers.append(producer)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafscale.handlers.first_batches import FirstBatches
 from kafscale.metadata import keeper, keys
 from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
 from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
@@ -270,6 +271,23 @@ def checkpoint_that_is_named_before_it_is_stored(patch: pytest.MonkeyPatch) -> N
 def keeper_that_waits_for_a_change(patch: pytest.MonkeyPatch) -> None:
     """What could not be gained is looked at when its picture changes (a fault that was in the code once)."""
     patch.setattr(keeper, "LOOK_AGAIN_SEC", 1e9)
+
+
+@mistake(
+    **{**_SMALL, "brokers": 1, "topics": {"t": 4}},
+    kinds=("end lease",),
+    troubles=4,
+    longest_calm=0.5,
+    consumers=0,
+    flush_interval_ms=500,
+    metadata=_GOOD,
+    objects=_GOOD,
+    clients=_SLOW,
+    load=Load(batches=6, longest_pause=0.1),
+)
+def later_batch_taken_for_the_first(patch: pytest.MonkeyPatch) -> None:
+    """A leader that refused a producer's first batch takes the next one in its place (once in the code)."""
+    patch.setattr(FirstBatches, "refuses", lambda self, partition, header: False)
 
 
 @mistake(

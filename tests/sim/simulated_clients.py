@@ -110,6 +110,7 @@ class _Batch:
     sequence: int
     values: list[bytes]
     sent_again: bool = False
+    connection: ClientConnection | None = None
     answer: "asyncio.Task[Produced | None] | None" = None
 
 
@@ -197,9 +198,10 @@ class PlainProducer(Producer):
 
 
 class IdempotentProducer(Producer):
-    """Sends every batch until it is acknowledged, several at a time, as the Java client does.
+    """Sends every batch until it is acknowledged, several at a time.
 
-    A batch that is sent again is sent alone: only the oldest one that is not settled may be.
+    A batch that is sent again is sent alone: only the oldest one that is not settled may be. `drains`: nothing goes
+    to another leader while an answer of the last one is awaited, as with librdkafka; the Java client does not wait.
     """
 
     promise = Promise.IDEMPOTENT
@@ -213,10 +215,13 @@ class IdempotentProducer(Producer):
         load: Load,
         producer_id: int,
         in_flight: int,
+        *,
+        drains: bool,
     ) -> None:
         super().__init__(name, around, topic, index, load)
         self._producer_id = producer_id
         self._in_flight = in_flight
+        self._drains = drains
         self._sequence = 0
         self._unsettled: list[_Batch] = []
         self._made = 0
@@ -224,8 +229,9 @@ class IdempotentProducer(Producer):
     async def run(self) -> None:
         """Until everything was acknowledged."""
         while self.unfinished:
-            # A leader that knows nothing of a producer takes any first batch: there is one until it is settled.
-            room = self._in_flight if self.unfinished < self.load.batches else 1
+            # A leader that knows nothing of a producer takes any first batch, unless it refused an earlier one: who
+            # asks two leaders at a time has one batch until it is settled.
+            room = self._in_flight if self._drains or self.unfinished < self.load.batches else 1
             if self._has_room(room):
                 values = self._values()
                 self._unsettled.append(_Batch(self._made, self._sequence, values))
@@ -257,10 +263,18 @@ class IdempotentProducer(Producer):
                 return
             if broker is None:
                 broker, _ = self.leader(self.topic, self.index)
-                if broker is None:
+                if broker is None or self._must_wait_for(broker):
                     return
+            batch.connection = self.connection(broker)
             self.around.trace.add(self.name, "sends", batch.values[0], "to", broker.name)
             batch.answer = asyncio.create_task(self._send(broker, batch))
+
+    def _must_wait_for(self, broker: SimulatedBroker) -> bool:
+        """Whether answers are awaited that come another way."""
+        connection = self.connection(broker)
+        return self._drains and any(
+            batch.answer is not None and batch.connection is not connection for batch in self._unsettled
+        )
 
     async def _send(self, broker: SimulatedBroker, batch: _Batch) -> Produced | None:
         encoded = encode_batch(
