@@ -35,6 +35,8 @@ from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
 
+_COORDINATED_ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
 
 class GroupCoordinator:
     """The groups whose shards this broker coordinates.
@@ -242,10 +244,17 @@ class GroupCoordinator:
     async def fetch_offsets(
         self, group_id: str, *, require_stable: bool
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """OffsetFetch: every offset of the group; `require_stable` waits for commits that are under way."""
-        shard = self._shards.shard(group_id)
-        if require_stable:
-            await shard.flush()
+        """OffsetFetch: every offset of the group; `require_stable` waits for commits that are under way here.
+
+        Answered by every broker: what is read is what was acknowledged, by whichever coordinator (decision 0037).
+        """
+        try:
+            shard = self._shards.shard(group_id)
+            if require_stable:
+                await shard.flush()
+        except KafkaError as refusal:
+            if refusal.code not in _COORDINATED_ELSEWHERE:
+                raise
         return of_existing_topics(await read_offsets(self._store, group_id), self._topic_id)
 
     async def delete_offsets(

@@ -30,8 +30,13 @@ _NO_OFFSET = -1
 Wanted = dict[str, dict[int, None]] | None
 """Partitions by topic, each once; None: all that there are."""
 
-# Consumers before Kafka 3.9 take these for final, and ask again after NOT_COORDINATOR (as Kafka does).
-_TOLD_AS_NOT_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+# Consumers before Kafka 3.9 take these for final, and librdkafka never asks again after NOT_COORDINATOR (its issue
+# 5586). After COORDINATOR_LOAD_IN_PROGRESS everybody does.
+_TO_BE_ASKED_AGAIN = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
@@ -84,10 +89,11 @@ async def _fetch(broker: "Broker", group_id: str, require_stable: bool) -> tuple
         async with store_deadline():
             return ErrorCode.NONE, await broker.groups.fetch_offsets(group_id, require_stable=require_stable)
     except StoreUnavailableError:
-        return ErrorCode.NOT_COORDINATOR, {}
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, {}
     except KafkaError as refusal:
-        code = ErrorCode.NOT_COORDINATOR if refusal.code in _TOLD_AS_NOT_COORDINATOR else refusal.code
-        return code, {}
+        if refusal.code in _TO_BE_ASKED_AGAIN:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, {}
+        return refusal.code, {}
 
 
 def _found(wanted: Wanted, stored: Stored) -> Found:

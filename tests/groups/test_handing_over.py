@@ -121,9 +121,20 @@ async def test_what_another_broker_coordinates_is_not_taken_from_it(brokers: Bro
     await second.shards.claim(range(keys.GROUP_SHARD_COUNT))
     assert not any(second.shards.coordinates(shard) for shard in range(keys.GROUP_SHARD_COUNT))
     with refused(ErrorCode.NOT_COORDINATOR):
-        await second.fetch(GROUP)
+        await second.commit(GROUP, 7)
     assert member.heartbeat() is ErrorCode.NONE
     assert await member.commit(7) is ErrorCode.NONE
+
+
+@scenario()
+async def test_offsets_are_told_by_every_broker(brokers: Brokers) -> None:
+    """librdkafka never asks for them again after NOT_COORDINATOR."""
+    first = await brokers.start()
+    second = await brokers.beside()
+    await second.shards.claim(range(keys.GROUP_SHARD_COUNT))
+    assert await second.fetch(GROUP) == {}
+    assert await first.commit(GROUP, 7) is ErrorCode.NONE
+    assert await second.fetch(GROUP, require_stable=True) == await first.fetch(GROUP) != {}
 
 
 @scenario()
