@@ -25,6 +25,7 @@ from tests.support.kube_control_plane import ControlPlane
 from tests.support.kube_definitions import defined
 from tests.support.kube_namespaces import new_namespace
 from tests.support.kubelet import ZONES, Fate, Kubelet
+from tests.support.left_sockets import IGNORED_WHEN_A_SERVER_ENDS
 from tests.support.process import clean_environment
 from tests.support.waiting import wait_until
 
@@ -263,6 +264,7 @@ def test_a_deployments_pods_wait_for_their_image(api: KubeApi, kubelet: Kubelet)
     wait_until(lambda: api.get(DEPLOYMENT, "web")["status"].get("availableReplicas") == 2, "they run")
 
 
+@IGNORED_WHEN_A_SERVER_ENDS
 def test_the_api_server_comes_back_with_all_that_it_had(
     plane: ControlPlane, api: KubeApi, kubelet: Kubelet
 ) -> None:

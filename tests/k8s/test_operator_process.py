@@ -8,6 +8,7 @@ from tests.support.kube_api import CONFIG_MAP, LEASE, KubeApi
 from tests.support.kube_control_plane import ControlPlane
 from tests.support.kube_namespaces import new_namespace
 from tests.support.kubelet import Kubelet
+from tests.support.left_sockets import IGNORED_WHEN_A_SERVER_ENDS
 from tests.support.operated_cluster import CLUSTER, OperatedCluster
 from tests.support.operator_process import OperatorProcess, Operators, operators
 from tests.support.waiting import wait_until
@@ -76,6 +77,7 @@ def test_one_that_was_asleep_ends_instead_of_working_beside_its_successor(
     second.stop()
 
 
+@IGNORED_WHEN_A_SERVER_ENDS
 def test_an_operator_outlives_the_api_server(
     api: KubeApi, kubelet: Kubelet, operator: OperatorProcess, plane: ControlPlane
 ) -> None:

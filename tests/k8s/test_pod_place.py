@@ -23,6 +23,7 @@ from tests.support.kube_api import (
 )
 from tests.support.kube_control_plane import ControlPlane
 from tests.support.kubelet import ZONES, Kubelet
+from tests.support.left_sockets import IGNORED_WHEN_A_SERVER_ENDS
 from tests.support.pod_broker import PodBroker
 from tests.support.waiting import free_port, wait_until
 from tests.support.wire import Wire
@@ -165,6 +166,7 @@ def test_a_host_that_is_given_needs_only_the_nodes_port(
         broker.stop()
 
 
+@IGNORED_WHEN_A_SERVER_ENDS
 def test_a_broker_that_crashes_while_the_api_server_is_away_comes_back_where_it_was(
     plane: ControlPlane, admin: KubeApi, tmp_path: Path
 ) -> None:

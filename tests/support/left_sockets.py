@@ -1,4 +1,4 @@
-"""For tests with consumers of kafka-python, which now and then leave a socket open when they are closed."""
+"""For tests with clients that now and then leave a socket open, which the collector closes."""
 
 import gc
 import warnings
@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-# Seen when a heartbeat is under way at that moment (3.0.12): it connects once more. The collector closes it.
+# A consumer of kafka-python that is closed while a heartbeat is under way (3.0.12) connects once more.
 IGNORED_WHILE_THEY_RUN = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+# urllib3 (2.8) whose server ends between the connection and the handshake of TLS.
+IGNORED_WHEN_A_SERVER_ENDS = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 
 
 @pytest.fixture(scope="module", autouse=True)
