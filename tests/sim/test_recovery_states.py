@@ -133,50 +133,16 @@ def walk(seed: int, scope: Scope) -> State:
     return state
 
 
+LONG = Scope(epochs=6, attempts=12, lengths=(1, 2, 1, 3, 1, 2), offsets=40, merges=True, checkpoints=True)
 WALKED = {
     "leaders and leftovers": Scope(
         epochs=8, attempts=12, lengths=(1, 1, 2, 3, 1, 2), offsets=40, gives_up=True
     ),
-    "checkpoints, merges and garbage": Scope(
-        epochs=6,
-        attempts=12,
-        lengths=(1, 2, 1, 3, 1, 2),
-        offsets=40,
-        collects_garbage=True,
-        merges=True,
-        checkpoints=True,
-    ),
-    "rebuilds between": Scope(
-        epochs=6,
-        attempts=12,
-        lengths=(1, 2, 1, 3, 1, 2),
-        offsets=40,
-        merges=True,
-        checkpoints=True,
-        loses_metadata=True,
-    ),
-    "rebuilds with backups of any age": Scope(
-        epochs=6,
-        attempts=12,
-        lengths=(1, 2, 1, 3, 1, 2),
-        offsets=40,
-        merges=True,
-        checkpoints=True,
-        loses_metadata=True,
-        backs_up=True,
-    ),
+    "checkpoints, merges and garbage": LONG._replace(collects_garbage=True),
+    "rebuilds between": LONG._replace(loses_metadata=True),
+    "rebuilds with backups of any age": LONG._replace(loses_metadata=True, backs_up=True),
     # An upload that lands where retention made room may be taken for what was there (docs/recover.md).
-    "retention": Scope(
-        epochs=6,
-        attempts=12,
-        lengths=(1, 2, 1, 3, 1, 2),
-        offsets=40,
-        collects_garbage=True,
-        merges=True,
-        retires=True,
-        checkpoints=True,
-        backs_up=True,
-    ),
+    "retention": LONG._replace(collects_garbage=True, retires=True, backs_up=True),
 }
 
 
