@@ -5,6 +5,7 @@ import sys
 import click
 
 from kafscale.errors import KafscaleError
+from kafscale.masking import without_credentials
 from kafscale.ops.logs import configure_logging
 from kafscale.settings import LogFormat, LogLevel
 
@@ -104,7 +105,7 @@ def operator(
     try:
         status = run(options)
     except KafscaleError as error:
-        click.echo(f"kafscale: {error}", err=True)
+        click.echo(f"kafscale: {without_credentials(str(error))}", err=True)
         sys.exit(EXIT_STARTUP)
     sys.exit(status)
 
