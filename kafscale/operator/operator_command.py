@@ -36,6 +36,15 @@ _PAGES_PORT = 8080
     help="The image of managed etcd members, where a cluster names no other.",
 )
 @click.option(
+    "--own-role-bucket",
+    "own_role_buckets",
+    multiple=True,
+    envvar="KAFSCALE_OPERATOR_OWN_ROLE_BUCKETS",
+    metavar="BUCKET",
+    help="A bucket that backups may use with the operator's own role: a name for S3, or s3://, gs:// or az:// with a "
+    "name. May be repeated; for any other a cluster has to name a Secret.",
+)
+@click.option(
     "--lease-name",
     default="kafscale-operator",
     show_default=True,
@@ -76,6 +85,7 @@ def operator(
     namespaces: tuple[str, ...],
     image: str,
     etcd_image: str,
+    own_role_buckets: tuple[str, ...],
     lease_name: str,
     lease_namespace: str | None,
     metrics_addr: str,
@@ -98,6 +108,7 @@ def operator(
         image=image,
         etcd_image=etcd_image,
         namespaces=namespaces,
+        own_role_buckets=own_role_buckets,
         lease_name=lease_name,
         lease_namespace=lease_namespace,
         metrics_addr=_address(metrics_addr),

@@ -101,7 +101,7 @@ def test_an_alarm_neither_kills_a_member_nor_holds_up_its_replacement() -> None:
 
 
 def test_only_the_clusters_own_pods_and_the_operator_are_let_in() -> None:
-    spec = etcd_access.etcd_network_policy(cluster_with_etcd("c"))["spec"]
+    spec = etcd_access.etcd_network_policy(cluster_with_etcd("c"), "kafscale-system")["spec"]
     rules = {rule["ports"][0]["port"]: rule.get("from") for rule in spec["ingress"]}
     own, operator = rules[2379]
     assert own == {
@@ -110,4 +110,7 @@ def test_only_the_clusters_own_pods_and_the_operator_are_let_in() -> None:
         }
     }
     assert operator["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
+    assert operator["namespaceSelector"] == {
+        "matchLabels": {"kubernetes.io/metadata.name": "kafscale-system"}
+    }
     assert [each["podSelector"] for each in rules[2380]] == [spec["podSelector"]]

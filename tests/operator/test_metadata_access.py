@@ -118,4 +118,24 @@ async def test_a_bucket_that_cannot_be_is_said() -> None:
     async with AsyncExitStack() as stack:
         with pytest.raises(SpecError, match="S3_REGION"):
             bucket = Bucket(bucket="gs://backups", region="eu-central-1")
-            await open_objects(bucket, "ns", secret_reader(Kube()), stack)
+            await open_objects(bucket, "ns", secret_reader(Kube()), stack, ["gs://backups"])
+
+
+@pytest.mark.parametrize(
+    ("bucket", "allowed"),
+    [
+        (Bucket(bucket="somebodys"), []),
+        (Bucket(bucket="somebodys"), ["backups", "gs://somebodys"]),
+        (Bucket(bucket="backups", endpoint="http://tenant:9000"), ["backups"]),
+    ],
+)
+async def test_own_role_for_a_tenants_bucket_is_refused(bucket: Bucket, allowed: list[str]) -> None:
+    async with AsyncExitStack() as stack:
+        with pytest.raises(SpecError, match="does not use its own role"):
+            await open_objects(bucket, "ns", secret_reader(Kube()), stack, allowed)
+
+
+@pytest.mark.parametrize("allowed", ["backups", "s3://backups", "s3://backups/"])
+async def test_own_role_for_a_listed_bucket_is_used(allowed: str) -> None:
+    async with AsyncExitStack() as stack:
+        await open_objects(Bucket(bucket="backups"), "ns", secret_reader(Kube()), stack, [allowed])

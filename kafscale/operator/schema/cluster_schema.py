@@ -214,8 +214,8 @@ def _etcd() -> dict[str, Any]:
             ),
             (
                 "!has(self.managed) || !(has(self.tlsSecret) || has(self.credentialsSecret))",
-                "tlsSecret and credentialsSecret are for endpoints: a managed etcd knows no users, its network "
-                "policy guards it",
+                "tlsSecret and credentialsSecret are for endpoints: a managed etcd has certificates that the "
+                "operator makes, and knows no users",
             ),
         ],
     )
