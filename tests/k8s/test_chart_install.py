@@ -121,7 +121,7 @@ def test_a_second_release_leaves_what_belongs_to_all_to_the_first(
 def test_the_operator_may_do_what_it_does_and_no_more(
     plane: ControlPlane, api: KubeApi, helm: Helm, is_everywhere: bool
 ) -> None:
-    helm.install("kafscale", {"operator": {"watchNamespaces": [] if is_everywhere else [api.namespace]}})
+    helm.install("kafscale", {"operator": {"watchAllNamespaces": is_everywhere}})
     served(plane)
     operator = KubeApi(plane.service_account(api.namespace, "kafscale-operator"), api.namespace)
     try:

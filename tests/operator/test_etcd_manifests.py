@@ -18,7 +18,8 @@ def managed(cluster: ClusterSpec) -> ManagedEtcd:
 
 def flags(cluster: ClusterSpec) -> dict[str, str]:
     pod = etcd_set.etcd_set(cluster, managed(cluster), "etcd:1", 3)["spec"]["template"]["spec"]
-    return dict(each.removeprefix("--").split("=", 1) for each in pod["containers"][0]["args"])
+    given = (each.removeprefix("--").partition("=") for each in pod["containers"][0]["args"])
+    return {name: value or "true" for name, _, value in given}
 
 
 def test_members_find_each_other_and_brokers_find_them_under_the_same_names() -> None:

@@ -99,7 +99,10 @@ async def test_what_a_secret_lacks_is_said(secrets: dict[str, dict[str, str]], w
 async def test_what_is_no_base64_or_no_text_is_said() -> None:
     class Broken:
         async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
-            return {"data": {"AWS_ACCESS_KEY_ID": name}}
+            return {
+                "metadata": {"name": name, "namespace": namespace},
+                "data": {"AWS_ACCESS_KEY_ID": name},
+            }
 
     for name, words in (("a", "Secret a in namespace ns"), ("/w==", "is no text")):
         spec = cluster(s3={"bucket": "records", "credentialsSecret": name})

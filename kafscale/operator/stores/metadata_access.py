@@ -59,8 +59,9 @@ def secret_data(secret: Mapping[str, Any]) -> dict[str, bytes]:
     try:
         return {key: base64.b64decode(text) for key, text in (secret.get("data") or {}).items()}
     except binascii.Error as problem:
-        metadata = secret["metadata"]
-        raise SecretError(f"the Secret {metadata['name']} in {metadata['namespace']}: {problem}") from problem
+        metadata = secret.get("metadata", {})
+        where = f"{metadata.get('name')} in namespace {metadata.get('namespace')}"
+        raise SecretError(f"the Secret {where}: {problem}") from problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
