@@ -38,7 +38,7 @@ NODE_PORT = {"external": {"type": "NodePort", "port": 9094}}
 
 
 @pytest.fixture
-def admin(plane: ControlPlane, api: KubeApi, kubelet: Kubelet) -> Iterator[KubeApi]:
+def admin(plane: ControlPlane, api: KubeApi, kubelet: Kubelet) -> KubeApi:
     """The API within the test's namespace; there are nodes, and the role that the chart makes."""
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     metadata = {"name": api_names.NODE_READER_ROLE}
@@ -46,8 +46,7 @@ def admin(plane: ControlPlane, api: KubeApi, kubelet: Kubelet) -> Iterator[KubeA
         {"apiVersion": CLUSTER_ROLE.api_version, "kind": "ClusterRole", "metadata": metadata, "rules": rules}
     )
     apply_node_reader_binding(api)
-    yield api
-    api.patch(CLUSTER_ROLE_BINDING, api_names.NODE_READER_ROLE, {"subjects": []})
+    return api
 
 
 @pytest.fixture
