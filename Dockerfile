@@ -3,7 +3,7 @@
 # A broker to try, for clients of this machine:
 #   docker run --read-only --tmpfs /tmp --publish 9092:9092 --env KAFSCALE_BROKER_HOST=localhost \
 #     --volume kafscale:/var/lib/kafscale registry.example.com/kafscale:1
-FROM docker.io/library/python:3.11-slim-bookworm AS build
+FROM docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 # A version would be gone from Debian's servers with the next one.
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -11,15 +11,12 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 # What Kafscale needs comes before Kafscale: it changes seldom. Wheels only: they run on every Debian, and nothing
-# is compiled.
-ARG PIP_CONSTRAINT
-COPY pyproject.toml ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-print(*p['dependencies'], *p['optional-dependencies']['operator'], sep='\n')" > requirements.txt \
- && python -m venv --without-pip /opt/kafscale \
+# is compiled. Nothing that is not in the file, by version and hash (make lock).
+COPY deploy/requirements.txt ./
+RUN python -m venv --without-pip /opt/kafscale \
  && python -m pip --python /opt/kafscale/bin/python install --no-cache-dir --no-compile --only-binary :all: \
-      --requirement requirements.txt
-COPY README.md ./
+      --require-hashes --requirement requirements.txt
+COPY pyproject.toml README.md ./
 COPY kafscale kafscale
 RUN python -m pip --python /opt/kafscale/bin/python install --no-cache-dir --no-compile --no-deps . \
  # Debugging symbols are a third of it all.
@@ -30,7 +27,7 @@ RUN python -m pip --python /opt/kafscale/bin/python install --no-cache-dir --no-
  # The root file system is read-only: what is not compiled here would be at every start.
  && /opt/kafscale/bin/python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/kafscale/lib
 
-FROM docker.io/library/python:3.11-slim-bookworm
+FROM docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 LABEL org.opencontainers.image.title="Kafscale" \
       org.opencontainers.image.description="Kafka-wire-compatible stateless broker over an object store: broker, operator and tools"
 RUN groupadd --gid 10001 kafscale \

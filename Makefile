@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster demo test test-k8s tools check format chaos simulate large-segment group-chaos bench bench-failover bench-reads bench-lake docs clean
+.PHONY: help setup setup-spark run cluster demo test test-k8s tools check lock format chaos simulate large-segment group-chaos bench bench-failover bench-reads bench-lake docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ check: $(BIN)/.develop ## format, lint, strict types, import contract
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+lock: $(BIN)/.develop ## write the images' lock files: the newest versions that pyproject.toml allows, with hashes
+	$(BIN)/python -m scripts.lock_images
 
 format: $(BIN)/.develop ## rewrite the code in the project's format
 	$(BIN)/ruff format .

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from kafscale.errors import KafscaleError, SettingError, StartupError
+from kafscale.masking import without_credentials
 from kafscale.operator.operator_command import operator
 from kafscale.ops.logs import configure_logging
 from kafscale.settings import SETTINGS, SettingRow, Settings, load_settings, unknown_settings
@@ -408,7 +409,7 @@ def _with_settings(run: Callable[[Settings], int]) -> NoReturn:
 
 
 def _echo_error(line: str) -> None:
-    click.echo(f"kafscale: {line}", err=True)
+    click.echo(f"kafscale: {without_credentials(line)}", err=True)
 
 
 def _pair(config: str) -> tuple[str, str]:
@@ -419,5 +420,5 @@ def _pair(config: str) -> tuple[str, str]:
 
 
 def _fail(error: Exception, status: int) -> NoReturn:
-    click.echo(f"kafscale: {error}", err=True)
+    click.echo(f"kafscale: {without_credentials(str(error))}", err=True)
     sys.exit(status)

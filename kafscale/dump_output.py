@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 from kafscale.dump_values import shown_name
+from kafscale.masking import without_credentials
 
 PROGRESS_SEC: Final = 5.0
 
@@ -64,4 +65,4 @@ class Lines:
     def tell(self, line: str) -> None:
         """A line for standard error."""
         self.flush()
-        print(f"kafscale: {shown_name(line)}", file=self._errors, flush=True)
+        print(f"kafscale: {without_credentials(shown_name(line))}", file=self._errors, flush=True)

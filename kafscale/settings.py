@@ -9,6 +9,7 @@ from typing import Any
 
 from kafscale.backup_settings import BackupSettings
 from kafscale.errors import SettingError
+from kafscale.masking import shown_value
 from kafscale.setting_kinds import (
     Address,
     address,
@@ -316,7 +317,7 @@ def _parse(row: SettingRow, text: str) -> Any:
     try:
         return row.kind.parse(text.strip())
     except ValueError:
-        shown = "" if row.is_secret else f"={text!r}"
+        shown = "" if row.is_secret else f"={shown_value(text)}"
         raise SettingError(f"{row.variable}{shown} is not legal: it must be {row.kind.legal}") from None
 
 

@@ -241,7 +241,7 @@ def _make_data_folder(settings: Settings) -> None:
 
 def _make_folder(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
         raise StartupError(
             f"cannot use the data folder {path} ({problem.strerror}): "

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from kafscale.errors import KafscaleError, SettingError
+from kafscale.masking import without_credentials
 from kafscale.setting_kinds import Address
 from kafscale.settings import Settings
 from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
@@ -220,7 +221,7 @@ def main(
     except SettingError as problem:
         raise click.UsageError(str(problem)) from None
     except KafscaleError as problem:
-        click.echo(f"error: {problem}", err=True)
+        click.echo(f"error: {without_credentials(str(problem))}", err=True)
         sys.exit(EXIT_FAILED)
     sys.exit(0 if succeeded else EXIT_FAILED)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from kafscale.errors import StartupError
+from kafscale.masking import without_credentials
 from spark_jobs.jar_set import JarSet, MavenMissingError, check_java
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -68,7 +69,7 @@ def main(as_list: bool, packages: bool) -> None:
         else:
             click.echo(f"Iceberg's jars: {done}")
     except StartupError as error:
-        click.echo(f"kafscale: {error}", err=True)
+        click.echo(f"kafscale: {without_credentials(str(error))}", err=True)
         sys.exit(1)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from kafscale.errors import KafscaleError, SettingError
+from kafscale.masking import without_credentials
 from kafscale.settings import Settings
 from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
 from spark_jobs.decoding.options import ValueOptions
@@ -116,7 +117,7 @@ def main(
     except SettingError as problem:
         raise click.UsageError(str(problem)) from None
     except KafscaleError as problem:
-        click.echo(f"error: {problem}", err=True)
+        click.echo(f"error: {without_credentials(str(problem))}", err=True)
         sys.exit(EXIT_FAILED)
     sys.exit(0 if agrees else EXIT_DIFFERENT)
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.errors import SettingError
+from kafscale.masking import shown_value
 from kafscale.setting_kinds import Address, size_text
 from kafscale.settings import (
     SETTINGS,
@@ -227,7 +228,7 @@ def test_an_illegal_value_is_refused_in_one_line_that_names_setting_value_and_ru
     with pytest.raises(SettingError) as refused:
         load_settings({variable: text})
     message = str(refused.value)
-    assert message == f"{variable}={text!r} is not legal: it must be {row.kind.legal}"
+    assert message == f"{variable}={shown_value(text)} is not legal: it must be {row.kind.legal}"
     assert len(message.splitlines()) == 1
 
 

@@ -18,7 +18,7 @@ SCALE_FIELD_MANAGER: Final = "kafscale-operator-scale"
 """Who owns `spec.replicas` while no autoscaler does; apart, so that giving it up resets nothing."""
 
 NODE_READER_ROLE: Final = "kafscale-node-reader"
-"""The ClusterRole, made by the chart, that may `get` nodes: for brokers that have to know their zone or address."""
+"""The ClusterRole, made by the chart, that may `get` nodes, and the binding that gives it to brokers."""
 
 FINALIZER: Final = f"{GROUP}/finalizer"
 

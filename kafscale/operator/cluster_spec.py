@@ -8,6 +8,7 @@ from typing import Any
 from kafscale.errors import SettingError
 from kafscale.operator.durations import duration_ms
 from kafscale.operator.errors import SpecError
+from kafscale.operator.manifests import names
 from kafscale.operator.schema import setting_properties
 
 Free = Mapping[str, Any]
@@ -157,7 +158,7 @@ def cluster_spec(name: str, namespace: str, spec: Mapping[str, Any]) -> ClusterS
         objects=_bucket(objects),
         objects_namespace=objects.get("namespace", "default"),
         read_replica=_bucket(replica) if replica else None,
-        etcd=_etcd(spec["etcd"]),
+        etcd=_etcd(name, spec["etcd"]),
         environment=environment,
         backups=_backups(spec["backups"]) if "backups" in spec else None,
     )
@@ -221,7 +222,8 @@ def _bucket(spec: Mapping[str, Any]) -> Bucket:
     )
 
 
-def _etcd(spec: Mapping[str, Any]) -> Etcd:
+def _etcd(cluster: str, spec: Mapping[str, Any]) -> Etcd:
+    """A managed etcd takes only clients that show the certificate which the operator makes for them."""
     managed = spec.get("managed")
     return Etcd(
         endpoints=spec.get("endpoints", ()),
@@ -238,8 +240,8 @@ def _etcd(spec: Mapping[str, Any]) -> Etcd:
             resources=managed.get("resources", {}),
         ),
         prefix=spec.get("prefix"),
-        tls_secret=spec.get("tlsSecret"),
-        shows_certificate=spec.get("tlsClientCertificate", False),
+        tls_secret=spec.get("tlsSecret") if managed is None else names.etcd_clients(cluster),
+        shows_certificate=spec.get("tlsClientCertificate", False) if managed is None else True,
         credentials_secret=spec.get("credentialsSecret"),
     )
 

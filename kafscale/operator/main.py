@@ -47,7 +47,7 @@ _CRD_POLL_SEC = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How the operator runs. `namespaces`: those that it looks after, none: all.
+    """How the operator runs. `namespaces`: those that it looks after, none: all. `own_role_buckets`: `open_objects`.
 
     `lease_namespace` None: the one it runs in. `metrics_addr`: host and port of its pages, None: none.
     """
@@ -55,6 +55,7 @@ class Options:
     image: str
     etcd_image: str
     namespaces: Sequence[str] = ()
+    own_role_buckets: Sequence[str] = ()
     lease_name: str = api_names.FIELD_MANAGER
     lease_namespace: str | None = None
     metrics_addr: tuple[str, int] | None = None
@@ -81,6 +82,7 @@ async def _run(options: Options, access: KubeAccess) -> int:
             kube=kube.guarded(election.leads),
             image=options.image,
             etcd_image=options.etcd_image,
+            own_role_buckets=options.own_role_buckets,
             wakers=Wakers(),
             metrics=metrics,
             own_metrics=OperatorMetrics(metrics),

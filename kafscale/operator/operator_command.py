@@ -5,6 +5,7 @@ import sys
 import click
 
 from kafscale.errors import KafscaleError
+from kafscale.masking import without_credentials
 from kafscale.ops.logs import configure_logging
 from kafscale.settings import LogFormat, LogLevel
 
@@ -33,6 +34,15 @@ _PAGES_PORT = 8080
     show_default=True,
     envvar="KAFSCALE_OPERATOR_ETCD_IMAGE",
     help="The image of managed etcd members, where a cluster names no other.",
+)
+@click.option(
+    "--own-role-bucket",
+    "own_role_buckets",
+    multiple=True,
+    envvar="KAFSCALE_OPERATOR_OWN_ROLE_BUCKETS",
+    metavar="BUCKET",
+    help="A bucket that backups may use with the operator's own role: a name for S3, or s3://, gs:// or az:// with a "
+    "name. May be repeated; for any other a cluster has to name a Secret.",
 )
 @click.option(
     "--lease-name",
@@ -75,6 +85,7 @@ def operator(
     namespaces: tuple[str, ...],
     image: str,
     etcd_image: str,
+    own_role_buckets: tuple[str, ...],
     lease_name: str,
     lease_namespace: str | None,
     metrics_addr: str,
@@ -97,6 +108,7 @@ def operator(
         image=image,
         etcd_image=etcd_image,
         namespaces=namespaces,
+        own_role_buckets=own_role_buckets,
         lease_name=lease_name,
         lease_namespace=lease_namespace,
         metrics_addr=_address(metrics_addr),
@@ -104,7 +116,7 @@ def operator(
     try:
         status = run(options)
     except KafscaleError as error:
-        click.echo(f"kafscale: {error}", err=True)
+        click.echo(f"kafscale: {without_credentials(str(error))}", err=True)
         sys.exit(EXIT_STARTUP)
     sys.exit(status)
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +101,10 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What every part works with. `image`: of brokers, where the cluster names none; `etcd_image`: the same."""
+    """What every part works with. `image`: of brokers, where the cluster names none; `etcd_image`: the same.
+
+    `own_role_buckets`: see `open_objects`.
+    """
 
     kube: KubeClient
     image: str
@@ -109,6 +112,7 @@ class Operator:
     wakers: Wakers
     metrics: CollectorRegistry
     own_metrics: OperatorMetrics
+    own_role_buckets: Sequence[str] = ()
 
 
 def reconciled(

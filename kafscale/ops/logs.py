@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from kafscale.masking import without_credentials
 from kafscale.settings import LogFormat, LogLevel
 
 _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -35,11 +36,12 @@ class TextFormatter(logging.Formatter):
     """`time LEVEL logger: message field=value ...`, a traceback below it, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and those of a traceback."""
+        """One line, and those of a traceback; credentials in URLs are masked."""
         fields = "".join(f" {name}={_field_text(value)}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname} {record.name}: {_one_line(record.getMessage())}{fields}"
         exception = _exception(self, record)
-        return line if exception is None else "\n    ".join([line, *exception.splitlines()])
+        whole = line if exception is None else "\n    ".join([line, *exception.splitlines()])
+        return without_credentials(whole)
 
 
 class JsonFormatter(logging.Formatter):
@@ -56,7 +58,8 @@ class JsonFormatter(logging.Formatter):
         exception = _exception(self, record)
         if exception is not None:
             own["exception"] = exception
-        return json.dumps(own | {k: v for k, v in _fields(record).items() if k not in own}, default=str)
+        line = json.dumps(own | {k: v for k, v in _fields(record).items() if k not in own}, default=str)
+        return without_credentials(line)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -132,6 +132,24 @@ def filled_in(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def node_reader(cluster: ClusterSpec) -> Manifest | None:
+    """A binding of its own, where the operator makes a subject of the chart's."""
+    if not broker_account.reads_nodes(cluster):
+        return None
+    name = f"{api_names.NODE_READER_ROLE}:{cluster.namespace}:{cluster.name}"
+    return {
+        "apiVersion": broker_account.RBAC_VERSION,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "labels": api_names.labels(cluster.name, BROKER)},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": api_names.NODE_READER_ROLE,
+        },
+        "subjects": [broker_account.service_account(broker_account.account_name(cluster), cluster.namespace)],
+    }
+
+
 def operators(cluster: ClusterSpec, replicas: int | None) -> list[Manifest]:
     """What the operator makes of it."""
     scaled = cluster.brokers.autoscaling
@@ -147,7 +165,7 @@ def operators(cluster: ClusterSpec, replicas: int | None) -> list[Manifest]:
         scaling.autoscaler(cluster),
         scaling.disruption_budget(cluster, BROKER, brokers(NAME)),
         *broker_account.account(cluster, count),
-        broker_account.node_reader(cluster),
+        node_reader(cluster),
         network_policy.broker_policy(cluster),
     ]
     return [each for each in found if each is not None]

@@ -96,18 +96,30 @@ def test_the_operator_watches_what_it_is_told(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_operator_s_rights_follow_what_it_watches(tmp_path: Path) -> None:
-    wide = rendered(tmp_path)
+    wide = rendered(tmp_path, {"operator": {"watchAllNamespaces": True}})
     cluster_role = only(wide, "ClusterRole", "demo-kafscale-operator:streams")
     (election,) = of_kind(wide, "Role")
-    assert {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]} in cluster_role["rules"]
+    assert {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "patch"]} in cluster_role["rules"]
     assert election["rules"][1]["resourceNames"] == ["demo-kafscale-operator"]
+
+    own = rendered(tmp_path, {"operator": {"rbac": {"secretNames": ["keys"]}}})
+    assert {role["metadata"]["namespace"] for role in of_kind(own, "Role")} == {"streams"}
+    (secrets, _) = [
+        rule for role in of_kind(own, "Role") for rule in role["rules"] if rule["resources"] == ["secrets"]
+    ]
+    assert secrets == {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": ["keys"],
+        "verbs": ["get", "patch"],
+    }
 
     narrow = rendered(tmp_path, {"operator": {"watchNamespaces": ["a", "b"]}})
     cluster_role = only(narrow, "ClusterRole", "demo-kafscale-operator:streams")
-    assert {resource for rule in cluster_role["rules"] for resource in rule["resources"]} == {
-        "clusterrolebindings",
-        "clusterroles",
-    }
+    assert [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in cluster_role["rules"]] == [
+        (["clusterrolebindings"], ["kafscale-node-reader"], ["get", "update"]),
+        (["clusterroles"], ["kafscale-node-reader"], ["bind"]),
+    ]
     roles = {role["metadata"]["namespace"] for role in of_kind(narrow, "Role")}
     assert roles == {"streams", "a", "b"}
 
@@ -172,7 +184,8 @@ def test_monitors_look_where_clusters_are(tmp_path: Path) -> None:
         ]
         return selector
 
-    assert where() == {"any": True}
+    assert where() == {"matchNames": ["streams"]}
+    assert where(watchAllNamespaces=True) == {"any": True}
     assert where(watchNamespaces=["a"]) == {"matchNames": ["a", "streams"]}
     assert where(enabled=False) == {"matchNames": ["streams"]}
 

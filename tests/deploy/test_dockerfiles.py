@@ -1,11 +1,13 @@
 """Both Dockerfiles, without building: what a linter says of them, and what they may see of the project."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from scripts import lock_images
 from tests.support.dockerfile import context_files, expand, parse
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -40,6 +42,45 @@ def test_both_are_made_in_stages_from_the_same_base(path: Path) -> None:
 
 
 @each
+def test_base_is_pinned_by_digest(path: Path) -> None:
+    base = parse((PROJECT / path).read_text())[0].base
+    assert re.fullmatch(r"docker\.io/library/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", base)
+
+
+@each
+def test_packages_are_installed_by_hash(path: Path) -> None:
+    installs = [
+        command
+        for stage in parse((PROJECT / path).read_text())
+        for step in stage.all("RUN")
+        for command in step.text.split("&&")
+        if " pip " in command
+    ]
+    assert len(installs) == 2
+    for command in installs:
+        assert "--require-hashes --requirement requirements.txt" in command or "--no-deps ." in command
+
+
+@pytest.mark.parametrize("lock", lock_images.LOCKS, ids=lambda lock: lock.extra)
+def test_lock_fits_pyproject(lock: lock_images.Lock) -> None:
+    assert list(lock.problems()) == []
+
+
+def test_lock_without_a_hash_or_a_version_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock_images, "PROJECT", tmp_path)
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\ndependencies = ["a>=2", "b"]\noptional-dependencies = {operator = ["c<1"]}\n'
+    )
+    lock = lock_images.Lock(tmp_path / "requirements.txt", "operator")
+    lock.path.write_text(lock_images.HEADER + "A==1.0 \\\n    --hash=sha256:0\nc==0.5\n")
+    assert list(lock.problems()) == [
+        "requirements.txt: a>=2 has 1.0",
+        "requirements.txt: b has nothing",
+        "requirements.txt: no hash: 'c==0.5\\n'",
+    ]
+
+
+@each
 def test_what_it_copies_is_in_the_context(path: Path) -> None:
     files = context_files(PROJECT)
     for stage in parse((PROJECT / path).read_text()):
@@ -56,6 +97,8 @@ def test_the_context_has_what_images_are_made_of_and_nothing_else(tmp_path: Path
         "kafscale/app.py",
         "kafscale/metadata/etcd/store.py",
         "spark_jobs/pom.xml",
+        "deploy/requirements.txt",
+        "deploy/spark/requirements.txt",
     ]
     left_out = [
         ".git/config",

@@ -14,6 +14,7 @@ from tests.support.kube_control_plane import ControlPlane, control_plane
 from tests.support.kube_definitions import defined, undefine
 from tests.support.kube_namespaces import new_namespace
 from tests.support.kubelet import Kubelet, acting_kubelet
+from tests.support.operated_cluster import CLUSTER_ROLE_BINDING
 from tests.support.operator_process import OperatorProcess, Operators, operators
 from tests.support.reporting import pytest_runtest_makereport
 
@@ -46,6 +47,8 @@ def left_as_found(plane: ControlPlane) -> Iterator[None]:
     for name in SHARED_ROLES:
         if plane.admin.find(CLUSTER_ROLE, name):
             plane.admin.delete(CLUSTER_ROLE, name)
+    if plane.admin.find(CLUSTER_ROLE_BINDING, api_names.NODE_READER_ROLE):
+        plane.admin.delete(CLUSTER_ROLE_BINDING, api_names.NODE_READER_ROLE)
     if plane.server.pid != server:
         plane.restart_controllers()
 

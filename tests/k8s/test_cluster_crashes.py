@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from tests.support.kube_api import (
 )
 from tests.support.kube_control_plane import ControlPlane
 from tests.support.kubelet import Kubelet
-from tests.support.operated_cluster import CLUSTER, OperatedCluster
+from tests.support.operated_cluster import CLUSTER, OperatedCluster, apply_node_reader_binding
 
 ROLE = Kind("rbac.authorization.k8s.io/v1", "Role")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding")
@@ -148,10 +148,9 @@ def versions(api: KubeApi) -> dict[str, str]:
 
 
 @pytest.fixture
-def cluster(definitions: None, api: KubeApi, kubelet: Kubelet) -> Iterator[OperatedCluster]:
-    found = OperatedCluster(api)
-    yield found
-    found.remove_bindings()
+def cluster(definitions: None, api: KubeApi, kubelet: Kubelet) -> OperatedCluster:
+    apply_node_reader_binding(api)
+    return OperatedCluster(api)
 
 
 def test_passes_over_what_is_settled_change_nothing(plane: ControlPlane, cluster: OperatedCluster) -> None:
@@ -221,5 +220,5 @@ def test_an_end_while_the_brokers_stop_leaves_nothing_behind(
         cluster.wait(lambda: finishes(plane, api), "all is done", 60)
         assert not cluster.pods()
         assert api.find(STATEFUL_SET, "c-broker") is None
-        assert not cluster.bindings()
+        assert not cluster.node_readers()
         api.patch(CLUSTER, "c", {"metadata": {"finalizers": None}})

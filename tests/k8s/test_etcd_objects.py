@@ -147,6 +147,7 @@ async def passes(
                 EtcdMetrics(registry),
                 lambda: datetime.now(UTC),
                 lambda: f"token-{next(numbers)}",
+                "kafscale-system",
                 locate,
             ),
             registry,

@@ -154,6 +154,5 @@ async def test_a_topic_of_the_operator_takes_a_record_of_a_client_outside(
             assert "Read-only file system" not in container.log_path.read_text()
             container.stop()
     finally:
-        OperatedCluster(api).remove_bindings()
         for container in containers:
             container.close()

@@ -24,6 +24,7 @@ from tests.support.kube_api import (
 from tests.support.kube_control_plane import ControlPlane
 from tests.support.kubelet import ZONES, Kubelet
 from tests.support.left_sockets import IGNORED_WHEN_A_SERVER_ENDS
+from tests.support.operated_cluster import apply_node_reader_binding
 from tests.support.pod_broker import PodBroker
 from tests.support.waiting import free_port, wait_until
 from tests.support.wire import Wire
@@ -37,17 +38,15 @@ NODE_PORT = {"external": {"type": "NodePort", "port": 9094}}
 
 
 @pytest.fixture
-def admin(plane: ControlPlane, api: KubeApi, kubelet: Kubelet) -> Iterator[KubeApi]:
+def admin(plane: ControlPlane, api: KubeApi, kubelet: Kubelet) -> KubeApi:
     """The API within the test's namespace; there are nodes, and the role that the chart makes."""
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     metadata = {"name": api_names.NODE_READER_ROLE}
     api.apply(
         {"apiVersion": CLUSTER_ROLE.api_version, "kind": "ClusterRole", "metadata": metadata, "rules": rules}
     )
-    yield api
-    for one in api.select(CLUSTER_ROLE_BINDING):
-        if one["metadata"]["name"].startswith(api_names.NODE_READER_ROLE):
-            api.delete(CLUSTER_ROLE_BINDING, one["metadata"]["name"])
+    apply_node_reader_binding(api)
+    return api
 
 
 @pytest.fixture
@@ -73,9 +72,11 @@ def cluster(namespace: str, **brokers: Any) -> ClusterSpec:
 
 def apply_account(admin: KubeApi, wanted: ClusterSpec, broker_count: int = 1) -> None:
     found = broker_account.account(wanted, broker_count)
-    node_reader = broker_account.node_reader(wanted)
-    for one in [*found, *([node_reader] if node_reader else [])]:
+    for one in found:
         admin.apply(one)
+    if broker_account.reads_nodes(wanted):
+        reader = broker_account.service_account(broker_account.account_name(wanted), wanted.namespace)
+        admin.patch(CLUSTER_ROLE_BINDING, api_names.NODE_READER_ROLE, {"subjects": [reader]})
 
 
 def apply_services(admin: KubeApi, wanted: ClusterSpec, broker_count: int = 1) -> None:

@@ -1,6 +1,7 @@
 """etcd with users: what a wrong one hears at the start, and tokens that end while the broker runs."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -30,6 +31,15 @@ def server(tmp_path: Path) -> Iterator[EtcdServer]:
 async def store(server: EtcdServer) -> AsyncIterator[EtcdStore]:
     async with etcd_store(server.endpoint, prefix=PREFIX, username=USER, password=PASSWORD) as opened:
         yield opened
+
+
+async def test_password_over_plain_http_warns(server: EtcdServer, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "kafscale"):
+        async with etcd_store(server.endpoint, prefix=PREFIX, username=USER, password=PASSWORD):
+            pass
+    warning = next(record for record in caplog.records if "plain text" in record.getMessage())
+    assert "KAFSCALE_ETCD_PASSWORD" in warning.getMessage()
+    assert PASSWORD not in caplog.text
 
 
 async def test_calls_and_watches_go_on_when_the_token_has_ended(server: EtcdServer, store: EtcdStore) -> None:

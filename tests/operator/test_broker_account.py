@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.manifests import broker_account, broker_set
 from kafscale.operator.pods.place import questions
@@ -27,7 +26,7 @@ def cluster(**brokers: Any) -> ClusterSpec:
 
 def kinds(wanted: ClusterSpec, broker_count: int = 3) -> list[str]:
     found = [one["kind"] for one in broker_account.account(wanted, broker_count)]
-    return found + (["ClusterRoleBinding"] if broker_account.node_reader(wanted) else [])
+    return found + (["ClusterRoleBinding"] if broker_account.reads_nodes(wanted) else [])
 
 
 def broker_environment(wanted: ClusterSpec) -> dict[str, str]:
@@ -98,15 +97,5 @@ def test_no_brokers_have_no_services_to_read() -> None:
 def test_rights_go_to_the_account_that_the_specification_names() -> None:
     wanted = cluster(serviceAccountName="with-a-cloud-role", **ZONE, **BALANCED)
     assert kinds(wanted) == ["Role", "RoleBinding", "ClusterRoleBinding"]
-    binding, node_reader = broker_account.account(wanted, 3)[-1], broker_account.node_reader(wanted)
-    assert node_reader is not None
-    for one in (binding, node_reader):
-        assert [subject["name"] for subject in one["subjects"]] == ["with-a-cloud-role"]
-
-
-def test_the_nodes_reader_is_named_for_one_cluster_only() -> None:
-    found = broker_account.node_reader(cluster(**ZONE))
-    assert found is not None
-    assert found["metadata"]["name"] == "kafscale-node-reader:shop:events"
-    assert found["roleRef"]["name"] == api_names.NODE_READER_ROLE
-    assert broker_account.node_reader_name("a-b", "c") != broker_account.node_reader_name("a", "b-c")
+    binding = broker_account.account(wanted, 3)[-1]
+    assert [subject["name"] for subject in binding["subjects"]] == ["with-a-cloud-role"]

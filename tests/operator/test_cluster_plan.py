@@ -122,15 +122,6 @@ def test_what_somebody_else_made_is_not_taken_over() -> None:
     assert foreign(other, "c", "u1") == "Service c-bootstrap belongs to Deployment web"
 
 
-def test_rights_on_nodes_are_outside_of_the_namespace_and_unowned() -> None:
-    assert plan_cluster(cluster(), OWNER, "i", None).unowned == []
-    (binding,) = plan_cluster(
-        cluster({"replicas": 1, "rack": {"topologyKey": "zone"}}), OWNER, "i", None
-    ).unowned
-    assert binding["kind"] == "ClusterRoleBinding"
-    assert "ownerReferences" not in binding["metadata"]
-
-
 def test_a_broker_of_before_a_change_has_the_settings_of_before() -> None:
     """Found: by the ConfigMap one that crashed in a roll-out came back with settings that killed it."""
     before, after = (

@@ -18,7 +18,8 @@ def managed(cluster: ClusterSpec) -> ManagedEtcd:
 
 def flags(cluster: ClusterSpec) -> dict[str, str]:
     pod = etcd_set.etcd_set(cluster, managed(cluster), "etcd:1", 3)["spec"]["template"]["spec"]
-    return dict(each.removeprefix("--").split("=", 1) for each in pod["containers"][0]["args"])
+    given = (each.removeprefix("--").partition("=") for each in pod["containers"][0]["args"])
+    return {name: value or "true" for name, _, value in given}
 
 
 def test_members_find_each_other_and_brokers_find_them_under_the_same_names() -> None:
@@ -101,7 +102,7 @@ def test_an_alarm_neither_kills_a_member_nor_holds_up_its_replacement() -> None:
 
 
 def test_only_the_clusters_own_pods_and_the_operator_are_let_in() -> None:
-    spec = etcd_access.etcd_network_policy(cluster_with_etcd("c"))["spec"]
+    spec = etcd_access.etcd_network_policy(cluster_with_etcd("c"), "kafscale-system")["spec"]
     rules = {rule["ports"][0]["port"]: rule.get("from") for rule in spec["ingress"]}
     own, operator = rules[2379]
     assert own == {
@@ -110,4 +111,7 @@ def test_only_the_clusters_own_pods_and_the_operator_are_let_in() -> None:
         }
     }
     assert operator["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
+    assert operator["namespaceSelector"] == {
+        "matchLabels": {"kubernetes.io/metadata.name": "kafscale-system"}
+    }
     assert [each["podSelector"] for each in rules[2380]] == [spec["podSelector"]]

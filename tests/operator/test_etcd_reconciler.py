@@ -49,6 +49,7 @@ class Passes:
             EtcdMetrics(registry),
             lambda: self.now,
             lambda: f"token-{next(tokens)}",
+            "kafscale-system",
             self.locate,
             RULES,
         )
@@ -139,6 +140,7 @@ async def test_a_cluster_forms_and_is_told_of(watched: Passes) -> None:
         ("PodDisruptionBudget", "c-etcd"),
         ("NetworkPolicy", "c-etcd"),
         ("StatefulSet", "c-etcd"),
+        *(("Secret", f"c-etcd-{part}") for part in ("authority", "members", "clients")),
     }
     assert kube.start()["phase"] == "Formed"
     assert not any(name in kube.start()[etcd_start.INITIAL_CLUSTER] for name in NAMES)

@@ -99,7 +99,10 @@ async def test_what_a_secret_lacks_is_said(secrets: dict[str, dict[str, str]], w
 async def test_what_is_no_base64_or_no_text_is_said() -> None:
     class Broken:
         async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
-            return {"data": {"AWS_ACCESS_KEY_ID": name}}
+            return {
+                "metadata": {"name": name, "namespace": namespace},
+                "data": {"AWS_ACCESS_KEY_ID": name},
+            }
 
     for name, words in (("a", "Secret a in namespace ns"), ("/w==", "is no text")):
         spec = cluster(s3={"bucket": "records", "credentialsSecret": name})
@@ -118,4 +121,24 @@ async def test_a_bucket_that_cannot_be_is_said() -> None:
     async with AsyncExitStack() as stack:
         with pytest.raises(SpecError, match="S3_REGION"):
             bucket = Bucket(bucket="gs://backups", region="eu-central-1")
-            await open_objects(bucket, "ns", secret_reader(Kube()), stack)
+            await open_objects(bucket, "ns", secret_reader(Kube()), stack, ["gs://backups"])
+
+
+@pytest.mark.parametrize(
+    ("bucket", "allowed"),
+    [
+        (Bucket(bucket="somebodys"), []),
+        (Bucket(bucket="somebodys"), ["backups", "gs://somebodys"]),
+        (Bucket(bucket="backups", endpoint="http://tenant:9000"), ["backups"]),
+    ],
+)
+async def test_own_role_for_a_tenants_bucket_is_refused(bucket: Bucket, allowed: list[str]) -> None:
+    async with AsyncExitStack() as stack:
+        with pytest.raises(SpecError, match="does not use its own role"):
+            await open_objects(bucket, "ns", secret_reader(Kube()), stack, allowed)
+
+
+@pytest.mark.parametrize("allowed", ["backups", "s3://backups", "s3://backups/"])
+async def test_own_role_for_a_listed_bucket_is_used(allowed: str) -> None:
+    async with AsyncExitStack() as stack:
+        await open_objects(Bucket(bucket="backups"), "ns", secret_reader(Kube()), stack, [allowed])

@@ -98,7 +98,9 @@ def context_files(folder: Path) -> list[Path]:
     """What a build in that folder is given: relative paths of files that `.dockerignore` leaves in."""
     patterns = [line.strip() for line in (folder / ".dockerignore").read_text().splitlines()]
     rules = [line for line in patterns if line and not line.startswith("#")]
-    tops = [top for top in sorted(folder.iterdir()) if _is_in(Path(top.name), rules)]
+    # A folder that is left out is looked into where a rule brings back a part of it.
+    parts = {Path(rule.removeprefix("!")).parts[0] for rule in rules if rule.startswith("!")}
+    tops = [top for top in sorted(folder.iterdir()) if _is_in(Path(top.name), rules) or top.name in parts]
     found: list[Path] = []
     for top in tops:
         files = [top] if top.is_file() else sorted(path for path in top.rglob("*") if path.is_file())

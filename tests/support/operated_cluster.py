@@ -76,14 +76,11 @@ class OperatedCluster:
         """Which pods they are: a pod that was replaced has another."""
         return {name: str(pod["metadata"]["uid"]) for name, pod in self.pods().items()}
 
-    def bindings(self) -> list[str]:
-        """What it has outside of its namespace, where nothing goes by itself."""
-        names = [str(each["metadata"]["name"]) for each in self.api.select(CLUSTER_ROLE_BINDING)]
-        return [name for name in names if name.endswith(f":{self.api.namespace}:{self.name}")]
-
-    def remove_bindings(self) -> None:
-        for name in self.bindings():
-            self.api.delete(CLUSTER_ROLE_BINDING, name)
+    def node_readers(self) -> list[str]:
+        """The accounts of its namespace that may read nodes."""
+        found = self.api.find(CLUSTER_ROLE_BINDING, api_names.NODE_READER_ROLE) or {}
+        subjects = found.get("subjects") or ()
+        return [str(each["name"]) for each in subjects if each["namespace"] == self.api.namespace]
 
     def events(self) -> dict[str, Manifest]:
         """What was told about the cluster, by its reason; the newest of each."""
@@ -92,6 +89,22 @@ class OperatedCluster:
         ]
         ours = [each for each in told if each["involvedObject"]["name"] == self.name]
         return {each["reason"]: each for each in sorted(ours, key=lambda each: str(each["lastTimestamp"]))}
+
+
+def apply_node_reader_binding(api: KubeApi) -> None:
+    """The binding that the chart makes, of which operators keep the subjects."""
+    api.apply(
+        {
+            "apiVersion": CLUSTER_ROLE_BINDING.api_version,
+            "kind": CLUSTER_ROLE_BINDING.kind,
+            "metadata": {"name": api_names.NODE_READER_ROLE},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": api_names.NODE_READER_ROLE,
+            },
+        }
+    )
 
 
 def cluster_manifest(name: str = "c", **parts: Any) -> Manifest:

@@ -58,7 +58,7 @@ class Operators:
         self._chart = rendered(
             folder,
             {
-                "operator": {"watchNamespaces": [] if everywhere else [api.namespace]},
+                "operator": {"watchAllNamespaces": everywhere},
                 "image": {"repository": "kafscale", "tag": "test"},
             },
             release=RELEASE,

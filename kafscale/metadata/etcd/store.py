@@ -67,6 +67,12 @@ class EtcdStore:
         user or the password, or the prefix: that will not change by itself.
         """
         store = cls(config, timeouts, max_backlog_bytes)
+        plain = [endpoint for endpoint in config.endpoints if not endpoint.startswith("https://")]
+        if config.password is not None and plain:
+            logger.warning(
+                "KAFSCALE_ETCD_PASSWORD crosses the network in plain text: write https:// in KAFSCALE_ETCD_ENDPOINTS",
+                extra={"endpoints": plain},
+            )
         if await store._endpoints.try_each() is None:
             refusal = await store._refusal()
             if refusal is not None:

@@ -243,6 +243,8 @@ class SqliteFile:
         self._connection.execute(_DELETE[size], keys + keys[-1:] * (size - len(keys)))
 
     def _connect(self, *, create: bool) -> sqlite3.Connection:
+        if create:
+            _make_private(self._path)
         uri = f"{self._path.as_uri()}?mode={'rwc' if create else 'rw'}"
         connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_SEC, isolation_level=None)
         try:
@@ -300,6 +302,13 @@ class SqliteFile:
         if says_busy(problem):
             return InUseError(self._path)
         return StartupError(f"metadata file {self._path} cannot be used: {problem}")
+
+
+def _make_private(path: Path) -> None:
+    """Make the file for its owner only; SQLite gives its log the same rights, and would leave both to the umask."""
+    # Not opened when it is there: closing it would end locks that SQLite holds in this process.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _fsync_folder(path: Path) -> None:

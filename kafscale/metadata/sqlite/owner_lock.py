@@ -29,7 +29,7 @@ class OwnerLock:
     """The lock, held from construction to `close`. Raises `InUseError`, `OSError`."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK))
         except OSError as problem:

@@ -15,7 +15,9 @@ from kafscale.operator.stores.metadata_access import secret_reader
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
     """A pass when the cluster changes, and when the next snapshot is due."""
-    runner = BackupRunner(secret_reader(operator.kube), lambda: time.time_ns() // 1_000_000)
+    runner = BackupRunner(
+        secret_reader(operator.kube), lambda: time.time_ns() // 1_000_000, operator.own_role_buckets
+    )
     metrics = BackupMetrics(operator.metrics)
     reconciler = BackupReconciler(operator.kube, runner.take, metrics, utc_now, time.monotonic)
     reconciled(registry, operator, CLUSTER, "backup", reconciler.reconcile, forget=reconciler.forget)

@@ -1,7 +1,7 @@
 """Takes one snapshot of a cluster's metadata store into its backup bucket, and removes those that are old."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -24,11 +24,17 @@ class BackupOutcome:
 
 
 class BackupRunner:
-    """For any cluster; it keeps nothing open between snapshots. `now_ms`: Unix milliseconds."""
+    """For any cluster; it keeps nothing open between snapshots. `now_ms`: Unix milliseconds.
 
-    def __init__(self, secrets: SecretReader, now_ms: Callable[[], int]) -> None:
+    `own_role_buckets`: see `open_objects`.
+    """
+
+    def __init__(
+        self, secrets: SecretReader, now_ms: Callable[[], int], own_role_buckets: Collection[str] = ()
+    ) -> None:
         self._secrets = secrets
         self._now_ms = now_ms
+        self._own_role_buckets = own_role_buckets
 
     async def take(self, cluster: ClusterSpec, backups: Backups) -> BackupOutcome:
         """Take a snapshot, read it back, then remove what the specification keeps no longer.
@@ -38,7 +44,9 @@ class BackupRunner:
         """
         async with AsyncExitStack() as stack:
             metadata = await open_metadata(cluster, self._secrets, stack)
-            objects = await open_objects(backups.bucket, cluster.namespace, self._secrets, stack)
+            objects = await open_objects(
+                backups.bucket, cluster.namespace, self._secrets, stack, self._own_role_buckets
+            )
             snapshots = Snapshots(objects, backups.prefix, cluster.objects_namespace, self._now_ms)
             taken = await patiently(lambda: snapshots.take(metadata))
             try:

@@ -9,7 +9,6 @@ from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.clusters.replicas import ReplicasPlan, owners, plan_replicas
 from kafscale.operator.kube.kinds import (
     AUTOSCALER,
-    CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
@@ -45,21 +44,17 @@ PRUNED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """In this order: `before`, the StatefulSet, its number, `after`; then what is there and not in the plan goes.
-
-    `unowned`: objects of no namespace, which Kubernetes does not remove with the cluster.
-    """
+    """In this order: `before`, the StatefulSet, its number, `after`; then what is there and not in the plan goes."""
 
     before: Sequence[Manifest]
     broker_set: Manifest
     scale: Manifest | None
     after: Sequence[Manifest]
-    unowned: Sequence[Manifest]
     replicas: ReplicasPlan
 
     def kept(self) -> frozenset[tuple[str, str]]:
         """Kind and name of every object that the plan has."""
-        objects = (*self.before, self.broker_set, *self.after, *self.unowned)
+        objects = (*self.before, self.broker_set, *self.after)
         return frozenset((each["kind"], each["metadata"]["name"]) for each in objects)
 
 
@@ -88,13 +83,11 @@ def plan_cluster(
     # Not before the number has another owner: until then the operator has to name it.
     if autoscaler is not None and live is not None and owners(live) - {api_names.FIELD_MANAGER}:
         after.append(autoscaler)
-    reader = broker_account.node_reader(cluster)
     return ClusterPlan(
         before=[owned(each, owner) for each in before],
         broker_set=owned(brokers, owner),
         scale=None if replicas.scale is None else _number(cluster, replicas.scale),
         after=[owned(each, owner) for each in after],
-        unowned=[] if reader is None else [reader],
         replicas=replicas,
     )
 
@@ -147,11 +140,6 @@ def foreign(found: Mapping[str, Any], cluster: str, uid: str) -> str | None:
 
 def _is_cluster(reference: Mapping[str, Any], cluster: str) -> bool:
     return (reference["kind"], reference["name"]) == (api_names.CLUSTER, cluster)
-
-
-def binding_name(namespace: str, cluster: str) -> tuple[Kind, str]:
-    """The one object that does not go with its cluster by itself."""
-    return CLUSTER_ROLE_BINDING, broker_account.node_reader_name(namespace, cluster)
 
 
 def _addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:

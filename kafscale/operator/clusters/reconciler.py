@@ -6,11 +6,11 @@ from typing import Any
 from kafscale.operator import api_names, conditions
 from kafscale.operator.clock import utc_now
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
+from kafscale.operator.clusters.node_readers import keep_node_readers
 from kafscale.operator.clusters.owned_objects import apply_own
 from kafscale.operator.clusters.plan import (
     PRUNED,
     ClusterPlan,
-    binding_name,
     is_owned_by,
     plan_cluster,
     stale,
@@ -20,6 +20,7 @@ from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.kube.client import Manifest
 from kafscale.operator.kube.kinds import AUTOSCALER, CLUSTER, POD, SERVICE, STATEFUL_SET
 from kafscale.operator.manifests import names
+from kafscale.operator.manifests.broker_account import reads_nodes
 from kafscale.operator.reconciling import Operator
 
 _logger = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class ClusterReconciler:
         if pods:
             await self._tell(resource, deleting(f"{len(pods)} brokers hand over and stop."))
             return False
-        await self._unbind(namespace, name)
+        await keep_node_readers(self._kube, namespace)
         return True
 
     async def _are_orphaned(self, resource: Manifest) -> bool:
@@ -139,8 +140,11 @@ class ClusterReconciler:
             await self._kube.apply(plan.scale, field_manager=api_names.SCALE_FIELD_MANAGER)
         for manifest in plan.after:
             await apply_own(self._kube, manifest, cluster, uid)
-        for manifest in plan.unowned:
-            await self._kube.apply(manifest)
+        if not await keep_node_readers(self._kube, cluster.namespace) and reads_nodes(cluster):
+            raise SpecError(
+                f"brokers that ask for their zone or node need the ClusterRoleBinding {api_names.NODE_READER_ROLE}, "
+                "which the chart makes with the custom resource definitions (crds.install)"
+            )
         await self._prune(cluster, plan, uid)
 
     async def _prune(self, cluster: ClusterSpec, plan: ClusterPlan, uid: str) -> None:
@@ -150,14 +154,6 @@ class ClusterReconciler:
             for name in stale(kind, found, plan, uid):
                 _logger.info("%s/%s: %s %s goes", cluster.namespace, cluster.name, kind.kind, name)
                 await self._kube.delete(kind, cluster.namespace, name)
-        if not plan.unowned:
-            await self._unbind(cluster.namespace, cluster.name)
-
-    async def _unbind(self, namespace: str, name: str) -> None:
-        """Remove the one object that Kubernetes does not remove with the cluster."""
-        kind, binding = binding_name(namespace, name)
-        if await self._kube.find(kind, None, binding) is not None:
-            await self._kube.delete(kind, None, binding)
 
     async def _see(
         self,

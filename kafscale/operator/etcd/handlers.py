@@ -19,5 +19,6 @@ def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
         EtcdMetrics(operator.metrics),
         utc_now,
         lambda: uuid.uuid4().hex,
+        operator.kube.access.namespace,
     )
     reconciled(registry, operator, CLUSTER, "etcd", reconciler.reconcile, forget=reconciler.forget)

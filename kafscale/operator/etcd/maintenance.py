@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from aetcd import rpc
@@ -27,20 +28,34 @@ class MaintenanceTimeouts:
 
 DEFAULT_TIMEOUTS: Final = MaintenanceTimeouts()
 
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Of a client: the authorities, its certificate and its key (PEM); read for each connection."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
 Call = Callable[[EtcdConnection], Awaitable[Any]]
 """Makes one call on a connection to a member."""
 
 
 class EtcdMaintenance:
-    """A cluster's members by name, with their client URLs. Nothing is kept open between calls.
+    """A cluster's members by name, with their client URLs; `tls` for those with https. Nothing is kept open.
 
     Calls that change something raise `StoreIndeterminateError` when they fail: look again.
     """
 
     def __init__(
-        self, endpoints: Mapping[str, str], timeouts: MaintenanceTimeouts = DEFAULT_TIMEOUTS
+        self,
+        endpoints: Mapping[str, str],
+        timeouts: MaintenanceTimeouts = DEFAULT_TIMEOUTS,
+        tls: TlsFiles | None = None,
     ) -> None:
         self._endpoints = dict(endpoints)
+        self._tls = tls
         self._timeouts = timeouts
 
     async def look(self) -> EtcdSeen:
@@ -149,7 +164,10 @@ class EtcdMaintenance:
     @asynccontextmanager
     async def _connected(self, name: str) -> AsyncIterator[EtcdConnection]:
         endpoint = self._endpoints[name]
-        connection = EtcdConnection(endpoint, EtcdConfig(endpoints=(endpoint,), prefix=""))
+        config = EtcdConfig(endpoints=(endpoint,), prefix="")
+        if self._tls is not None:
+            config = replace(config, ca=self._tls.ca, cert=self._tls.certificate, key=self._tls.key)
+        connection = EtcdConnection(endpoint, config)
         try:
             yield connection
         finally:

@@ -36,6 +36,7 @@ def plan_objects(
     start: EtcdStart,
     live: Mapping[str, Any] | None,
     seen: EtcdSeen,
+    operator_namespace: str,
 ) -> ObjectsPlan:
     """`image`: where the specification names none. `live`: the StatefulSet as it is."""
     members = etcd_set.etcd_set(cluster, managed, managed.image or image, start.members)
@@ -47,7 +48,7 @@ def plan_objects(
     objects = [
         etcd_set.etcd_service(cluster),
         etcd_set.etcd_budget(cluster),
-        etcd_access.etcd_network_policy(cluster),
+        etcd_access.etcd_network_policy(cluster, operator_namespace),
     ]
     if live is not None:
         notes += _keep_volumes(members, live)

@@ -1,9 +1,11 @@
 """Keeps a cluster's managed etcd: objects, members, space. One pass looks, applies, tells, and does one step."""
 
 import logging
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kafscale.errors import StoreIndeterminateError
@@ -14,8 +16,9 @@ from kafscale.operator.clusters.plan import owned
 from kafscale.operator.conditions import Condition
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.etcd import members_plan, upkeep_plan
+from kafscale.operator.etcd.certificates import CA, CERTIFICATE, KEY, plan_secrets, secret_names
 from kafscale.operator.etcd.conditions import AS_SPECIFIED, GIVE_UP, HEALTHY, SPACE_HEALTHY, lost_data, told
-from kafscale.operator.etcd.maintenance import EtcdMaintenance
+from kafscale.operator.etcd.maintenance import EtcdMaintenance, TlsFiles
 from kafscale.operator.etcd.members_plan import Begin, PutOn, TakeOff
 from kafscale.operator.etcd.metrics import EtcdMetrics
 from kafscale.operator.etcd.objects_plan import plan_objects
@@ -30,10 +33,11 @@ from kafscale.operator.etcd.upkeep_plan import (
     MoveLeader,
     Wait,
 )
-from kafscale.operator.kube.kinds import CLUSTER, CONFIG_MAP, POD, STATEFUL_SET, Kind
+from kafscale.operator.kube.kinds import CLUSTER, CONFIG_MAP, POD, SECRET, STATEFUL_SET, Kind
 from kafscale.operator.manifests import etcd_start, names
 from kafscale.operator.manifests.etcd_start import EtcdStart, StartPhase
 from kafscale.operator.schedule import Schedule
+from kafscale.operator.stores.metadata_access import secret_data
 
 _logger = logging.getLogger(__name__)
 
@@ -131,6 +135,7 @@ class EtcdReconciler:
         metrics: EtcdMetrics,
         now: Callable[[], datetime],
         new_token: Callable[[], str],
+        operator_namespace: str,
         locate: Locate = places,
         rules: DefragmentRules = DEFAULT_RULES,
     ) -> None:
@@ -139,6 +144,7 @@ class EtcdReconciler:
         self._metrics = metrics
         self._now = now
         self._new_token = new_token
+        self._operator_namespace = operator_namespace
         self._locate = locate
         self._rules = rules
         self._rounds: dict[tuple[str, str], EtcdRounds] = {}
@@ -171,7 +177,23 @@ class EtcdReconciler:
         schedule = Schedule.parse("etcd.managed.defragmentSchedule", managed.defragment_schedule)
         start = await self._kept_start(resource, cluster, managed)
         where = self._locate(cluster.name, cluster.namespace, start.members)
-        keeper = EtcdMaintenance({each.name: each.client_url for each in where})
+        with tempfile.TemporaryDirectory(prefix="kafscale-etcd-") as folder:
+            tls = await self._kept_certificates(resource, cluster, start.members, Path(folder))
+            keeper = EtcdMaintenance({each.name: each.client_url for each in where}, tls=tls)
+            return await self._bring_members_forward(
+                resource, cluster, managed, start, where, keeper, schedule
+            )
+
+    async def _bring_members_forward(
+        self,
+        resource: Manifest,
+        cluster: ClusterSpec,
+        managed: ManagedEtcd,
+        start: EtcdStart,
+        where: Sequence[Place],
+        keeper: EtcdMaintenance,
+        schedule: Schedule,
+    ) -> float:
         seen = await keeper.look()
         pods = await self._api.list(POD, cluster.namespace, api_names.selector(cluster.name, names.ETCD))
         found = _Pass(
@@ -186,7 +208,7 @@ class EtcdReconciler:
         )
         self._metrics.looked(*found.key, seen, managed.quota_bytes)
         live = await self._api.find(STATEFUL_SET, cluster.namespace, names.etcd(cluster.name))
-        plan = plan_objects(cluster, managed, self._image, start, live, seen)
+        plan = plan_objects(cluster, managed, self._image, start, live, seen, self._operator_namespace)
         for manifest in plan.objects:
             await apply_own(self._api, owned(manifest, resource), cluster, resource["metadata"]["uid"])
         await self._tell(resource, told(start, seen, found.lost, managed.quota_bytes, plan.notes))
@@ -203,6 +225,23 @@ class EtcdReconciler:
         start = EtcdStart(phase=StartPhase.FORMING, members=managed.members, token=self._new_token())
         await self._api.create(owned(etcd_start.start_map(cluster, start), resource))
         return start
+
+    async def _kept_certificates(
+        self, resource: Manifest, cluster: ClusterSpec, members: int, folder: Path
+    ) -> TlsFiles:
+        """The certificates as they are to be; those of a client, in the folder."""
+        found = {}
+        for name in secret_names(cluster.name):
+            secret = await self._api.find(SECRET, cluster.namespace, name)
+            if secret is not None:
+                found[name] = secret_data(secret)
+        for manifest in plan_secrets(cluster, members, found, self._now()):
+            await apply_own(self._api, owned(manifest, resource), cluster, resource["metadata"]["uid"])
+            found[manifest["metadata"]["name"]] = secret_data(manifest)
+        held = found[names.etcd_clients(cluster.name)]
+        for key in (CA, CERTIFICATE, KEY):
+            (folder / key).write_bytes(held[key])
+        return TlsFiles(ca=folder / CA, certificate=folder / CERTIFICATE, key=folder / KEY)
 
     async def _begin(self, found: _Pass, start: EtcdStart) -> None:
         """In place of what was read in this pass, and of nothing newer."""

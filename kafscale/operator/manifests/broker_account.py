@@ -1,6 +1,5 @@
 """The brokers' service account, and what a broker may ask Kubernetes: its own node, and its own service outside."""
 
-from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, ExternalType
 from kafscale.operator.manifests import names
 from kafscale.operator.manifests.broker_set import asks_address
@@ -36,33 +35,13 @@ def account_name(cluster: ClusterSpec) -> str:
     return cluster.brokers.service_account_name or names.brokers(cluster.name)
 
 
-def node_reader(cluster: ClusterSpec) -> Manifest | None:
-    """The binding by which brokers may read nodes; None where they need not.
-
-    Nodes belong to no namespace, and so the binding belongs to none: nothing removes it with the cluster but its
-    operator. The role is the chart's (`api_names.NODE_READER_ROLE`).
-    """
+def reads_nodes(cluster: ClusterSpec) -> bool:
+    """Brokers that have to know their zone, or their node's address, may `get` nodes; others may not."""
     external = cluster.brokers.external
     asks_host = (
         external is not None and external.type is ExternalType.NODE_PORT and not external.host_template
     )
-    if cluster.brokers.rack_key is None and not asks_host:
-        return None
-    return {
-        "apiVersion": RBAC_VERSION,
-        "kind": "ClusterRoleBinding",
-        "metadata": {
-            "name": node_reader_name(cluster.namespace, cluster.name),
-            "labels": api_names.labels(cluster.name, names.BROKER),
-        },
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": api_names.NODE_READER_ROLE},
-        "subjects": [_subject(cluster)],
-    }
-
-
-def node_reader_name(namespace: str, cluster: str) -> str:
-    """With what no name of a namespace or a cluster has in it, so that no two are the same."""
-    return f"{api_names.NODE_READER_ROLE}:{namespace}:{cluster}"
+    return cluster.brokers.rack_key is not None or asks_host
 
 
 def _role(cluster: ClusterSpec, broker_count: int) -> Manifest:
@@ -90,4 +69,9 @@ def _binding(cluster: ClusterSpec) -> Manifest:
 
 
 def _subject(cluster: ClusterSpec) -> dict[str, str]:
-    return {"kind": "ServiceAccount", "name": account_name(cluster), "namespace": cluster.namespace}
+    return service_account(account_name(cluster), cluster.namespace)
+
+
+def service_account(name: str, namespace: str) -> dict[str, str]:
+    """An account as the subject of a binding."""
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}

@@ -37,7 +37,7 @@ def etcd_endpoints(cluster: ClusterSpec) -> list[str]:
         return list(cluster.etcd.endpoints)
     name = names.etcd(cluster.name)
     return [
-        f"http://{name}-{member}.{names.in_namespace(name, cluster.namespace)}:{ETCD_CLIENT_PORT}"
+        f"https://{name}-{member}.{names.in_namespace(name, cluster.namespace)}:{ETCD_CLIENT_PORT}"
         for member in range(managed.members)
     ]
 

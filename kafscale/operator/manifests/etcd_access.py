@@ -1,4 +1,4 @@
-"""Who may reach the managed etcd: it asks nobody for a name or a password, so this is its only lock."""
+"""Who may reach the managed etcd. Certificates say who may use it; this keeps others off its ports."""
 
 from typing import Any, Final
 
@@ -8,17 +8,23 @@ from kafscale.operator.manifests import etcd_start, names
 from kafscale.operator.manifests.objects import Manifest, manifest
 
 OPERATOR: Final = "operator"
-"""The component of the operator's pods, in whichever namespace they are."""
+"""The component of the operator's pods."""
+
+# Kubernetes itself gives it to every namespace: nobody else can wear it.
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
-def etcd_network_policy(cluster: ClusterSpec) -> Manifest:
+def etcd_network_policy(cluster: ClusterSpec, operator_namespace: str) -> Manifest:
     """Clients: the cluster's own pods (brokers, export, tools) and the operator. Peers: each other. Metrics: all."""
     members = api_names.selector(cluster.name, names.ETCD)
     own = {api_names.NAME: "kafscale", api_names.INSTANCE: cluster.name}
     operator = {api_names.NAME: "kafscale", api_names.COMPONENT: OPERATOR}
     clients = [
         {"podSelector": {"matchLabels": own}},
-        {"namespaceSelector": {}, "podSelector": {"matchLabels": operator}},
+        {
+            "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: operator_namespace}},
+            "podSelector": {"matchLabels": operator},
+        },
     ]
     return manifest(
         "networking.k8s.io/v1",

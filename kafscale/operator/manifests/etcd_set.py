@@ -17,6 +17,7 @@ from kafscale.operator.manifests.scaling import disruption_budget
 
 VOLUME: Final = "data"
 _DATA_FOLDER: Final = "/var/lib/etcd"
+_TLS_FOLDER: Final = "/etc/etcd-tls"
 # Neither is a reason to kill a member, or to keep the next one from being replaced: what clients see of it, and what
 # is to be done, say the alarm's condition and metric.
 _BUT_ALARMS: Final = "exclude=NOSPACE&exclude=CORRUPT"
@@ -94,6 +95,10 @@ def _pod(cluster: ClusterSpec, managed: ManagedEtcd, image: str, selector: dict[
         ],
         "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
         "containers": [_container(cluster, managed, image)],
+        "volumes": [
+            # For the pod's group, and for nobody else.
+            {"name": "tls", "secret": {"secretName": names.etcd_members(cluster.name), "defaultMode": 0o440}}
+        ],
     }
     if cluster.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in cluster.image_pull_secrets]
@@ -128,7 +133,10 @@ def _container(cluster: ClusterSpec, managed: ManagedEtcd, image: str) -> dict[s
         # The last lines of its log say why it did not start.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": container_security(),
-        "volumeMounts": [{"name": VOLUME, "mountPath": _DATA_FOLDER}],
+        "volumeMounts": [
+            {"name": VOLUME, "mountPath": _DATA_FOLDER},
+            {"name": "tls", "mountPath": _TLS_FOLDER, "readOnly": True},
+        ],
     }
     if managed.resources:
         container["resources"] = dict(managed.resources)
@@ -141,8 +149,8 @@ def _flags(cluster: ClusterSpec, managed: ManagedEtcd) -> list[str]:
         "--name=$(POD_NAME)",
         # Below the mount, which may hold lost+found.
         f"--data-dir={_DATA_FOLDER}/data",
-        f"--listen-client-urls=http://0.0.0.0:{etcd_start.CLIENT_PORT}",
-        f"--listen-peer-urls=http://0.0.0.0:{etcd_start.PEER_PORT}",
+        f"--listen-client-urls=https://0.0.0.0:{etcd_start.CLIENT_PORT}",
+        f"--listen-peer-urls=https://0.0.0.0:{etcd_start.PEER_PORT}",
         f"--listen-metrics-urls=http://0.0.0.0:{etcd_start.METRICS_PORT}",
         f"--advertise-client-urls={etcd_start.client_url('$(POD_NAME)', cluster.name, cluster.namespace)}",
         "--initial-advertise-peer-urls="
@@ -150,6 +158,15 @@ def _flags(cluster: ClusterSpec, managed: ManagedEtcd) -> list[str]:
         "--initial-cluster=$(INITIAL_CLUSTER)",
         "--initial-cluster-state=$(INITIAL_CLUSTER_STATE)",
         "--initial-cluster-token=$(INITIAL_CLUSTER_TOKEN)",
+        f"--cert-file={_TLS_FOLDER}/tls.crt",
+        f"--key-file={_TLS_FOLDER}/tls.key",
+        f"--trusted-ca-file={_TLS_FOLDER}/ca.crt",
+        "--client-cert-auth",
+        f"--peer-cert-file={_TLS_FOLDER}/tls.crt",
+        f"--peer-key-file={_TLS_FOLDER}/tls.key",
+        f"--peer-trusted-ca-file={_TLS_FOLDER}/ca.crt",
+        "--peer-client-cert-auth",
+        f"--peer-cert-allowed-cn={etcd_start.MEMBER_NAME}",
         "--auto-compaction-mode=periodic",
         f"--auto-compaction-retention={retention_ms}ms",
         f"--quota-backend-bytes={managed.quota_bytes}",

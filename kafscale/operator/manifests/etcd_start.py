@@ -22,10 +22,13 @@ CLIENT_PORT: Final = 2379
 PEER_PORT: Final = 2380
 METRICS_PORT: Final = 2381
 
+MEMBER_NAME: Final = "etcd-member"
+"""The common name of the members' certificate: with another one nobody is taken for a peer."""
+
 NO_DATA: Final = "couldn't find local name"
 """What etcd says (3.4 to 3.6) when it refuses to start for that reason."""
 
-_NOBODY: Final = f"a-formed-cluster-takes-no-member-without-data=http://127.0.0.1:{PEER_PORT}"
+_NOBODY: Final = f"a-formed-cluster-takes-no-member-without-data=https://127.0.0.1:{PEER_PORT}"
 
 INITIAL_CLUSTER: Final = "initialCluster"
 INITIAL_CLUSTER_STATE: Final = "initialClusterState"
@@ -67,12 +70,12 @@ def member_names(cluster: str, members: int) -> list[str]:
 
 def peer_url(member: str, cluster: str, namespace: str) -> str:
     """Where a member is for the others."""
-    return f"http://{member}.{names.in_namespace(names.etcd(cluster), namespace)}:{PEER_PORT}"
+    return f"https://{member}.{names.in_namespace(names.etcd(cluster), namespace)}:{PEER_PORT}"
 
 
 def client_url(member: str, cluster: str, namespace: str) -> str:
     """Where a member is for clients."""
-    return f"http://{member}.{names.in_namespace(names.etcd(cluster), namespace)}:{CLIENT_PORT}"
+    return f"https://{member}.{names.in_namespace(names.etcd(cluster), namespace)}:{CLIENT_PORT}"
 
 
 def start_map(cluster: ClusterSpec, start: EtcdStart) -> Manifest:

@@ -44,6 +44,21 @@ def etcd(cluster: str) -> str:
     return f"{cluster}-etcd"
 
 
+def etcd_authority(cluster: str) -> str:
+    """The Secret with the authority that issues the managed etcd's certificates; only the operator reads it."""
+    return f"{etcd(cluster)}-authority"
+
+
+def etcd_members(cluster: str) -> str:
+    """The Secret with the certificate of the managed etcd's members."""
+    return f"{etcd(cluster)}-members"
+
+
+def etcd_clients(cluster: str) -> str:
+    """The Secret with the certificate that clients show to the managed etcd."""
+    return f"{etcd(cluster)}-clients"
+
+
 def in_namespace(service: str, namespace: str) -> str:
     """A service's host within the Kubernetes cluster, whatever its domain is called."""
     return f"{service}.{namespace}.svc"

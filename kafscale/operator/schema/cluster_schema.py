@@ -214,8 +214,8 @@ def _etcd() -> dict[str, Any]:
             ),
             (
                 "!has(self.managed) || !(has(self.tlsSecret) || has(self.credentialsSecret))",
-                "tlsSecret and credentialsSecret are for endpoints: a managed etcd knows no users, its network "
-                "policy guards it",
+                "tlsSecret and credentialsSecret are for endpoints: a managed etcd has certificates that the "
+                "operator makes, and knows no users",
             ),
         ],
     )
@@ -232,6 +232,12 @@ def _backups() -> dict[str, Any]:
             "s3": _s3(
                 "The bucket for the snapshots; better not the one with the records.",
                 {
+                    "credentialsSecret": {
+                        **_SECRET_NAME,
+                        "description": "A Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps "
+                        "AWS_SESSION_TOKEN. Without it the operator's own role is used, for buckets that its "
+                        "administrator lists (operator.ownRoleBuckets) only.",
+                    },
                     "prefix": text(
                         "The folder in the bucket.",
                         pattern="^[a-zA-Z0-9-][a-zA-Z0-9._/-]{0,248}$",

@@ -4,7 +4,7 @@ import base64
 import binascii
 import contextlib
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -49,12 +49,19 @@ def secret_reader(kube: Finder) -> SecretReader:
         found = await kube.find(SECRET, namespace, name)
         if found is None:
             raise SecretError(f"there is no Secret {name} in namespace {namespace}")
-        try:
-            return {key: base64.b64decode(text) for key, text in (found.get("data") or {}).items()}
-        except binascii.Error as problem:
-            raise SecretError(f"the Secret {name} in namespace {namespace}: {problem}") from problem
+        return secret_data(found)
 
     return read
+
+
+def secret_data(secret: Mapping[str, Any]) -> dict[str, bytes]:
+    """What a Secret's manifest holds. Raises `SecretError`."""
+    try:
+        return {key: base64.b64decode(text) for key, text in (secret.get("data") or {}).items()}
+    except binascii.Error as problem:
+        metadata = secret.get("metadata", {})
+        where = f"{metadata.get('name')} in namespace {metadata.get('namespace')}"
+        raise SecretError(f"the Secret {where}: {problem}") from problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +125,21 @@ async def open_metadata(
 
 
 async def open_objects(
-    bucket: Bucket, namespace: str, secrets: SecretReader, stack: contextlib.AsyncExitStack
+    bucket: Bucket,
+    namespace: str,
+    secrets: SecretReader,
+    stack: contextlib.AsyncExitStack,
+    own_role_buckets: Collection[str] = (),
 ) -> BucketStore:
     """A bucket of a specification, such as `objects` or that of the backups; `stack` closes it.
 
-    `namespace`: the cluster's, where the Secret with the credentials is. Makes no request to the bucket.
+    `namespace`: the cluster's, where the Secret with the credentials is. `own_role_buckets`: those that the
+    operator opens with its own role where no Secret is named; else who may make a cluster could have the operator
+    read and write whatever its role may. Makes no request to the bucket.
     Raises `SpecError`, `SecretError`, `KubeError`.
     """
+    if bucket.credentials_secret is None:
+        _check_own_role(bucket, own_role_buckets)
     environment = broker_settings.bucket_environment("KAFSCALE_S3", bucket)
     environment |= await _bucket_credentials("KAFSCALE_S3", bucket, namespace, secrets)
     try:
@@ -133,6 +148,22 @@ async def open_objects(
         raise SpecError(str(problem)) from problem
     stack.push_async_callback(objects.close)
     return objects
+
+
+def _check_own_role(bucket: Bucket, own_role_buckets: Collection[str]) -> None:
+    allowed = {_full_name(name) for name in own_role_buckets}
+    # At an endpoint of the tenant's choice the role's session token would be the tenant's, too.
+    if bucket.endpoint is None and _full_name(bucket.bucket) in allowed:
+        return
+    raise SpecError(
+        f"bucket {bucket.bucket} has no credentialsSecret, and the operator does not use its own role for it: name a "
+        "Secret, or have the operator's administrator list it in operator.ownRoleBuckets (without an endpoint)"
+    )
+
+
+def _full_name(bucket: str) -> str:
+    """With its scheme, which is S3's where none is said."""
+    return bucket.rstrip("/") if "://" in bucket else f"s3://{bucket.rstrip('/')}"
 
 
 def _settings(environment: Mapping[str, str]) -> Settings:

@@ -24,6 +24,8 @@ _MAX_READ_BYTES = 0x7FFF_F000
 _MAX_VIEWS = 1024
 
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
+# Records are their owner's, whatever the umask says.
+FILE_MODE = 0o600
 
 
 def sync_data(descriptor: int) -> None:
@@ -78,14 +80,14 @@ class FileWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         if direct and self._direct_flag:
             try:
-                return os.open(path, flags | self._direct_flag, 0o644)
+                return os.open(path, flags | self._direct_flag, FILE_MODE)
             except OSError as problem:
                 if problem.errno != errno.EINVAL:
                     raise
                 # The file system has no direct I/O; Linux creates the file before it finds out.
                 self._direct_flag = 0
                 flags &= ~os.O_EXCL
-        return os.open(path, flags, 0o644)
+        return os.open(path, flags, FILE_MODE)
 
     def _staging(self) -> memoryview:
         staging: memoryview | None = getattr(self._local, "staging", None)

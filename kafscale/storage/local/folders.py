@@ -13,6 +13,22 @@ from collections.abc import Callable
 from kafscale.storage.local.files import sync_folder
 
 _ATTEMPTS = 100
+_FOLDER_MODE = 0o700
+
+
+def make_private_folders(path: str) -> None:
+    """Make the folder, and those above it that are missing, for their owner only. Raises `OSError`.
+
+    `os.makedirs` would leave all but the last to the umask.
+    """
+    parent = os.path.dirname(path)
+    if not os.path.exists(parent):
+        make_private_folders(parent)
+    try:
+        os.mkdir(path, _FOLDER_MODE)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
 
 
 class Folders:
@@ -37,9 +53,9 @@ class Folders:
                 if not os.path.exists(temporary):
                     raise
             try:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                make_private_folders(os.path.dirname(path))
             except (FileNotFoundError, FileExistsError):
-                # A concurrent removal of an empty parent: once more from the start. `makedirs` says "exists"
+                # A concurrent removal of an empty parent: once more from the start. It says "exists"
                 # when the folder went between its mkdir and its look. A file on the way is no such case:
                 # `place` has already said that it is not a folder.
                 continue

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from kafscale.errors import ObjectNotFoundError, StoreUnavailableError
+from kafscale.storage.local.entries import OPEN_FLAGS, check_folders, check_object
 from kafscale.storage.local.files import read_exactly, read_into
 from kafscale.storage.local.temporary import TEMPORARY_FOLDER
 from kafscale.storage.object_keys import object_key_problem
@@ -65,13 +65,29 @@ class LocalReader:
             raise
 
     def _read(self, key: str, path: str, start: int, length: int | None) -> bytes:
-        with _opened(key, path) as descriptor:
+        with self._opened(key, path) as descriptor:
             available = max(os.fstat(descriptor).st_size - start, 0)
             return read_exactly(descriptor, start, available if length is None else min(length, available))
 
     def _read_into(self, key: str, path: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
-        with _opened(key, path) as descriptor:
+        with self._opened(key, path) as descriptor:
             return read_into(descriptor, start, length, targets)
+
+    @contextmanager
+    def _opened(self, key: str, path: str) -> Iterator[int]:
+        """The object's descriptor, for reading; errors in the block are told as the store tells them."""
+        with store_errors(key):
+            check_folders(self._root, key)
+            try:
+                descriptor = os.open(path, OPEN_FLAGS)
+            except OSError:
+                check_object(key, path, os.lstat(path).st_mode)  # A link, or a socket.
+                raise
+            try:
+                check_object(key, path, os.fstat(descriptor).st_mode)
+                yield descriptor
+            finally:
+                os.close(descriptor)
 
 
 def key_problem(key: str) -> str | None:
@@ -82,16 +98,10 @@ def key_problem(key: str) -> str | None:
 
 
 @contextmanager
-def _opened(key: str, path: str) -> Iterator[int]:
-    """The object's descriptor, for reading; errors in the block are told as the store tells them."""
+def store_errors(key: str) -> Iterator[None]:
+    """Translate `OSError` of a read in the block to the store's errors."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ObjectNotFoundError(key)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        yield
     except (FileNotFoundError, NotADirectoryError) as problem:
         raise ObjectNotFoundError(key) from problem
     except OSError as problem:

@@ -6,7 +6,6 @@ Decisions and measurements: docs/decisions/0004-local-folder-store.md.
 import asyncio
 import itertools
 import os
-import stat
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,15 +13,15 @@ from typing import TypeVar
 
 from kafscale.errors import (
     ObjectExistsError,
-    ObjectNotFoundError,
     StoreIndeterminateError,
     StoreUnavailableError,
 )
 from kafscale.protocol.types import Buffer
 from kafscale.storage.chunks import ExactChunks, check_streamed_size
+from kafscale.storage.local.entries import check_folders, check_object
 from kafscale.storage.local.files import FileWriter, NewFile
 from kafscale.storage.local.folders import Folders
-from kafscale.storage.local.reader import LocalReader, key_problem
+from kafscale.storage.local.reader import LocalReader, key_problem, store_errors
 from kafscale.storage.local.temporary import open_root
 from kafscale.storage.object_store import ObjectInfo
 
@@ -107,7 +106,7 @@ class LocalStore(LocalReader):
 
     async def delete(self, keys: Sequence[str]) -> None:
         """See `ObjectStore`."""
-        await self._run(self._delete, [self._path(key) for key in keys])
+        await self._run(self._delete, [(key, self._path(key)) for key in keys])
 
     async def close(self) -> None:
         """See `ObjectStore`. Waits for what is under way."""
@@ -132,6 +131,7 @@ class LocalStore(LocalReader):
         """Give the temporary file its name once `finish` has completed it. The temporary name is gone then."""
         exists = False
         try:
+            check_folders(self._root, key)
             finish()
             self._folders.place(place, temporary, path)
         except FileExistsError as problem:
@@ -156,20 +156,17 @@ class LocalStore(LocalReader):
             raise ObjectExistsError(key)
 
     def _size_bytes(self, key: str, path: str) -> int:
-        try:
-            status = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError) as problem:
-            raise ObjectNotFoundError(key) from problem
-        except OSError as problem:
-            raise StoreUnavailableError(f"cannot read {key!r}: {problem}") from problem
-        if not stat.S_ISREG(status.st_mode):
-            raise ObjectNotFoundError(key)
-        return status.st_size
+        with store_errors(key):
+            check_folders(self._root, key)
+            status = os.lstat(path)
+            check_object(key, path, status.st_mode)
+            return status.st_size
 
     def _scan(self, folder: str, name_prefix: str) -> Sequence[_Entry]:
         """What a folder holds under names that start with `name_prefix`, in the order of the keys' bytes."""
         found: dict[bytes, _Entry] = {}
         try:
+            check_folders(self._root, f"{folder}/")
             with os.scandir(os.path.join(self._root, folder)) as entries:
                 for entry in entries:
                     if not entry.name.startswith(name_prefix):
@@ -177,24 +174,28 @@ class LocalStore(LocalReader):
                     key = f"{folder}/{entry.name}" if folder else entry.name
                     if key_problem(key) is not None:
                         continue  # A temporary file, or not put there by a store: no key leads to it.
-                    if entry.is_dir():
+                    if entry.is_dir(follow_symlinks=False):
                         # `/` takes part in the order of keys: "a-b" comes before "a/c".
                         found[os.fsencode(entry.name) + b"/"] = _Entry(key, None)
-                    else:
-                        with suppress(FileNotFoundError):  # Deleted since the folder was read.
-                            found[os.fsencode(entry.name)] = _Entry(key, _object_info(key, entry.stat()))
+                        continue
+                    with suppress(FileNotFoundError):  # Deleted since the folder was read.
+                        status = entry.stat(follow_symlinks=False)
+                        check_object(key, entry.path, status.st_mode)
+                        found[os.fsencode(entry.name)] = _Entry(key, _object_info(key, status))
         except (FileNotFoundError, NotADirectoryError):
             return ()
         except OSError as problem:
             raise StoreUnavailableError(f"cannot list {folder!r}: {problem}") from problem
         return [found[name] for name in sorted(found)]
 
-    def _delete(self, paths: Sequence[str]) -> None:
+    def _delete(self, objects: Sequence[tuple[str, str]]) -> None:
         folders: dict[str, None] = {}
         try:
-            for path in paths:
+            for key, _ in objects:
+                check_folders(self._root, key)
+            for _, path in objects:
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    if not os.path.isdir(path):
+                    if os.path.islink(path) or not os.path.isdir(path):
                         os.unlink(path)
                         folders[os.path.dirname(path)] = None
             for folder in folders:
@@ -202,7 +203,7 @@ class LocalStore(LocalReader):
         except OSError as problem:
             if folders:
                 raise StoreIndeterminateError(
-                    f"deleted only some of {len(paths)} objects: {problem}"
+                    f"deleted only some of {len(objects)} objects: {problem}"
                 ) from problem
             raise StoreUnavailableError(f"cannot delete: {problem}") from problem
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 
 from kafscale.errors import StartupError
 from kafscale.storage.local.files import sync_folder
+from kafscale.storage.local.folders import make_private_folders
 
 TEMPORARY_FOLDER = ".tmp"
 
@@ -31,7 +32,7 @@ def open_root(root: str) -> TemporaryFolder:
     try:
         _make_folder(root)
         parent = os.path.join(root, TEMPORARY_FOLDER)
-        os.makedirs(parent, exist_ok=True)
+        make_private_folders(parent)
         with _locked(parent):
             _remove_leftovers(parent)
             path = tempfile.mkdtemp(dir=parent)
@@ -58,7 +59,7 @@ def _make_folder(root: str) -> None:
     while not os.path.lexists(folder):
         missing.append(folder)
         folder = os.path.dirname(folder)
-    os.makedirs(root, exist_ok=True)
+    make_private_folders(root)
     for folder in missing:
         sync_folder(os.path.dirname(folder))
 

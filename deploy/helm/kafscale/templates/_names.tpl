@@ -28,6 +28,14 @@
 {{ include "kafscale.serviceName" (list (include "kafscale.fullname" .) "fullnameOverride") }}-operator
 {{- end }}
 
+{{/* The namespaces that the operator looks after, as a JSON list; empty: all. */}}
+{{- define "kafscale.watched" -}}
+{{- if and .Values.operator.watchAllNamespaces .Values.operator.watchNamespaces }}
+{{- fail "operator.watchAllNamespaces and operator.watchNamespaces: set one of them" }}
+{{- end }}
+{{- .Values.operator.watchAllNamespaces | ternary list (default (list .Release.Namespace) .Values.operator.watchNamespaces) | toJson }}
+{{- end }}
+
 {{- define "kafscale.exportName" -}}
 {{ include "kafscale.fullname" . }}-export
 {{- end }}

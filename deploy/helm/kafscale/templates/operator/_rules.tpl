@@ -48,7 +48,14 @@
 # The credentials that clusters name, for topics and backups.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get]
+  {{- with .Values.operator.rbac.secretNames }}
+  resourceNames: {{ toJson . }}
+  {{- end }}
+  verbs: [get, patch]
+# The certificates of managed etcds.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
 # What it tells.
 - apiGroups: [""]
   resources: [events]
