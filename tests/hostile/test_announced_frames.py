@@ -106,7 +106,7 @@ def test_requests_kept_behind_one_that_waits_stay_within_a_share(broker: Kafscal
             request.with_header(correlation_id=1, client_id="tests")
             poll = request.encode(framed=True, header=True)
             connection.socket.setblocking(False)
-            connection.socket.send(poll + bytes(poll) * 2600)
+            connection.socket.send(poll + bytes(poll) * (250_000 // len(poll)))
         watcher.wait_for_rounds()
 
 

@@ -24,9 +24,9 @@ class Line:
 def test_there_is_room_up_to_the_limit() -> None:
     budget = MemoryBudget(100)
     budget.charge(99)
-    assert budget.has_room
+    assert (budget.used_bytes, budget.has_room) == (99, True)
     budget.charge(1)
-    assert not budget.has_room
+    assert (budget.used_bytes, budget.has_room) == (100, False)
 
 
 def test_what_is_held_already_is_counted_beyond_the_limit() -> None:
@@ -51,9 +51,9 @@ def test_whole_requests_may_use_the_reserve_whatever_frames_hold() -> None:
     budget = MemoryBudget(100)
     line = Line(budget)
     budget.charge_frame(130)
-    assert budget.has_room
+    assert (budget.record_bytes, budget.has_room) == (0, True)
     budget.charge(25)
-    assert not budget.has_room
+    assert (budget.record_bytes, budget.has_room) == (25, False)
     line.wait("small", 5)
     assert line.served == []
     budget.release(10)
@@ -65,11 +65,11 @@ def test_whole_requests_may_use_the_reserve_whatever_frames_hold() -> None:
 def test_whole_requests_leave_all_but_the_reserve_to_a_frame_that_waits() -> None:
     budget = MemoryBudget(100)
     budget.charge(25)
-    assert budget.has_room
+    assert (budget.used_bytes, budget.has_room) == (25, True)
     budget.waiting_frames = 1
-    assert not budget.has_room
+    assert (budget.used_bytes, budget.has_room) == (25, False)
     budget.release(1)
-    assert budget.has_room
+    assert (budget.used_bytes, budget.has_room) == (24, True)
 
 
 def test_who_waits_is_served_in_the_order_of_asking_as_far_as_it_fits() -> None:
