@@ -120,7 +120,7 @@ class _Cursor:
 
     def skip_tags(self) -> None:
         if self.flexible:
-            self.pos = skip_tagged_fields(self.body, self.pos)
+            self.pos, self.elements_left = skip_tagged_fields(self.body, self.pos, self.elements_left)
 
 
 def decode_fetch_request(body: memoryview, version: int) -> FetchRequest:
@@ -197,7 +197,7 @@ def _read_topic(cursor: _Cursor) -> FetchTopic:
             partitions.append(FetchPartition._make(fields[:-1]))
             pos += layout.size
             if fields[-1]:
-                pos = skip_tagged_fields(body, pos - 1)
+                pos, cursor.elements_left = skip_tagged_fields(body, pos - 1, cursor.elements_left)
     else:
         end = pos + count * layout.size
         partitions = [_partition_before_flexible(values) for values in layout.iter_unpack(body[pos:end])]

@@ -1,16 +1,20 @@
 """Request headers read and response headers written, by hand because every request pays for them."""
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.message_classes import is_flexible
 from kafscale.protocol.wire import (
+    MAX_TAGGED_FIELDS,
     UNDERRUN_ERRORS,
     MalformedRequestError,
     read_nullable_string,
     skip_tagged_fields,
 )
+
+# Kafka defines no tagged field of a request header so far.
+MAX_TAG_SECTION_BYTES: Final = 4 * 1024
 
 _FIXED_PART = struct.Struct(">hhi")
 _CORRELATION_ID = struct.Struct(">i")
@@ -32,13 +36,18 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
     The client id has an int16 length even in the flexible header, so that a broker can read the header of an
     ApiVersions request of any version (KIP-511).
 
+    Its size is bounded: a client id has 32 KiB at most, the tagged fields together `MAX_TAG_SECTION_BYTES`.
+
     Raises `MalformedRequestError`.
     """
     try:
         api_key, api_version, correlation_id = _FIXED_PART.unpack_from(frame)
         client_id, pos = read_nullable_string(frame, _FIXED_PART.size)
         if is_flexible(api_key, api_version):
-            pos = skip_tagged_fields(frame, pos)
+            if frame[pos]:
+                pos, _ = skip_tagged_fields(frame[: pos + MAX_TAG_SECTION_BYTES], pos, MAX_TAGGED_FIELDS)
+            else:  # as every client sends
+                pos += 1
     except UNDERRUN_ERRORS as error:
         raise MalformedRequestError(f"request header in a frame of {len(frame)} bytes: {error}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, pos)

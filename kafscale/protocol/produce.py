@@ -126,11 +126,11 @@ def _decode_flexible(body: memoryview) -> ProduceRequest:
             (index,) = _INT32.unpack_from(body, pos)
             length, pos = read_uvarint(body, pos + 4)
             records, pos = _slice_records(body, pos, length - 1)
-            pos = skip_tagged_fields(body, pos)
+            pos, elements_left = skip_tagged_fields(body, pos, elements_left)
             partitions.append((index, records))
-        pos = skip_tagged_fields(body, pos)
+        pos, elements_left = skip_tagged_fields(body, pos, elements_left)
         topics.append((name, partitions))
-    skip_tagged_fields(body, pos)
+    skip_tagged_fields(body, pos, elements_left)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

@@ -40,7 +40,7 @@ Field = Any
 
 
 class Body:
-    """A request body, the position of the next field, and how many array elements may still follow."""
+    """A request body, the position of the next field, and how many elements and tagged fields may still follow."""
 
     __slots__ = ("data", "elements_left", "pos")
 
@@ -96,7 +96,7 @@ def _struct_reader(schema: Field, data_class: Any, version: int, flexible: bool)
         for step in steps:
             step(body, value)
         if flexible:
-            body.pos = skip_tagged_fields(body.data, body.pos)
+            body.pos, body.elements_left = skip_tagged_fields(body.data, body.pos, body.elements_left)
         return value
 
     return read, min_bytes + flexible

@@ -7,12 +7,15 @@ from kafscale.errors import KafscaleError
 from kafscale.protocol.types import Buffer
 
 MAX_ARRAY_ELEMENTS: Final = 100_000
-"""Most array elements, all arrays together, that one request may name.
+"""Most array elements and tagged fields, all arrays and sections together, that one request may name.
 
 A decoded element takes up to fifty times the bytes it took on the wire; without this limit a frame of
 the largest legal size could make the broker allocate gigabytes and think of nothing else for a minute.
 Real requests stay far below it.
 """
+
+MAX_TAGGED_FIELDS: Final = 64
+"""Most tagged fields in one section. Kafka's own structs have fewer than ten, most have none."""
 
 UNDERRUN_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError)
 """What reading past the end of a buffer, or text that is not UTF-8, raises inside a decoder."""
@@ -20,6 +23,7 @@ UNDERRUN_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError)
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _MAX_INT32 = 0x7FFF_FFFF
+_MIN_TAGGED_FIELD_BYTES = 2
 _SMALL_UVARINTS = tuple(bytes((value,)) for value in range(0x80))
 
 
@@ -120,20 +124,30 @@ def check_count(count: int, min_element_bytes: int, data: Buffer, pos: int, elem
             f"{len(data) - pos} bytes are left"
         )
     if count > elements_left:
-        raise MalformedRequestError(f"request has more than {MAX_ARRAY_ELEMENTS} array elements")
+        raise MalformedRequestError(
+            f"request has more than {MAX_ARRAY_ELEMENTS} array elements and tagged fields"
+        )
     return elements_left - count
 
 
-def skip_tagged_fields(data: Buffer, pos: int) -> int:
-    """Step over a section of tagged fields; return the position after it."""
+def skip_tagged_fields(data: Buffer, pos: int, elements_left: int) -> tuple[int, int]:
+    """Step over a section of tagged fields; return the position after it and how many elements may still follow.
+
+    A section of more than `MAX_TAGGED_FIELDS` is refused before it is walked, and its fields count as elements do.
+    """
     if data[pos] == 0:  # as nearly every client sends
-        return pos + 1
+        return pos + 1, elements_left
     count, pos = read_uvarint(data, pos)
+    if count > MAX_TAGGED_FIELDS:
+        raise MalformedRequestError(
+            f"section before byte {pos} has {count} tagged fields, the most is {MAX_TAGGED_FIELDS}"
+        )
+    elements_left = check_count(count, _MIN_TAGGED_FIELD_BYTES, data, pos, elements_left)
     for _ in range(count):
         _, pos = read_uvarint(data, pos)
         length, pos = read_uvarint(data, pos)
         pos = _end_of("tagged field", pos, length, data)
-    return pos
+    return pos, elements_left
 
 
 def string(value: str) -> bytes:

@@ -2,9 +2,9 @@
 
 Theory of operation. All connections of a broker receive into one shared buffer, whose content is used up or
 copied before the loop does anything else; only a frame that it cannot hold gets memory of its own
-(`FrameInProgress`), charged to the budget first. A frame is dispatched as soon as it is whole, unless the
-connection's gate is closed: then it and what follows it are kept aside and nothing more is read until the
-gate opens. The gate is closed
+(`FrameInProgress`), which is charged to the budget as its bytes arrive (`frame_lanes` has the rules). A frame is
+dispatched as soon as it is whole, unless the connection's gate is closed: then it and what follows it are kept
+aside and nothing more is read until the gate opens. The gate is closed
 
 - while anything but Produce awaits its reply, and for anything but Produce while Produce does: as Kafka, which
   looks at one request of a connection at a time, except that produce requests run together;
@@ -12,27 +12,29 @@ gate opens. The gate is closed
 - while the client does not take the replies it was sent, or too much awaits its turn behind a late one;
 - after a number of requests in a row, until the loop has served others.
 
-A frame is charged to the budget only while the gate is open to it: a client that takes no replies, or that has
-sent something else before, must not keep memory from the others.
+A large frame begins only while the gate is open to it: a client that takes no replies, or that has sent something
+else before, must not keep memory from the others. What is kept aside counts in its address's share.
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Coroutine
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable
+from typing import cast
 
 from kafscale.metadata.model import ListenerName
-from kafscale.ops.metrics import FrameRefusal, Metrics
+from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.wire import MalformedRequestError
-from kafscale.server.frames import FrameInProgress, FrameMemory, FrameTooLargeError, frame_length
+from kafscale.server.connection_host import ConnectionHost
+from kafscale.server.frame_lanes import share_key
+from kafscale.server.frames import FrameInProgress, FrameTooLargeError, frame_length, is_large
+from kafscale.server.memory_turn import MemoryTurn
 from kafscale.server.reply_queue import ReplyQueue, ReplySlot
-from kafscale.storage.memory_budget import MemoryBudget
-
-logger = logging.getLogger(__name__)
 
 LENGTH_BYTES = 4
+API_KEY_BYTES = 2
+# What a connection may keep of requests that wait for their turn without counting in its address's share.
+UNCOUNTED_KEPT_BYTES = 4 * 1024
 # Produce requests of a client that may await their replies, and bytes of replies that await an earlier one.
 MAX_UNANSWERED = 10_000
 MAX_READY_BYTES = 1024 * 1024
@@ -40,40 +42,6 @@ MAX_READY_BYTES = 1024 * 1024
 JOINED_MAX_BYTES = 64 * 1024
 # Requests of a client that are looked at before others have their turn.
 MAX_REQUESTS_IN_A_ROW = 100
-
-
-class RequestDispatcher(Protocol):
-    """What a connection does with a whole frame (`Dispatcher`)."""
-
-    def dispatch(self, connection: "Connection", frame: memoryview) -> Awaitable[None] | None:
-        """See `Dispatcher.dispatch`."""
-
-
-class ConnectionHost(Protocol):
-    """What all connections of a broker share (`Listener`)."""
-
-    receive_buffer: memoryview
-    small_receive_buffer: memoryview
-    frame_max_bytes: int
-    frame_memory: FrameMemory
-    budget: MemoryBudget
-    metrics: Metrics
-
-    @property
-    def dispatcher(self) -> RequestDispatcher:
-        """Where frames go."""
-
-    def admit(self, connection: "Connection") -> bool:
-        """Whether there is a place for one more client."""
-
-    def remove(self, connection: "Connection") -> None:
-        """The connection is gone."""
-
-    def run_request(self, request: Coroutine[Any, Any, None]) -> None:
-        """Run what a request left to do, beyond the connection's end if need be."""
-
-    def log_refusal(self, client: str, problem: str) -> None:
-        """Log why a client was turned away."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -86,18 +54,19 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._frame: FrameInProgress | None = None
         self._kept = b""
+        self._counted_kept_bytes = 0
         self._replies = ReplyQueue()
         self._appending = False
         self._writing_paused = False
         self._reading_paused = False
-        self._wanted_bytes = 0
-        self._granted_bytes = 0
+        self._memory = MemoryTurn(host.budget, self._go_on_soon)
         self._unsent_bytes = 0
         self._ended = False
         self._stopping = False
         self._sending_soon = False
         self._unsent: list[ReplySlot] = []
         self.peer_host = ""
+        self._share_key = ""
         self.last_active_sec = 0.0
 
     # --- asyncio's callbacks
@@ -109,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=0)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else "unknown"
+        self._share_key = share_key(self.peer_host)
         self.last_active_sec = self._loop.time()
         if not self._host.admit(self):
             self._transport.abort()
@@ -119,17 +89,22 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = True
         self._host.remove(self)
         self._drop_frame()
-        self._give_up_memory()
+        self._memory.give_up()
         self._replies.abandon()
         self._release_sent()
-        self._kept = b""
+        self._set_kept(b"")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
         if self._frame is not None:
             return self._frame.room()
         host = self._host
-        if self._is_busy or not self._replies.only_produce or not host.budget.has_room:
+        if (
+            self._is_busy
+            or not self._replies.only_produce
+            or not host.budget.has_room
+            or not host.frame_memory.has_room(self._share_key)
+        ):
             return host.small_receive_buffer
         return host.receive_buffer
 
@@ -140,11 +115,13 @@ class Connection(asyncio.BufferedProtocol):
             self._frame.filled(nbytes)
             if self._frame.is_whole:
                 self._take_whole_frame(self._frame)
+            elif self._frame.waits:
+                self._pause_reading()
         else:
             received = self._host.receive_buffer[:nbytes]
             if self._kept:
                 received = memoryview(self._kept + bytes(received))
-                self._kept = b""
+                self._set_kept(b"")
             self._consume(received)
 
     def eof_received(self) -> bool:
@@ -175,12 +152,14 @@ class Connection(asyncio.BufferedProtocol):
                 return
             start = position + LENGTH_BYTES
             if end - start < length:
+                if end - start < API_KEY_BYTES:
+                    break
                 if not self._begin_frame(length, data[start:end]):
                     self._keep(data[position:end])
                 return
             if requests == MAX_REQUESTS_IN_A_ROW:
                 self._keep(data[position:end])
-                self._loop.call_soon(self._go_on)
+                self._go_on_soon()
                 return
             if not self._gate_open(data[start : start + length]):
                 self._keep(data[position:end])
@@ -191,29 +170,54 @@ class Connection(asyncio.BufferedProtocol):
             if self._ended:
                 return
         if position < end:
-            self._kept = bytes(data[position:end])
+            self._set_kept(bytes(data[position:end]))
 
     def _begin_frame(self, length: int, first: memoryview) -> bool:
         """Give the frame memory of its own; False when it may not have it now: `_go_on` will be called."""
-        memory = self._host.frame_memory
-        if memory.is_charged(length) and (self._is_busy or not self._replies.only_produce):
+        if is_large(length) and not self._may_be_next(first):
             return False
-        frame = memory.begin(length, first, self._frame_overdue, self._granted_bytes)
-        if frame is None:
-            self._wait_for_memory(length)
-            return False
-        self._granted_bytes = 0
-        self._frame = frame
+        try:
+            self._frame = self._host.frame_memory.begin(length, first, self._share_key, self)
+        except OSError as problem:
+            self.refuse(
+                FrameRefusal.TOO_LARGE, f"no memory for a frame of {length} bytes: {problem.strerror}"
+            )
+            return True
+        if self._frame.waits:
+            self._pause_reading()
         return True
 
     def _take_whole_frame(self, frame: FrameInProgress) -> None:
-        if self._gate_open(frame.body(), charged=frame.is_charged):
+        if self._gate_open(frame.body(), is_counted=frame.is_large):
             self._frame = None
+            frame.taken()
             self._dispatch(frame.body(), frame)
             if self._reading_paused:
                 self._resume_reading()
         else:
             self._pause_reading()
+
+    # --- a frame's owner
+
+    @property
+    def takes_replies(self) -> bool:
+        """Whether the client reads what it is sent."""
+        return not self._writing_paused
+
+    def frame_may_go_on(self) -> None:
+        """The frame that waited for memory may be received further."""
+        self._go_on_soon()
+
+    def frame_overdue(self) -> None:
+        """The client does not send the rest of its frame."""
+        self.refuse(FrameRefusal.TOO_SLOW, "the rest of a frame did not come in time")
+
+    def _drop_frame(self) -> None:
+        if self._frame is not None:
+            self._frame.give_back()
+            self._frame = None
+
+    # --- the gate
 
     @property
     def _is_busy(self) -> bool:
@@ -225,52 +229,54 @@ class Connection(asyncio.BufferedProtocol):
             or self._replies.ready_bytes >= MAX_READY_BYTES
         )
 
-    def _gate_open(self, request: memoryview, *, charged: bool = False) -> bool:
-        """Whether the request may be looked at now. What the budget was `charged` for goes on to be freed."""
+    def _may_be_next(self, request: memoryview) -> bool:
+        """Whether a request may be looked at, as far as the connection's other requests go."""
         if self._is_busy:
             return False
-        is_produce = request[0] == 0 and request[1] == ApiKey.PRODUCE
-        if len(self._replies) and not (is_produce and self._replies.only_produce):
+        return not self._replies or (_is_produce(request) and self._replies.only_produce)
+
+    def _gate_open(self, request: memoryview, *, is_counted: bool = False) -> bool:
+        """Whether the request may be looked at now. A large frame has waited for its memory (`is_counted`)."""
+        if not self._may_be_next(request):
             return False
-        if is_produce and not (charged or self._granted_bytes or self._host.budget.has_room):
-            self._wait_for_memory(len(request))
-            return False
-        return True
+        if is_counted or not _is_produce(request):
+            return True
+        if self._memory.granted_bytes or self._host.budget.has_room:
+            return True
+        self._memory.wait(len(request))
+        return False
 
     def _keep(self, data: memoryview) -> None:
-        self._kept = bytes(data)
+        self._set_kept(bytes(data))
         self._pause_reading()
+
+    def _set_kept(self, data: bytes) -> None:
+        counted_bytes = len(data) if len(data) > UNCOUNTED_KEPT_BYTES else 0
+        more_bytes = counted_bytes - self._counted_kept_bytes
+        self._kept, self._counted_kept_bytes = data, counted_bytes
+        if more_bytes:
+            self._host.frame_memory.keep(self._share_key, more_bytes)
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
 
-    def _wait_for_memory(self, size_bytes: int) -> None:
-        self._wanted_bytes = size_bytes
-        self._host.budget.when_free(size_bytes, self._memory_granted)
-
-    def _memory_granted(self) -> None:
-        self._granted_bytes, self._wanted_bytes = self._wanted_bytes, 0
+    def _go_on_soon(self) -> None:
         self._loop.call_soon(self._go_on)
-
-    def _give_up_memory(self) -> None:
-        """Leave the line for memory, or give back what was got there."""
-        if self._wanted_bytes:
-            self._wanted_bytes = 0
-            self._host.budget.forget(self._memory_granted)
-        if self._granted_bytes:
-            granted_bytes, self._granted_bytes = self._granted_bytes, 0
-            self._host.budget.release(granted_bytes)
 
     def _go_on(self) -> None:
         """The gate may have opened: look at what was kept aside, then read on."""
-        if not self._reading_paused or self._wanted_bytes or self._stopping or self._ended:
+        if not self._reading_paused or self._memory.wanted_bytes or self._stopping or self._ended:
             return
-        if self._frame is not None and self._frame.is_whole:
-            self._take_whole_frame(self._frame)
+        if self._frame is not None:
+            if self._frame.is_whole:
+                self._take_whole_frame(self._frame)
+            elif not self._frame.waits:
+                self._resume_reading()
         elif self._kept:
-            kept, self._kept = memoryview(self._kept), b""
+            kept = memoryview(self._kept)
+            self._set_kept(b"")
             self._reading_paused = False
             self._consume(kept)
             if not self._reading_paused:
@@ -283,14 +289,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.resume_reading()
 
-    def _frame_overdue(self) -> None:
-        self.refuse(FrameRefusal.TOO_SLOW, "the rest of a frame did not come in time")
-
-    def _drop_frame(self) -> None:
-        if self._frame is not None:
-            self._frame.give_back()
-            self._frame = None
-
     # --- requests
 
     def _dispatch(self, body: memoryview, frame: FrameInProgress | None) -> None:
@@ -299,8 +297,8 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedRequestError as problem:
             self.refuse(FrameRefusal.MALFORMED, str(problem))
             appending = None
-        except Exception:
-            logger.exception("a request failed", extra={"client": self.peer_host})
+        except Exception as problem:  # noqa: BLE001 - it is logged, and ends only this connection
+            self._host.log_failure(self.peer_host, problem)
             self.abort()
             appending = None
         if appending is not None:
@@ -314,8 +312,8 @@ class Connection(asyncio.BufferedProtocol):
             await appending
         except MalformedRequestError as problem:
             self.refuse(FrameRefusal.MALFORMED, str(problem))
-        except Exception:
-            logger.exception("a request failed", extra={"client": self.peer_host})
+        except Exception as problem:  # noqa: BLE001 - it is logged, and ends only this connection
+            self._host.log_failure(self.peer_host, problem)
             self.abort()
         finally:
             self._appending = False
@@ -326,8 +324,8 @@ class Connection(asyncio.BufferedProtocol):
         """The request has been looked at: its bytes are not needed any more."""
         if frame is not None:
             frame.give_back()
-        if self._granted_bytes:
-            self._give_up_memory()
+        if self._memory.granted_bytes:
+            self._memory.give_up()
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the next reply."""
@@ -374,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._writing_paused:
             self._release_sent()
         if self._reading_paused and not self._appending:
-            self._loop.call_soon(self._go_on)
+            self._go_on_soon()
 
     def _release_sent(self) -> None:
         for slot in self._unsent:
@@ -398,14 +396,14 @@ class Connection(asyncio.BufferedProtocol):
     def refuse(self, reason: FrameRefusal, problem: str) -> None:
         """Close the connection because of what its client sent."""
         self._host.metrics.frame_refused(reason)
-        self._host.log_refusal(self.peer_host, problem)
+        self._host.log_refusal(reason, self.peer_host, problem)
         self.abort()
 
     def stop_reading(self) -> None:
         """The broker is stopping: answer what waits, look at nothing more."""
         self._stopping = True
-        self._kept = b""
-        self._give_up_memory()
+        self._set_kept(b"")
+        self._memory.give_up()
         self._pause_reading()
 
     def close(self) -> None:
@@ -420,3 +418,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = True
         if self._transport is not None:
             self._transport.abort()
+
+
+def _is_produce(request: memoryview) -> bool:
+    return request[0] == 0 and request[1] == ApiKey.PRODUCE

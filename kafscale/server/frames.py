@@ -1,11 +1,12 @@
 """Frames: their length, checked before anything is allocated, and the memory of those that come in pieces."""
 
 import asyncio
-from collections.abc import Callable
 from struct import Struct
+from typing import Final, Protocol
 
 from kafscale.errors import KafscaleError
 from kafscale.ops.metrics import FrameRefusal
+from kafscale.server.frame_lanes import FrameLane, Passage
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.slab import Slab, SlabPool
 
@@ -13,8 +14,10 @@ _LENGTH = Struct(">i")
 
 # API key, API version and correlation id: nothing shorter is a request.
 MIN_FRAME_BYTES = 8
-# Frames up to this size need not ask the budget: a connection has one at most.
-UNCHARGED_FRAME_BYTES = 64 * 1024
+# Frames up to this size have a lane of their own, which large ones cannot fill.
+SMALL_FRAME_BYTES = 64 * 1024
+# What may arrive whatever the lane says: a connection learns only by receiving that its client has sent more.
+MIN_ROOM_BYTES = 4 * 1024
 
 
 class FrameTooLargeError(KafscaleError):
@@ -41,97 +44,178 @@ def frame_length(data: memoryview, position: int, max_bytes: int) -> int:
     )
 
 
-class FrameInProgress:
-    """A frame with memory of its own, which may still be coming. `give_back` ends its life."""
+def is_large(length: int) -> bool:
+    """Whether a frame of this length goes in the lane of large ones."""
+    return length > SMALL_FRAME_BYTES
 
-    __slots__ = ("_budget", "_charged_bytes", "_deadline", "_filled_bytes", "_length", "_pool", "_slab")
 
-    def __init__(
-        self,
-        length: int,
-        first: memoryview,
-        pool: SlabPool,
-        budget: MemoryBudget,
-        charged_bytes: int,
-        deadline: asyncio.TimerHandle,
-    ) -> None:
-        self._length = length
-        self._pool = pool
-        self._budget = budget
-        self._charged_bytes = charged_bytes
-        self._deadline = deadline
-        self._slab: Slab | None = pool.acquire(length, is_at_hand=False)
-        self._slab.view[: len(first)] = first
-        self._filled_bytes = len(first)
+class FrameOwner(Protocol):
+    """The connection that a frame arrives on."""
 
     @property
-    def is_charged(self) -> bool:
-        """Whether the budget was charged for the frame."""
-        return self._charged_bytes > 0
+    def takes_replies(self) -> bool:
+        """Whether the client reads what it is sent."""
+
+    def frame_may_go_on(self) -> None:
+        """The frame has waited for memory, and may be received further."""
+
+    def frame_overdue(self) -> None:
+        """The client does not send the rest, or does not take replies, so that the frame has to wait."""
+
+
+class FrameInProgress:
+    """A frame with memory of its own, which may still be coming. `give_back` ends its life.
+
+    Deadline on progress: in every `PROGRESS_SEC` its client sends `PROGRESS_BYTES` or the rest, and it sends the
+    whole within `FIRST_SEC` and a second more per `BYTES_PER_SEC`. Time in which the broker makes the frame wait
+    for memory does not count. Time in which a whole frame waits because its client takes no replies does.
+    """
+
+    PROGRESS_SEC = 10.0
+    PROGRESS_BYTES = 32 * 1024
+    FIRST_SEC = 30.0
+    BYTES_PER_SEC = 1024 * 1024
+
+    __slots__ = (
+        "_bytes_at_check",
+        "_lane",
+        "_left_sec",
+        "_memory",
+        "_owner",
+        "_passage",
+        "_reused_bytes",
+        "_slab",
+        "_timer",
+        "is_large",
+    )
+
+    def __init__(
+        self, passage: Passage, lane: FrameLane, memory: "FrameMemory", first: memoryview, owner: FrameOwner
+    ) -> None:
+        self._passage = passage
+        self._lane = lane
+        self._memory = memory
+        self._owner = owner
+        self._slab: Slab | None
+        self._slab, self._reused_bytes = memory.acquire(passage.length)
+        self._slab.view[: len(first)] = first
+        self._left_sec = self.FIRST_SEC + passage.length / self.BYTES_PER_SEC
+        self._bytes_at_check = 0
+        self.is_large = is_large(passage.length)
+        self._timer = self._check_later()
+        self.filled(len(first))
 
     @property
     def is_whole(self) -> bool:
         """Whether all of it has come."""
-        return self._filled_bytes == self._length
+        return self._passage.filled_bytes == self._passage.length
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing more may be received until `FrameOwner.frame_may_go_on`."""
+        return self._passage.waits
 
     def room(self) -> memoryview:
-        """Where the rest of the frame, and nothing beyond it, is to be received."""
+        """Where more of the frame, and nothing beyond it, is to be received: not empty until it is whole."""
         assert self._slab is not None
-        return self._slab.view[self._filled_bytes : self._length]
+        filled = self._passage.filled_bytes
+        room_bytes = max(MIN_ROOM_BYTES, self._lane.room_bytes(self._passage))
+        return self._slab.view[filled : min(filled + room_bytes, self._passage.length)]
 
     def filled(self, size_bytes: int) -> None:
         """So much more has come."""
-        self._filled_bytes += size_bytes
-        if self.is_whole:
-            self._deadline.cancel()
+        self._lane.received(self._passage, size_bytes)
+        if self._reused_bytes and self.is_whole:
+            self._memory.reused_bytes -= self._reused_bytes
+            self._reused_bytes = 0
 
     def body(self) -> memoryview:
         """The whole frame, without its length."""
         assert self._slab is not None
-        return self._slab.view[: self._length]
+        return self._slab.view[: self._passage.length]
+
+    def taken(self) -> None:
+        """The whole frame is being looked at: its client owes nothing."""
+        self._timer.cancel()
 
     def give_back(self) -> None:
         """The frame is not needed any more, and nobody holds a view of it."""
-        self._deadline.cancel()
+        self._timer.cancel()
         if self._slab is not None:
             slab, self._slab = self._slab, None
-            self._pool.release(slab)
-            if self._charged_bytes:
-                self._budget.release(self._charged_bytes)
+            self._memory.release(slab, self._reused_bytes)
+            self._reused_bytes = 0
+            self._lane.end(self._passage)
+
+    def _check_later(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(self.PROGRESS_SEC, self._check)
+
+    def _check(self) -> None:
+        has_come = self._passage.filled_bytes - self._bytes_at_check
+        self._bytes_at_check = self._passage.filled_bytes
+        if not self.waits and not (self.is_whole and self._owner.takes_replies):
+            self._left_sec -= self.PROGRESS_SEC
+            if has_come < self.PROGRESS_BYTES or self._left_sec <= 0:
+                self._owner.frame_overdue()
+                return
+        self._timer = self._check_later()
 
 
 class FrameMemory:
-    """Gives frames their memory, within the budget.
+    """Gives frames their memory, and knows the lanes that they go in.
 
-    A frame must be whole within `FIRST_SEC` and a second more per `BYTES_PER_SEC`: who reserves memory for a
-    frame and does not send it would otherwise keep it from the others.
+    What is charged for a frame is what has come of it, and fresh memory becomes resident no sooner. Memory that was
+    used before is resident from the start: frames in progress get such up to a limit (`reused_bytes`) and fresh
+    memory beyond, so that announcing alone takes little.
     """
 
-    FIRST_SEC = 30.0
-    BYTES_PER_SEC = 1024 * 1024
+    # Shares of the budget. Large frames together, and those of one address; and they leave the reserve free.
+    _LARGE_SHARE: Final = 3 / 8
+    _LARGE_SHARE_OF_PEER: Final = 3 / 16
+    # The same of small frames, and of whole requests that connections keep until their turn.
+    _SMALL_SHARE: Final = 1 / 4
+    _SMALL_SHARE_OF_PEER: Final = 1 / 16
+    _REUSED_SHARE: Final = 1 / 4
 
     def __init__(self, pool: SlabPool, budget: MemoryBudget) -> None:
         self._pool = pool
-        self._budget = budget
-
-    @staticmethod
-    def is_charged(length: int) -> bool:
-        """Whether a frame of this length needs the budget's consent."""
-        return length > UNCHARGED_FRAME_BYTES
-
-    def begin(
-        self, length: int, first: memoryview, overdue: Callable[[], None], granted_bytes: int
-    ) -> FrameInProgress | None:
-        """Memory for a frame of which `first` has come; None when the budget has none now.
-
-        `granted_bytes`: what the budget was charged for the frame already; the frame takes that over.
-        """
-        charged_bytes = granted_bytes
-        if self.is_charged(length) and not granted_bytes:
-            if not self._budget.try_charge(length):
-                return None
-            charged_bytes = length
-        deadline = asyncio.get_running_loop().call_later(
-            self.FIRST_SEC + length / self.BYTES_PER_SEC, overdue
+        limit = budget.limit_bytes
+        self._large = FrameLane(
+            budget,
+            limit_bytes=int(limit * self._LARGE_SHARE),
+            share_bytes=int(limit * self._LARGE_SHARE_OF_PEER),
+            left_free_bytes=budget.reserve_bytes,
         )
-        return FrameInProgress(length, first, self._pool, self._budget, charged_bytes, deadline)
+        self._small = FrameLane(
+            budget,
+            limit_bytes=int(limit * self._SMALL_SHARE),
+            share_bytes=int(limit * self._SMALL_SHARE_OF_PEER),
+        )
+        self._reused_limit_bytes = int(limit * self._REUSED_SHARE)
+        self.reused_bytes = 0
+
+    def has_room(self, peer: str) -> bool:
+        """Whether a connection of this peer may receive much at once, in the buffer that all share."""
+        return self._large.has_room(peer) and self._small.has_room(peer)
+
+    def keep(self, peer: str, size_bytes: int) -> None:
+        """Count bytes that a connection keeps until it may look at them; less, if negative."""
+        self._small.keep(peer, size_bytes)
+
+    def begin(self, length: int, first: memoryview, peer: str, owner: FrameOwner) -> FrameInProgress:
+        """Memory for a frame of which `first` has come. Raises `OSError` when the system gives none."""
+        lane = self._large if is_large(length) else self._small
+        return FrameInProgress(Passage(peer, length, owner.frame_may_go_on), lane, self, first, owner)
+
+    def acquire(self, length: int) -> tuple[Slab, int]:
+        """Memory for `length` bytes, and how much of it counts in `reused_bytes`."""
+        may_reuse = self.reused_bytes + length <= self._reused_limit_bytes
+        slab = self._pool.acquire(length, is_at_hand=False, may_reuse=may_reuse)
+        reused_bytes = length if may_reuse else 0
+        self.reused_bytes += reused_bytes
+        return slab, reused_bytes
+
+    def release(self, slab: Slab, reused_bytes: int) -> None:
+        """Give back what `acquire` gave; `reused_bytes`: what is still counted."""
+        self.reused_bytes -= reused_bytes
+        self._pool.release(slab)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -11,6 +12,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.server.connection import Connection
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.frames import FrameMemory
+from kafscale.server.repeated_lines import RepeatedLines
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.slab import SlabPool
 
@@ -26,7 +28,6 @@ _SET_BY = {
     ListenerName.EXTERNAL: "KAFSCALE_EXTERNAL_ADDR",
 }
 _IDLE_CHECKS_PER_TIMEOUT = 10
-_REFUSALS_LOGGED_PER_SEC = 10
 
 
 class Listener:
@@ -58,8 +59,7 @@ class Listener:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._no_connections = asyncio.Event()
         self._no_connections.set()
-        self._logging_second = 0
-        self._logged_refusals = 0
+        self._repeated_lines = RepeatedLines(time.monotonic)
 
     async def bind(
         self, host: str, port: int, name: ListenerName = ListenerName.PLAINTEXT
@@ -103,7 +103,9 @@ class Listener:
         if len(self._connections) > self._max_connections:
             counters.rejected += 1
             self.log_refusal(
-                connection.peer_host, f"there are KAFSCALE_MAX_CONNECTIONS ({self._max_connections}) already"
+                "connections",
+                connection.peer_host,
+                f"there are KAFSCALE_MAX_CONNECTIONS ({self._max_connections}) already",
             )
             return False
         return True
@@ -122,14 +124,19 @@ class Listener:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    def log_refusal(self, client: str, problem: str) -> None:
-        """Log why a client was turned away, a few times a second at most."""
-        second = int(asyncio.get_running_loop().time())
-        if second != self._logging_second:
-            self._logging_second, self._logged_refusals = second, 0
-        self._logged_refusals += 1
-        if self._logged_refusals <= _REFUSALS_LOGGED_PER_SEC:
-            logger.warning("closed a connection", extra={"client": client, "problem": problem})
+    def log_refusal(self, kind: str, client: str, problem: str) -> None:
+        """Log why a client was turned away: one line a minute for each client and kind of problem at most."""
+        left_out = self._repeated_lines.admit((kind, client))
+        if left_out is not None:
+            extra = {"client": client, "problem": problem, "left_out": left_out}
+            logger.warning("closed a connection", extra=extra)
+
+    def log_failure(self, client: str, problem: Exception) -> None:
+        """Log a defect that ended a request: one traceback a minute for each place in the code at most."""
+        left_out = self._repeated_lines.admit(("failure", _place(problem)))
+        if left_out is not None:
+            extra = {"client": client, "left_out": left_out}
+            logger.error("a request failed", exc_info=problem, extra=extra)
 
     # --- idle clients
 
@@ -176,3 +183,12 @@ class Listener:
         for task in self._requests:
             task.cancel()
         await asyncio.gather(*self._requests, return_exceptions=True)
+
+
+def _place(problem: Exception) -> str:
+    """Where an exception was raised."""
+    place = problem.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = "" if place is None else f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
+    return f"{type(problem).__name__} {where}"

@@ -1,44 +1,76 @@
-"""One limit for everything that producers make the broker hold, and who waits when it is reached."""
+"""One limit for everything that producers make the broker hold, and who waits when it is reached.
+
+Two kinds of bytes are counted: *records* and what else requests hold until they are answered, which go away by
+themselves as flushes end, and *frame bytes* of requests that have arrived in part, which go away only when their
+clients send the rest (`kafscale.server.frame_lanes`). A quarter of the limit is a reserve: whole requests may use
+it whatever frames hold, so a client that does not finish its frame stops no producer that does.
+"""
 
 from collections.abc import Callable
+from typing import Final
+
+_RESERVE_DIVISOR: Final = 4
 
 
 class MemoryBudget:
     """Counts bytes against a limit. Not thread-safe: the event loop owns it.
 
-    What has been received must be kept, so `charge` may pass the limit by what is at hand. What is still to be
-    received asks first and, refused, waits in line. Nobody overtakes the line: a large frame would otherwise
-    wait as long as small ones come. Whoever is served has been charged already, so that what is free cannot be
-    given twice, nor be forgotten when the one who was served has gone.
+    What has been received must be kept, so `charge` may pass the limit by what is at hand. A request that finds no
+    room waits in line. Nobody overtakes the line: a large request would otherwise wait as long as small ones come.
+    Whoever is served has been charged already, so that what is free cannot be given twice, nor be forgotten when
+    the one who was served has gone.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self.reserve_bytes = limit_bytes // _RESERVE_DIVISOR
         self.used_bytes = 0
+        self.frame_bytes = 0
+        # Frames that wait for records to be flushed: whole requests leave them all but the reserve.
+        self.waiting_frames = 0
         self._waiting: dict[Callable[[], None], int] = {}
         # Called when somebody begins to wait: whoever can free memory earlier than he would should do it.
         self.on_shortage: Callable[[], None] | None = None
+        # Called when memory is free again, each before the line of requests is served.
+        self.on_freed: list[Callable[[], None]] = []
+
+    @property
+    def record_bytes(self) -> int:
+        """What is held beside frames that have arrived in part."""
+        return self.used_bytes - self.frame_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """How much more may be held; 0 at the limit and beyond."""
+        return max(0, self.limit_bytes - self.used_bytes)
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be read from producers: the limit is not reached and nobody waits."""
-        return self.used_bytes < self.limit_bytes and not self._waiting
+        """Whether more whole requests may be taken from producers."""
+        if self._waiting:
+            return False
+        if self.used_bytes < self.limit_bytes and not self.waiting_frames:
+            return True
+        return self.record_bytes < self.reserve_bytes
 
     def charge(self, size_bytes: int) -> None:
         """Count bytes that are held already."""
         self.used_bytes += size_bytes
 
-    def try_charge(self, size_bytes: int) -> bool:
-        """Count bytes that are about to be held, unless they do not fit or somebody waits."""
-        if self._waiting or not self._fits(size_bytes):
-            return False
-        self.used_bytes += size_bytes
-        return True
-
     def release(self, size_bytes: int) -> None:
         """Bytes are not held any more; those who wait and fit now are served."""
         self.used_bytes -= size_bytes
         self._serve()
+
+    def charge_frame(self, size_bytes: int) -> None:
+        """Count bytes of a frame that has arrived in part."""
+        self.used_bytes += size_bytes
+        self.frame_bytes += size_bytes
+
+    def release_frame(self, size_bytes: int) -> None:
+        """The bytes of a frame are not held any more."""
+        self.frame_bytes -= size_bytes
+        self.release(size_bytes)
 
     def when_free(self, size_bytes: int, callback: Callable[[], None]) -> None:
         """Call back once, when `size_bytes` have been counted for the caller, in the order of asking.
@@ -46,6 +78,10 @@ class MemoryBudget:
         Only for a caller that was refused. A callback that waits already keeps its place.
         """
         self._waiting.setdefault(callback, size_bytes)
+        self.report_shortage()
+
+    def report_shortage(self) -> None:
+        """Ask for memory to be freed earlier than it would be."""
         if self.on_shortage is not None:
             self.on_shortage()
 
@@ -55,10 +91,14 @@ class MemoryBudget:
             self._serve()
 
     def _fits(self, size_bytes: int) -> bool:
-        # With nothing else held everything fits: a limit below one frame must not stop it for ever.
-        return not self.used_bytes or self.used_bytes + size_bytes <= self.limit_bytes
+        # With no records held everything fits: a limit below one request must not stop it until the end of time.
+        if not self.record_bytes or self.record_bytes + size_bytes <= self.reserve_bytes:
+            return True
+        return not self.waiting_frames and self.used_bytes + size_bytes <= self.limit_bytes
 
     def _serve(self) -> None:
+        for freed in self.on_freed:
+            freed()
         while self._waiting:
             callback, size_bytes = next(iter(self._waiting.items()))
             if not self._fits(size_bytes):

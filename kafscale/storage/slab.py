@@ -60,22 +60,25 @@ class SlabPool:
         self._releases = itertools.count()
         self.spare_bytes = 0
 
-    def acquire(self, size_bytes: int, wanted_bytes: int = 0, *, is_at_hand: bool = True) -> Slab:
+    def acquire(
+        self, size_bytes: int, wanted_bytes: int = 0, *, is_at_hand: bool = True, may_reuse: bool = True
+    ) -> Slab:
         """An empty slab of at least `size_bytes`, and of the largest usual capacity not above `wanted_bytes`.
 
         Its old content is still there beyond `used_bytes`. `is_at_hand`: what fills it is here already. What a
-        client only announces may never come, and is to make nothing resident.
+        client only announces may never come, and is to make nothing resident; without `may_reuse` no spare slab
+        is taken, which is resident already.
         """
         for capacity, larger in pairwise((*SLAB_CAPACITIES_BYTES, sys.maxsize)):
             if size_bytes <= capacity and wanted_bytes < larger:
-                if capacity in self._spare:
+                if may_reuse and capacity in self._spare:
                     return self._take(capacity)
                 fills = max(size_bytes, wanted_bytes) >= capacity * _LARGE_FILL
                 return Slab(capacity, filled_soon=is_at_hand and fills)
         fitting = (
             spare for spare in self._spare if size_bytes <= spare and size_bytes >= spare * _LARGE_FILL
         )
-        capacity = min(fitting, default=0)
+        capacity = min(fitting, default=0) if may_reuse else 0
         if capacity:
             return self._take(capacity)
         return Slab(-(-size_bytes // LARGE_STEP_BYTES) * LARGE_STEP_BYTES, filled_soon=is_at_hand)

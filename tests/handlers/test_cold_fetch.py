@@ -380,10 +380,10 @@ async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
         acquired, pool = 0, broker.pool
         acquire, release = pool.acquire, pool.release
 
-        def counting_acquire(size_bytes: int, wanted_bytes: int = 0, *, is_at_hand: bool = True) -> Slab:
+        def counting_acquire(size_bytes: int, wanted_bytes: int = 0, **options: bool) -> Slab:
             nonlocal acquired
             acquired += 1
-            return acquire(size_bytes, wanted_bytes, is_at_hand=is_at_hand)
+            return acquire(size_bytes, wanted_bytes, **options)
 
         def counting_release(slab: Slab) -> None:
             nonlocal acquired

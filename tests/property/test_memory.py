@@ -74,7 +74,8 @@ def test_a_budget_is_never_negative_serves_in_order_and_nobody_waits_for_nothing
                 budget.charge(number)
                 held.append(number)
             case "try":
-                if budget.try_charge(number):
+                if budget.has_room:
+                    budget.charge(number)
                     held.append(number)
                 else:
                     line.append((number, waiter(number)))

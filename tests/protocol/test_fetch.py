@@ -21,7 +21,7 @@ from kafscale.protocol.fetch import (
     encode_fetch_response,
 )
 from kafscale.protocol.types import Buffer
-from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS, MalformedRequestError
+from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS, MalformedRequestError, uvarint
 from tests.protocol import oracle
 
 VERSIONS = range(MIN_VERSION, MAX_VERSION + 1)
@@ -292,6 +292,19 @@ def test_tagged_fields_are_stepped_over() -> None:
     assert request.topics == [(None, V13_TOPIC, [(7, -1, 42, -1, -1, 65536)] * 2)]
     assert request.forgotten_topics == [(None, V13_TOPIC, [8])]
     assert request.rack_id == "r"
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    tags = bytes((50,)) + bytes(2 * 50)
+
+    def body(partitions: int) -> memoryview:
+        topics = b"\x02" + V13_TOPIC + uvarint(partitions + 1) + (bytes(32) + tags) * partitions + b"\x00"
+        return memoryview(START + SESSION + topics + b"\x01\x01\x00")
+
+    most = (MAX_ARRAY_ELEMENTS - 1) // 51
+    assert len(decode_fetch_request(body(most), 13).topics[0].partitions) == most
+    with pytest.raises(MalformedRequestError, match="array elements and tagged fields"):
+        decode_fetch_request(body(most + 1), 13)
 
 
 @pytest.mark.parametrize("version", [4, 12])

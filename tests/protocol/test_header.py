@@ -104,6 +104,8 @@ def test_an_unknown_api_still_has_a_header() -> None:
         (b"\x00\x12\x00\x03\x00\x00\x00\x01\x00\x00", "no tagged fields"),
         (b"\x00\x12\x00\x03\x00\x00\x00\x01\x00\x00\x01\x00\x09a", "tagged field past the end"),
         (b"\x00\x12\x00\x03\x00\x00\x00\x01\x00\x00\xff\xff\xff\xff\x07", "2^31 - 1 tagged fields"),
+        (b"\x00\x12\x00\x03\x00\x00\x00\x01\x00\x00\x41" + b"\x00\x00" * 65, "65 tagged fields"),
+        (b"\x00\x12\x00\x03\x00\x00\x00\x01\x00\x00\x01\x00\x80\x20" + bytes(4096), "tagged fields of 4 KiB"),
         (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

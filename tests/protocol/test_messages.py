@@ -19,7 +19,7 @@ from kafscale.handlers.routes import ROUTES
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
-from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS, MalformedRequestError
+from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS, MalformedRequestError, uvarint
 from tests.protocol import oracle
 
 SERVED: dict[ApiKey, tuple[int, int]] = {
@@ -190,6 +190,18 @@ def test_unknown_tagged_fields_are_stepped_over() -> None:
     assert [topic.name for topic in request.topics] == ["t"]
     assert request.allow_auto_topic_creation is False
     assert request.include_cluster_authorized_operations is True
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    topic = b"\x02t" + bytes((50,)) + bytes(2 * 50)
+
+    def body(topics: int) -> memoryview:
+        return memoryview(uvarint(topics + 1) + topic * topics + b"\x00\x01\x00\x00")
+
+    most = MAX_ARRAY_ELEMENTS // 51
+    assert len(decode_request(ApiKey.METADATA, 9, body(most)).topics) == most
+    with pytest.raises(MalformedRequestError, match="array elements and tagged fields"):
+        decode_request(ApiKey.METADATA, 9, body(most + 1))
 
 
 def test_a_zero_topic_id_reads_as_none() -> None:

@@ -18,7 +18,7 @@ from kafscale.protocol.produce import (
     decode_produce_request,
     encode_produce_response,
 )
-from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS, MalformedRequestError
+from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS, MalformedRequestError, uvarint
 from tests.protocol import oracle
 
 ALL_VERSIONS = range(MIN_VERSION, MAX_VERSION + 1)
@@ -205,6 +205,18 @@ def test_the_number_of_partitions_is_limited_over_all_topics() -> None:
     assert len(decode_produce_request(body(half - 1), 3).topics[1][1]) == half - 1
     with pytest.raises(MalformedRequestError, match="array elements"):
         decode_produce_request(body(half), 3)
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    def body(partitions: int) -> memoryview:
+        tags = bytes((50,)) + bytes(2 * 50)
+        counts = b"\x02\x02t" + uvarint(partitions + 1)
+        return memoryview(V9_START + counts + (b"\x00\x00\x00\x07\x03xy" + tags) * partitions + b"\x00\x00")
+
+    most = (MAX_ARRAY_ELEMENTS - 1) // 51
+    assert len(decode_produce_request(body(most), 9).topics[0][1]) == most
+    with pytest.raises(MalformedRequestError, match="array elements and tagged fields"):
+        decode_produce_request(body(most + 1), 9)
 
 
 @pytest.mark.parametrize("version", [MIN_VERSION - 1, MAX_VERSION + 1])

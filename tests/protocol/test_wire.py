@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.protocol.wire import MalformedRequestError, read_uvarint, uvarint
+from kafscale.protocol.wire import (
+    MAX_TAGGED_FIELDS,
+    MalformedRequestError,
+    read_uvarint,
+    skip_tagged_fields,
+    uvarint,
+)
 
 
 @given(value=st.integers(0, 2**31 - 1), before=st.binary(max_size=3), after=st.binary(max_size=3))
@@ -35,3 +41,25 @@ def test_the_end_of_the_data_is_an_index_error() -> None:
     for data in (b"", b"\x80", b"\xff\xff\xff\xff"):
         with pytest.raises(IndexError):
             read_uvarint(data, 0)
+
+
+def section(count: int) -> bytes:
+    """A section of empty tagged fields."""
+    return uvarint(count) + b"".join(uvarint(tag) + b"\x00" for tag in range(count))
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    data = section(3)
+    assert skip_tagged_fields(data, 0, 3) == (len(data), 0)
+    assert skip_tagged_fields(b"\x00", 0, 0) == (1, 0)
+    with pytest.raises(MalformedRequestError, match="array elements and tagged fields"):
+        skip_tagged_fields(data, 0, 2)
+
+
+def test_a_section_of_too_many_tagged_fields_is_refused_before_it_is_walked() -> None:
+    data = section(MAX_TAGGED_FIELDS)
+    assert skip_tagged_fields(data, 0, 1000) == (len(data), 1000 - MAX_TAGGED_FIELDS)
+    with pytest.raises(MalformedRequestError, match="65 tagged fields, the most is 64"):
+        skip_tagged_fields(section(MAX_TAGGED_FIELDS + 1), 0, 1000)
+    with pytest.raises(MalformedRequestError, match="claims 60 elements"):
+        skip_tagged_fields(uvarint(60) + bytes(119), 0, 1000)

@@ -8,6 +8,7 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
+from kafscale.server.frames import MIN_ROOM_BYTES
 from kafscale.server.listener import RECEIVE_BUFFER_BYTES, SMALL_RECEIVE_BUFFER_BYTES
 from kafscale.storage.reading import lent_memory
 from tests.support import wire
@@ -65,7 +66,8 @@ async def test_producers_are_not_read_while_the_budget_is_used_up_and_go_on_afte
                     fetched = await consumer.fetch(topic, {0: 0})
                     assert wire.records_in(fetched[0].records) == [(0, b"readable")]
                     await consumer.call(api_versions(), ApiVersionsResponse, 0)
-                assert broker.budget.used_bytes == held_bytes < MIB + 300_000
+                # The beginning of a frame is received to see that there is one.
+                assert broker.budget.used_bytes <= held_bytes + 2 * MIN_ROOM_BYTES < MIB + 300_000
                 assert not sending.done()
             for _ in range(count):
                 assert (await first.receive_produce())[1][0].error_code == 0
@@ -100,9 +102,7 @@ async def test_many_clients_with_large_frames_under_way_all_come_to_their_end() 
         ]
         for client, frame in zip(clients, frames, strict=True):
             await client.send_bytes(frame[:1000])
-        await until(lambda: broker.budget.used_bytes >= 3 * size, "three frames have their memory")
-        await asyncio.sleep(0.01)
-        assert broker.budget.used_bytes <= MIB
+        await until(lambda: broker.budget.used_bytes == count * 996, "all frames have begun")
         # The rest comes in the opposite order: who got memory first is served last.
         for client, frame in reversed(list(zip(clients, frames, strict=True))):
             await client.send_bytes(frame[1000:])
@@ -206,7 +206,7 @@ async def test_a_client_that_takes_no_replies_gets_no_memory_for_a_frame() -> No
         assert broker.budget.used_bytes == 0
         assert len(driven.connection._kept) <= SMALL_RECEIVE_BUFFER_BYTES
         driven.transport.take()
-        await until(lambda: broker.budget.used_bytes == 50 * MIB, "the frame has its memory")
+        await until(lambda: broker.budget.used_bytes >= SMALL_RECEIVE_BUFFER_BYTES - 4, "the frame begins")
         await driven.end()
         assert broker.budget.used_bytes == 0
 

@@ -1,5 +1,6 @@
 """Frames: cut and joined in any way, too long, too short, and never completed."""
 
+import asyncio
 import struct
 from collections.abc import Sequence
 
@@ -12,13 +13,14 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.server import listener
-from kafscale.server.frames import UNCHARGED_FRAME_BYTES, FrameMemory
+from kafscale.server.frames import SMALL_FRAME_BYTES, FrameInProgress
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
 from tests.support.in_process_broker import Client, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
 TOPIC = "topic"
+MIB = 1024 * 1024
 
 
 def api_versions() -> ApiVersionsRequest:
@@ -188,46 +190,90 @@ async def test_a_refused_frame_behind_good_ones_ends_the_connection_after_them()
 # --- frames that do not come
 
 
-@pytest.mark.parametrize("length", [UNCHARGED_FRAME_BYTES, UNCHARGED_FRAME_BYTES + 1])
+@pytest.mark.parametrize("length", [SMALL_FRAME_BYTES, SMALL_FRAME_BYTES + 1, 100 * MIB])
 @on_uvloop
-async def test_a_frame_that_does_not_come_in_time_ends_its_connection_and_gives_its_memory_back(
+async def test_a_frame_is_charged_for_what_has_come_of_it(length: int) -> None:
+    async with in_process_broker() as broker:
+        async with broker.connect() as client:
+            await client.send_bytes(struct.pack(">i", length) + bytes(16))
+            await until(lambda: broker.budget.used_bytes == 16, "the first bytes are charged")
+            await client.send_bytes(bytes(5000))
+            await until(lambda: broker.budget.used_bytes == 5016, "the next bytes are charged")
+        await until(lambda: broker.connection_count == 0, "the connection is gone")
+        assert (broker.budget.used_bytes, broker.budget.frame_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("length", [SMALL_FRAME_BYTES, SMALL_FRAME_BYTES + 1])
+@on_uvloop
+async def test_a_frame_that_makes_no_progress_ends_its_connection(
     length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FrameMemory, "FIRST_SEC", 0.05)
+    monkeypatch.setattr(FrameInProgress, "PROGRESS_SEC", 0.05)
     async with in_process_broker() as broker, broker.connect() as client:
         await client.send_bytes(struct.pack(">i", length) + bytes(100))
-        charged = length if length > UNCHARGED_FRAME_BYTES else 0
-        await until(lambda: broker.budget.used_bytes == charged, "the frame has its memory")
+        await until(lambda: broker.budget.used_bytes == 100, "the frame has begun")
         assert await client.closed_by_peer()
         assert broker.metrics.frames_refused[FrameRefusal.TOO_SLOW] == 1
         await until(lambda: broker.budget.used_bytes == 0, "the memory is given back")
 
 
 @on_uvloop
-async def test_a_frame_that_has_come_may_wait_for_its_turn_longer_than_its_time() -> None:
-    FrameMemory.FIRST_SEC, before = 0.05, FrameMemory.FIRST_SEC
-    try:
-        async with in_process_broker() as broker:
-            topic = await broker.create_topic()
-            driven = DrivenConnection(broker)
-            client = a_client()
-            await driven.feed_all(client.frame(wire.fetch_request(topic, {0: 0}, max_wait_ms=400), 11))
-            produce = client.frame(wire.produce_request(topic, {0: wire.batch([b"x" * 10_000])}), 9)
-            driven.feed(produce[:5000])  # a frame in memory of its own, not charged
-            driven.feed(produce[5000:])
-            assert len(await driven.next_frames(2)) == 2
-            await driven.end()
-    finally:
-        FrameMemory.FIRST_SEC = before
+async def test_a_frame_that_progresses_too_slowly_ends_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FrameInProgress, "PROGRESS_SEC", 0.05)
+    monkeypatch.setattr(FrameInProgress, "PROGRESS_BYTES", 1)
+    monkeypatch.setattr(FrameInProgress, "FIRST_SEC", 0.2)
+    monkeypatch.setattr(FrameInProgress, "BYTES_PER_SEC", 1 << 30)
+    async with in_process_broker() as broker, broker.connect() as client:
+        await client.send_bytes(struct.pack(">i", MIB) + bytes(100))
+        while not broker.metrics.frames_refused[FrameRefusal.TOO_SLOW]:
+            client.send_some(b"x")
+            await asyncio.sleep(0.001)
+        await until(lambda: broker.budget.used_bytes == 0, "the memory is given back")
 
 
-@pytest.mark.parametrize("sent", [0, 3, 4, 100, 70_000])
+@on_uvloop
+async def test_a_frame_whose_client_takes_no_replies_ends_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FrameInProgress, "PROGRESS_SEC", 0.05)
+    async with in_process_broker() as broker:
+        topic = await broker.create_topic()
+        driven, client = DrivenConnection(broker), a_client()
+        produce = client.frame(wire.produce_request(topic, {0: wire.batch([bytes(MIB // 2)])}), 9)
+        driven.transport.room_bytes = 10
+        driven.feed(client.frame(wire.produce_request(topic, {0: wire.batch([b"x"])}), 9) + produce[:1000])
+        await until(lambda: driven.transport.get_write_buffer_size() > 0, "the reply is not taken")
+        driven.feed(produce[1000:])
+        await until(lambda: driven.transport.closed, "the connection is ended")
+        await until(lambda: broker.budget.used_bytes == 0, "the memory is given back")
+
+
+@on_uvloop
+async def test_a_frame_that_has_come_may_wait_for_its_turn_longer_than_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FrameInProgress, "PROGRESS_SEC", 0.05)
+    async with in_process_broker() as broker:
+        topic = await broker.create_topic()
+        driven = DrivenConnection(broker)
+        client = a_client()
+        await driven.feed_all(client.frame(wire.fetch_request(topic, {0: 0}, max_wait_ms=400), 11))
+        produce = client.frame(wire.produce_request(topic, {0: wire.batch([b"x" * 10_000])}), 9)
+        driven.feed(produce[:5000])  # a small frame in memory of its own
+        driven.feed(produce[5000:])
+        assert len(await driven.next_frames(2)) == 2
+        await driven.end()
+
+
+@pytest.mark.parametrize("sent", [0, 3, 4, 5, 100, 70_000])
 @on_uvloop
 async def test_a_client_that_leaves_in_the_middle_of_a_frame_leaves_nothing_behind(sent: int) -> None:
     async with in_process_broker() as broker:
         async with broker.connect() as client:
             await client.send_bytes((struct.pack(">i", 200_000) + bytes(80_000))[:sent])
-            if sent >= 4:
-                await until(lambda: broker.budget.used_bytes == 200_000, "the frame has its memory")
+            if sent > 5:
+                await until(lambda: broker.budget.used_bytes == sent - 4, "what has come is charged")
         await until(lambda: broker.connection_count == 0, "the connection is gone")
         assert broker.budget.used_bytes == 0

@@ -23,12 +23,10 @@ class Line:
 
 def test_there_is_room_up_to_the_limit() -> None:
     budget = MemoryBudget(100)
-    assert budget.try_charge(60)
-    assert budget.has_room
-    assert not budget.try_charge(41)
-    assert budget.used_bytes == 60
-    assert budget.try_charge(40)
-    assert not budget.has_room
+    budget.charge(99)
+    assert (budget.used_bytes, budget.has_room) == (99, True)
+    budget.charge(1)
+    assert (budget.used_bytes, budget.has_room) == (100, False)
 
 
 def test_what_is_held_already_is_counted_beyond_the_limit() -> None:
@@ -42,11 +40,36 @@ def test_what_is_held_already_is_counted_beyond_the_limit() -> None:
 def test_something_larger_than_the_limit_fits_when_nothing_else_is_held() -> None:
     budget = MemoryBudget(100)
     line = Line(budget)
-    assert budget.try_charge(1)
-    assert not budget.try_charge(500)
+    budget.charge(1)
     line.wait("large", 500)
+    assert line.served == []
     budget.release(1)
     assert (line.served, budget.used_bytes) == (["large"], 500)
+
+
+def test_whole_requests_may_use_the_reserve_whatever_frames_hold() -> None:
+    budget = MemoryBudget(100)
+    line = Line(budget)
+    budget.charge_frame(130)
+    assert (budget.record_bytes, budget.has_room) == (0, True)
+    budget.charge(25)
+    assert (budget.record_bytes, budget.has_room) == (25, False)
+    line.wait("small", 5)
+    assert line.served == []
+    budget.release(10)
+    assert line.served == ["small"]
+    budget.release_frame(130)
+    assert (budget.used_bytes, budget.frame_bytes) == (20, 0)
+
+
+def test_whole_requests_leave_all_but_the_reserve_to_a_frame_that_waits() -> None:
+    budget = MemoryBudget(100)
+    budget.charge(25)
+    assert (budget.used_bytes, budget.has_room) == (25, True)
+    budget.waiting_frames = 1
+    assert (budget.used_bytes, budget.has_room) == (25, False)
+    budget.release(1)
+    assert (budget.used_bytes, budget.has_room) == (24, True)
 
 
 def test_who_waits_is_served_in_the_order_of_asking_as_far_as_it_fits() -> None:
@@ -68,7 +91,6 @@ def test_nobody_overtakes_a_large_frame_that_waits() -> None:
     budget.charge(60)
     line.wait("large", 80)
     assert not budget.has_room
-    assert not budget.try_charge(10)
     line.wait("small", 10)
     budget.release(10)
     assert line.served == []

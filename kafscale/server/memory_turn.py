@@ -1,0 +1,35 @@
+"""A connection's place in the line for memory, and what it was granted there."""
+
+from collections.abc import Callable
+
+from kafscale.storage.memory_budget import MemoryBudget
+
+
+class MemoryTurn:
+    """At most one request of a connection waits for memory, or has been granted it."""
+
+    __slots__ = ("_budget", "_on_granted", "granted_bytes", "wanted_bytes")
+
+    def __init__(self, budget: MemoryBudget, on_granted: Callable[[], None]) -> None:
+        self._budget = budget
+        self._on_granted = on_granted
+        self.wanted_bytes = 0
+        self.granted_bytes = 0
+
+    def wait(self, size_bytes: int) -> None:
+        """Wait in line for so much; `on_granted` is called when the budget has counted it."""
+        self.wanted_bytes = size_bytes
+        self._budget.when_free(size_bytes, self._granted)
+
+    def give_up(self) -> None:
+        """Leave the line, or give back what was granted."""
+        if self.wanted_bytes:
+            self.wanted_bytes = 0
+            self._budget.forget(self._granted)
+        if self.granted_bytes:
+            granted_bytes, self.granted_bytes = self.granted_bytes, 0
+            self._budget.release(granted_bytes)
+
+    def _granted(self) -> None:
+        self.granted_bytes, self.wanted_bytes = self.wanted_bytes, 0
+        self._on_granted()
