@@ -15,6 +15,7 @@ from kafscale.metadata.config_description import describe_topic
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.new_topic import NewTopic
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def _create(broker: "Broker", message: Any, asked: Any) -> Any:
         if without_value:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"Null value not supported for topic configs: {','.join(without_value)}",
+                f"Null value not supported for topic configs: {','.join(map(quoted, without_value))}",
             )
         record = await broker.topics.create(
             NewTopic(

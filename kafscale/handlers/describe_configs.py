@@ -12,6 +12,7 @@ from kafscale.handlers.config_resources import ResourceType, check_broker_name, 
 from kafscale.metadata.broker_configs import describe_broker
 from kafscale.metadata.config_description import ConfigEntry, describe_topic
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
@@ -51,7 +52,7 @@ def _entries(broker: "Broker", asked: Any) -> Sequence[ConfigEntry]:
             check_topic_name(name)
             record = broker.view.topic(name)
             if record is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{quoted(name)}'.")
             return describe_topic(record.configs, broker.settings)
         case ResourceType.BROKER if not name:
             return ()  # what was set for all brokers while they run: nothing can be

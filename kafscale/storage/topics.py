@@ -31,6 +31,7 @@ from kafscale.metadata.topic_configs import validate
 from kafscale.metadata.topic_record import decode_retired_epoch, decode_topic_record, encode_topic_record
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 from kafscale.storage.object_keys import topic_name_problem
 from kafscale.storage.topic_deletion import NO_EPOCH
@@ -248,12 +249,13 @@ class Topics:
         )
 
     async def _read_active(self, name: str) -> tuple[KeyValue, TopicRecord]:
-        held = await self._store.get(keys.topic(name))
+        # A name that no topic has may be any text, and is no part of a key.
+        held = None if topic_name_problem(name) else await self._store.get(keys.topic(name))
         if held is not None:
             topic = decode_topic_record(held.key, held.value)
             if topic.state is TopicState.ACTIVE:
                 return held, topic
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{quoted(name)}'.")
 
     async def _put_topic(self, revision: int, record: TopicRecord) -> int | None:
         key = keys.topic(record.name)
