@@ -40,8 +40,10 @@ def encoded(correlation_id: int, version: int, results: list[Any]) -> bytes:
         correlation_id,
         version,
         [
-            encode_result(version, *result[:4], [encode_config(config, version) for config in result[4]])
-            for result in results
+            encode_result(
+                version, code, message, kind, name, [encode_config(config, version) for config in configs]
+            )
+            for code, message, kind, name, configs in results
         ],
     )
 
