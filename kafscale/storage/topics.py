@@ -54,7 +54,7 @@ class Topics:
     """Every change to the set of topics goes through here.
 
     `timeout_ms` bounds each call; past it `KafkaError` REQUEST_TIMED_OUT is raised and what was begun may
-    still come true.
+    still come true. `creating_count`: how many topics are being created.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Topics:
         self._new_uuid = new_uuid
         self._leader_wait_ms = leader_wait_ms
         self._retry_delay_sec = retry_delay_sec
+        self.creating_count = 0
 
     async def create(self, topic: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> TopicRecord:
         """Make the topic and wait until this broker sees it; its leaders are waited for a little, too.
@@ -82,7 +83,7 @@ class Topics:
         INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, REQUEST_TIMED_OUT.
         """
         self._check_name(topic.name)
-        async with _deadline(timeout_ms):
+        async with _deadline(timeout_ms), self._creating():
             # The store has the last word: another broker may have told a client by now that the topic is gone.
             if self._view.topic(topic.name, include_deleting=True) is not None and await self._decide(
                 lambda: self._is_taken(topic.name)
@@ -103,6 +104,14 @@ class Topics:
             await self._wait_for_leaders(record)
         _log.info("created topic %s with %d partitions, id %s", record.name, count, record.topic_id)
         return record
+
+    @asynccontextmanager
+    async def _creating(self) -> AsyncIterator[None]:
+        self.creating_count += 1
+        try:
+            yield
+        finally:
+            self.creating_count -= 1
 
     async def create_partitions(
         self,
@@ -175,7 +184,7 @@ class Topics:
                 ErrorCode.INVALID_REQUEST,
                 f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.",
             )
-        check_collision(name, self._view.topics(include_deleting=True))
+        check_collision(name, self._view.names_like(name))
 
     def _validate(self, configs: Mapping[str, str]) -> None:
         validate(configs, self._view.feature_level(SEGMENT_FORMAT))

@@ -74,7 +74,9 @@ MANY_THINGS = {
     "OffsetForLeaderEpoch": epochs(array(struct.pack(">iii", index, -1, 0) for index in range(MANY))),
     "DeleteRecords": delete_records(array(struct.pack(">iq", index, 0) for index in range(MANY))),
     "Metadata": frame(ApiKey.METADATA, 4, array(names(MANY)) + b"\x00"),
+    "Metadata, creating": frame(ApiKey.METADATA, 4, array(names(3_000)) + b"\x01"),
     "CreateTopics, only validated": new_topics(10_000),
+    "CreateTopics, too many": new_topics(20_000),
     "CreatePartitions, only validated": frame(
         ApiKey.CREATE_PARTITIONS,
         0,
