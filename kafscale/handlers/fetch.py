@@ -57,7 +57,8 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
 async def _handle_large(
     broker: Broker, request: RequestContext, body: memoryview, reply: Reply, asked: Asked | None
 ) -> None:
-    fetch = await asyncio.to_thread(decode_asked_once, body, request.api_version)
+    async with broker.decoding:
+        fetch = await asyncio.to_thread(decode_asked_once, body, request.api_version)
     if fetch.session_epoch > _FIRST_EPOCH:
         _refuse_session(request, reply)
         return

@@ -86,7 +86,10 @@ class Dispatcher:
     async def _decode_in_thread(
         self, route: Route, request: RequestContext, body: bytes, slot: ReplySlot
     ) -> None:
-        message = await asyncio.to_thread(decode_request, route.api, request.api_version, memoryview(body))
+        async with self._broker.decoding:
+            message = await asyncio.to_thread(
+                decode_request, route.api, request.api_version, memoryview(body)
+            )
         answering = self._handle(route, request, message, slot)
         if answering is not None:
             await answering

@@ -100,6 +100,37 @@ MANY_THINGS = {
         1,
         string("group") + array(name + repeated(b"\x00" * 4, 1) for name in names(MANY // 2)),
     ),
+    "OffsetCommit": frame(
+        ApiKey.OFFSET_COMMIT,
+        2,
+        string("group")
+        + struct.pack(">i", -1)
+        + string("")
+        + struct.pack(">q", -1)
+        + array([string(TOPIC) + array(struct.pack(">iq", index, 0) + string("") for index in range(MANY))]),
+    ),
+    "OffsetDelete": frame(
+        ApiKey.OFFSET_DELETE,
+        0,
+        string("group") + array([string(TOPIC) + array(struct.pack(">i", index) for index in range(MANY))]),
+    ),
+    "LeaveGroup": frame(
+        ApiKey.LEAVE_GROUP, 3, string("group") + array(name + string(None) for name in names(MANY))
+    ),
+    "Produce": frame(
+        ApiKey.PRODUCE,
+        3,
+        string(None)
+        + struct.pack(">hi", -1, 30_000)
+        + array([string(TOPIC) + array(struct.pack(">ii", index, 0) for index in range(MANY))]),
+    ),
+    "Produce to many topics": frame(
+        ApiKey.PRODUCE,
+        3,
+        string(None)
+        + struct.pack(">hi", -1, 30_000)
+        + array(name + array([struct.pack(">ii", 0, 0)]) for name in names(MANY // 2)),
+    ),
     "DeleteGroups": frame(ApiKey.DELETE_GROUPS, 0, array(names(20_000))),
 }
 
