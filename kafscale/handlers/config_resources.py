@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafscale.handlers.concurrently import for_each
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.storage.object_keys import topic_name_problem
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 ALTER_TIMEOUT_MS: Final = 20_000
 """The config APIs carry no timeout; this is less than what clients wait for a reply."""
+
+
+_MAX_INT_DIGITS: Final = 10
 
 
 class ResourceType(IntEnum):
@@ -26,11 +30,11 @@ class ResourceType(IntEnum):
 def check_broker_name(broker: "Broker", name: str) -> None:
     """Refuse the name of another broker. Raises `KafkaError` INVALID_REQUEST."""
     own = broker.settings.broker_id
-    if not name.isdecimal():
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if not name.isdecimal() or len(name) > _MAX_INT_DIGITS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {quoted(name)}")
     if int(name) != own:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {own}, but received {name}"
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {own}, but received {quoted(name)}"
         )
 
 
@@ -85,7 +89,8 @@ def _check_configs(resource: Any, null_is_legal: Callable[[Any], bool]) -> None:
     ]
     if without_value:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without_value)}"
+            ErrorCode.INVALID_REQUEST,
+            f"Null value not supported for : {', '.join(map(quoted, without_value))}",
         )
 
 
@@ -94,7 +99,7 @@ def _refuse_broker_configs(broker: "Broker", resource: Any) -> None:
     if resource.resource_name:
         check_broker_name(broker, resource.resource_name)
     if resource.configs:
-        names = ", ".join(config.name for config in resource.configs)
+        names = ", ".join(quoted(config.name) for config in resource.configs)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"Cannot update these configs dynamically: {names}. A broker takes them from its environment.",

@@ -1,7 +1,8 @@
 """What a handler is given: the broker's services, the request it answers, and where a hot path's reply goes."""
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafscale.groups.coordinator import GroupCoordinator
@@ -29,7 +30,11 @@ from kafscale.storage.topics import Topics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """The services of this broker. Handlers keep no state of their own. `now_ms`: Unix milliseconds."""
+    """The services of this broker. Handlers keep no state of their own. `now_ms`: Unix milliseconds.
+
+    `decoding`: the turns of large messages, which are decoded in a thread, one at a time: their decoding must
+    not fill the threads that segments are sealed in, nor keep several of them from the event loop's.
+    """
 
     settings: Settings
     view: ClusterView
@@ -51,6 +56,7 @@ class Broker:
     groups: GroupCoordinator
     object_store_health: ObjectStoreHealth
     now_ms: Callable[[], int]
+    decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

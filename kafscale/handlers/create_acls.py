@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Refuse each."""
-    return CreateAclsResponse(
-        results=[
-            CreateAclsResponse.AclCreationResult(
-                error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
-            )
-            for _ in message.creations
-        ]
+    """Refuse each: one answer stands for all."""
+    refused = CreateAclsResponse.AclCreationResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
     )
+    return CreateAclsResponse(results=[refused] * len(message.creations))

@@ -6,19 +6,29 @@ raises (KIP-599). v7: topic ids in the answer (KIP-516).
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import CreateTopicsResponse
 
 from kafscale.handlers.concurrently import for_each
+from kafscale.handlers.in_turns import in_turns
 from kafscale.metadata.config_description import describe_topic
 from kafscale.metadata.model import TopicRecord
-from kafscale.metadata.new_topic import NewTopic
+from kafscale.metadata.new_topic import UNSET, NewTopic
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
+
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""As in Kafka (`MAX_PARTITIONS_PER_BATCH`): a request that asks for more is refused as a whole."""
+
+KEPT_CONFIGS: Final = 128
+"""Different sets of topic configs whose answers are kept, some kilobytes each."""
 
 REPLICATION_FACTOR: Final = 1
 """What clients are told, whatever they asked for: Metadata shows the leader as the only replica."""
@@ -28,13 +38,30 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     """Make each topic, or with validate-only say whether it could be made."""
     counts = Counter(asked.name for asked in message.topics)
     asked_once = [asked for asked in message.topics if counts[asked.name] == 1]
+    if _partition_count(asked_once, broker.settings) > MAX_PARTITIONS_PER_REQUEST:
+        excess = "Excessively large number of partitions per request."
+        refused = [_failed(name, ErrorCode.POLICY_VIOLATION, excess) async for name in in_turns(counts)]
+        return CreateTopicsResponse(topics=refused)
     results = await for_each(asked_once, lambda asked: _create(broker, message, asked))
     results += [
         _failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        for name, count in counts.items()
+        async for name, count in in_turns(counts.items())
         if count > 1
     ]
     return CreateTopicsResponse(topics=results)
+
+
+def _partition_count(topics: Sequence[Any], settings: Settings) -> int:
+    """How many partitions the topics ask for together; what no topic can have counts as none."""
+    total = 0
+    for asked in topics:
+        if asked.assignments:
+            total += len(asked.assignments)
+        elif asked.num_partitions == UNSET:
+            total += settings.auto_create_partitions
+        else:
+            total += max(0, asked.num_partitions)
+    return total
 
 
 async def _create(broker: "Broker", message: Any, asked: Any) -> Any:
@@ -43,7 +70,7 @@ async def _create(broker: "Broker", message: Any, asked: Any) -> Any:
         if without_value:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"Null value not supported for topic configs: {','.join(without_value)}",
+                f"Null value not supported for topic configs: {','.join(map(quoted, without_value))}",
             )
         record = await broker.topics.create(
             NewTopic(
@@ -69,17 +96,23 @@ def _created(record: TopicRecord, settings: Settings) -> Any:
         error_message=None,
         num_partitions=record.partition_count,
         replication_factor=REPLICATION_FACTOR,
-        configs=[
-            CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=False,
-            )
-            for entry in describe_topic(record.configs, settings)
-        ],
+        configs=_configs(tuple(record.configs.items()), settings),
     )
+
+
+@lru_cache(maxsize=KEPT_CONFIGS)
+def _configs(configs: tuple[tuple[str, str], ...], settings: Settings) -> list[Any]:
+    """The answers of thousands of topics share what is the same in them."""
+    return [
+        CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=False,
+        )
+        for entry in describe_topic(dict(configs), settings)
+    ]
 
 
 def _failed(name: str, code: ErrorCode, message: str) -> Any:

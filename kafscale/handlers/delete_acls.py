@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Refuse each filter."""
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsResponse.DeleteAclsFilterResult(
-                error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
-            )
-            for _ in message.filters
-        ]
+    """Refuse each filter: one answer stands for all."""
+    refused = DeleteAclsResponse.DeleteAclsFilterResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
     )
+    return DeleteAclsResponse(filter_results=[refused] * len(message.filters))

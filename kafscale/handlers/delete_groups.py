@@ -10,6 +10,7 @@ from kafscale.errors import StoreUnavailableError
 from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
@@ -23,7 +24,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 async def _delete(broker: "Broker", group_id: str) -> Any:
     # A deletion that is under way goes on: it takes the offsets first, and must not stop half way.
-    deletion = asyncio.create_task(_result(broker, group_id), name=f"delete group {group_id}")
+    deletion = asyncio.create_task(_result(broker, group_id), name=f"delete group {quoted(group_id)}")
     try:
         async with store_deadline():
             code = await asyncio.shield(deletion)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DeleteRecordsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
-from kafscale.handlers.concurrently import for_each
+from kafscale.handlers.named_once import named_once
 from kafscale.handlers.partition_lookup import served_partition
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
@@ -25,19 +26,16 @@ _NO_LOW_WATERMARK = -1
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """Move each partition's log start offset, all at once, and answer with what it is then."""
     deadline_sec = asyncio.get_running_loop().time() + max(0, message.timeout_ms) / 1000
-    topics = [
-        _Topic(
-            name=topic.name,
-            partitions=await for_each(topic.partitions, partial(_delete, broker, deadline_sec, topic.name)),
-        )
-        for topic in message.topics
-    ]
+    named = await named_once(message.topics, "name", "partition_index")
+    topics = await named.answer_each(
+        partial(_delete, broker, deadline_sec), lambda topic, answers: _Topic(name=topic, partitions=answers)
+    )
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
 async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: Any) -> Any:
     # A write that is under way goes on: whether it moved the offset is only unknown to the client.
-    deletion = asyncio.create_task(_delete_before(broker, topic, wanted), name=f"delete records of {topic}")
+    deletion = asyncio.create_task(_delete_before(broker, topic, wanted), name="delete records")
     try:
         async with asyncio.timeout_at(deadline_sec):
             low_watermark, error_code = await asyncio.shield(deletion)
@@ -56,5 +54,5 @@ async def _delete_before(broker: "Broker", topic: str, wanted: Any) -> tuple[int
     except KafkaError as refusal:
         return _NO_LOW_WATERMARK, refusal.code
     except (StoreError, CorruptDataError) as problem:
-        logger.warning("could not delete records", extra={"topic": topic, "problem": str(problem)})
+        logger.warning("could not delete records", extra={"topic": quoted(topic), "problem": str(problem)})
         return _NO_LOW_WATERMARK, ErrorCode.KAFKA_STORAGE_ERROR

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DeleteTopicsResponse
 
 from kafscale.handlers.concurrently import for_each
+from kafscale.handlers.in_turns import in_turns
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     names: Counter[str] = Counter(message.topic_names)
     ids: Counter[uuid.UUID] = Counter()
     results = []
-    for asked in message.topics:
+    async for asked in in_turns(message.topics):
         if asked.name is not None and asked.topic_id is not None:
             problem = "You may not specify both topic name and topic id."
         elif asked.name is None and asked.topic_id is None:
@@ -39,7 +40,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     for topic_id in [topic_id for topic_id, count in ids.items() if count > 1]:
         del ids[topic_id]
         results.append(_result(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
-    topics, failed = _resolve(broker, names, ids)
+    topics, failed = await _resolve(broker, names, ids)
     results += failed
     results += await for_each(
         topics.items(), lambda topic: _delete(broker, topic[1], topic[0], message.timeout_ms)
@@ -47,19 +48,19 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return DeleteTopicsResponse(responses=results)
 
 
-def _resolve(
+async def _resolve(
     broker: "Broker", names: Counter[str], ids: Counter[uuid.UUID]
 ) -> tuple[dict[uuid.UUID, str], list[Any]]:
     """The topics to delete, and the answers for those that there are not or that were named twice over."""
     topics: dict[uuid.UUID, str] = {}
     failed = []
-    for topic_id in ids:
+    async for topic_id in in_turns(ids):
         record = broker.view.topic_by_id(topic_id)
         if record is None:
             failed.append(_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, None))
         else:
             topics[topic_id] = record.name
-    for name in names:
+    async for name in in_turns(names):
         record = broker.view.topic(name)
         if record is None:
             failed.append(_result(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))

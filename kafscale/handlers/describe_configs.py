@@ -1,78 +1,144 @@
 """DescribeConfigs (32), versions 1 to 4: the configs of topics and of this broker.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible.
+
+An answer is hundreds of times as long as what asks for it. Kafka answers a resource as often as it is named; here
+it is answered once, by configs that are encoded once for all topics with the same ones, up to `MAX_REPLY_BYTES`.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.admin import DescribeConfigsResponse
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafscale.handlers.config_resources import ResourceType, check_broker_name, check_topic_name
+from kafscale.handlers.in_turns import in_turns
 from kafscale.metadata.broker_configs import describe_broker
 from kafscale.metadata.config_description import ConfigEntry, describe_topic
+from kafscale.protocol.describe_configs import (
+    DescribedConfig,
+    DescribedSynonym,
+    encode_config,
+    encode_describe_configs_response,
+    encode_result,
+)
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
+from kafscale.settings import Settings
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
 
-_Result = DescribeConfigsResponse.DescribeConfigsResult
-_Config = _Result.DescribeConfigsResourceResult
-_Synonym = _Config.DescribeConfigsSynonym
+MAX_REPLY_BYTES: Final = 32 * 1024 * 1024
+"""More than 20,000 topics without documentation, and 3,000 with it and with synonyms."""
+
+KEPT_CONFIGS: Final = 128
+"""Different sets of topic configs whose encoded forms are kept, some kilobytes each."""
+
+_RESOURCES_PER_TURN: Final = 8
+
+Encoded = Mapping[str, bytes]
+"""A resource's configs, encoded, by name and in their order."""
+
+Resource = tuple[int, str]
+"""A resource's type and name."""
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+class _Form(NamedTuple):
+    """What of a request makes a difference to how a config is encoded."""
+
+    version: int
+    with_synonyms: bool
+    with_documentation: bool
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> bytes:
     """Each resource's configs, all of them or the keys asked for; keys that there are not are left out."""
-    return DescribeConfigsResponse(results=[_describe(broker, message, asked) for asked in message.resources])
+    form = _Form(request.api_version, bool(message.include_synonyms), bool(message.include_documentation))
+    own: list[Encoded] = []
+    results: list[bytes] = []
+    room_bytes = MAX_REPLY_BYTES
+    async for resource, keys in in_turns(_wanted(message.resources).items(), _RESOURCES_PER_TURN):
+        result = _describe(broker, form, resource, keys, own, room_bytes)
+        room_bytes -= len(result)
+        results.append(result)
+    return encode_describe_configs_response(request.correlation_id, form.version, results)
 
 
-def _describe(broker: "Broker", message: Any, asked: Any) -> Any:
-    code, problem, entries = ErrorCode.NONE, None, []
+def _wanted(resources: Sequence[Any]) -> dict[Resource, set[str]]:
+    """Each resource once, with all the keys that are asked for; none asks for all."""
+    wanted: dict[Resource, set[str]] = {}
+    for asked in resources:
+        resource, keys = (asked.resource_type, asked.resource_name), asked.configuration_keys or ()
+        known = wanted.get(resource)
+        if known is None or not keys:
+            wanted[resource] = set(keys)
+        elif known:
+            known.update(keys)
+    return wanted
+
+
+def _describe(
+    broker: "Broker",
+    form: _Form,
+    resource: Resource,
+    keys: set[str],
+    own: list[Encoded],
+    room_bytes: int,
+) -> bytes:
+    """The encoded result. `own`: the broker's configs, once they were asked for."""
     try:
-        wanted = set(asked.configuration_keys or ())
-        entries = [
-            _entry(message, entry) for entry in _entries(broker, asked) if not wanted or entry.name in wanted
-        ]
+        encoded = _encoded(broker, form, resource, own)
+        configs = [data for name, data in encoded.items() if not keys or name in keys]
+        if sum(map(len, configs)) > room_bytes:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"An answer has room for {MAX_REPLY_BYTES} bytes of configs: describe fewer resources at once.",
+            )
     except KafkaError as error:
-        code, problem = error.code, error.message or None
-    return _Result(
-        error_code=code,
-        error_message=problem,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
-        configs=entries,
-    )
+        return encode_result(form.version, error.code, error.message or None, *resource)
+    return encode_result(form.version, ErrorCode.NONE, None, *resource, configs)
 
 
-def _entries(broker: "Broker", asked: Any) -> Sequence[ConfigEntry]:
-    name = asked.resource_name
-    match asked.resource_type:
+def _encoded(broker: "Broker", form: _Form, resource: Resource, own: list[Encoded]) -> Encoded:
+    kind, name = resource
+    match kind:
         case ResourceType.TOPIC:
             check_topic_name(name)
             record = broker.view.topic(name)
             if record is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
-            return describe_topic(record.configs, broker.settings)
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{quoted(name)}'.")
+            return _encoded_topic(tuple(record.configs.items()), broker.settings, form)
         case ResourceType.BROKER if not name:
-            return ()  # what was set for all brokers while they run: nothing can be
+            return {}  # what was set for all brokers while they run: nothing can be
         case ResourceType.BROKER:
             check_broker_name(broker, name)
-            return describe_broker(broker.settings, broker.view.broker(broker.settings.broker_id))
+            if not own:
+                registered = broker.view.broker(broker.settings.broker_id)
+                own.append(_encode(describe_broker(broker.settings, registered), form))
+            return own[0]
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
 
 
-def _entry(message: Any, entry: ConfigEntry) -> Any:
-    return _Config(
+@lru_cache(maxsize=KEPT_CONFIGS)
+def _encoded_topic(configs: tuple[tuple[str, str], ...], settings: Settings, form: _Form) -> Encoded:
+    return _encode(describe_topic(dict(configs), settings), form)
+
+
+def _encode(entries: Sequence[ConfigEntry], form: _Form) -> Encoded:
+    return {entry.name: encode_config(_described(entry, form), form.version) for entry in entries}
+
+
+def _described(entry: ConfigEntry, form: _Form) -> DescribedConfig:
+    return DescribedConfig(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        config_source=entry.source,
-        is_sensitive=False,
+        source=entry.source,
         synonyms=[
-            _Synonym(name=synonym.name, value=synonym.value, source=synonym.source)
-            for synonym in (entry.synonyms if message.include_synonyms else ())
+            DescribedSynonym(synonym.name, synonym.value, synonym.source)
+            for synonym in (entry.synonyms if form.with_synonyms else ())
         ],
         config_type=entry.config_type,
-        documentation=entry.documentation if message.include_documentation else None,
+        documentation=entry.documentation if form.with_documentation else None,
     )

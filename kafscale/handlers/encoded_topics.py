@@ -5,6 +5,7 @@ All clients ask for all their topics every few minutes, and at once after a brok
 topic's record, and the generation of the brokers and of the topic's leaders in the picture of the cluster.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -20,6 +21,9 @@ from kafscale.protocol.metadata import MetadataPartition, MetadataTopic, encode_
 
 ENCODED_TOPICS_BYTES: Final = 16 * 1024 * 1024
 """What is kept of all topics, for all versions and listeners: 500,000 partitions for one of each."""
+
+PARTITIONS_AT_ONCE: Final = 2_000
+"""About four milliseconds' worth of partitions to encode."""
 
 _ENTRY_OVERHEAD_BYTES = 400
 _NO_LEADER: Final = -1
@@ -58,6 +62,18 @@ class EncodedTopics:
     def used_bytes(self) -> int:
         """What is kept takes so much memory, about."""
         return self._kept.used_bytes
+
+    async def prepare(self, topics: Iterable[TopicRecord], asked: Asked) -> None:
+        """Encode what is not kept of the topics, while others run after each `PARTITIONS_AT_ONCE`."""
+        part: list[TopicRecord] = []
+        partition_count = 0
+        for record in topics:
+            part.append(record)
+            partition_count += 1 + record.partition_count
+            if partition_count >= PARTITIONS_AT_ONCE:
+                self.encode(part, asked)
+                part, partition_count = [], 0
+                await asyncio.sleep(0)
 
     def encode(self, topics: Iterable[TopicRecord], asked: Asked) -> list[bytes]:
         """The topics, which are those of the picture as it is now, with their partitions."""

@@ -7,37 +7,76 @@ session id 0, so that clients send full requests. v9: leader epoch check (KIP-32
 a consumer to a broker of its zone (KIP-392). v12: flexible. v13: topic ids (KIP-516).
 """
 
+import asyncio
 import uuid
+from collections.abc import Awaitable
+from typing import Final
 
+from kafscale.handlers.asked_once import decode_asked_once
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.idle_answers import BODY_MAX_BYTES, Asked
 from kafscale.handlers.idle_fetch import IdleFetch
+from kafscale.handlers.in_turns import in_turns
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_exists, check_leader_epoch
 from kafscale.handlers.pending_fetch import PendingFetch
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.protocol.fetch import FetchPartition, FetchTopic, decode_fetch_request, encode_fetch_response
+from kafscale.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_response
 
 _NO_SESSION = 0
 # Later ones go on with a session; this one asks for a new one, and -1 is for a client without.
 _FIRST_EPOCH = 0
 
+LARGE_BODY_BYTES: Final = 32 * 1024
+"""A larger request, of a thousand partitions and more, is decoded in a thread and looked up in turns."""
 
-def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> None:
-    """Answer at once if there is enough to send, else when there is or when the client's wait is over."""
+
+def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> Awaitable[None] | None:
+    """Answer at once if there is enough to send, else when there is or when the client's wait is over.
+
+    `body` is used until what is returned has been awaited.
+    """
     asked: Asked | None = None
     if len(body) <= BODY_MAX_BYTES:
         asked = request.api_version, bytes(body)
         answer = broker.idle_answers.find(asked)
         if answer is not None:
             IdleFetch(broker, request, answer, reply).start()
-            return
-    fetch = decode_fetch_request(body, request.api_version)
+            return None
+    if len(body) > LARGE_BODY_BYTES:
+        return _handle_large(broker, request, body, reply, asked)
+    fetch = decode_asked_once(body, request.api_version)
+    if fetch.session_epoch > _FIRST_EPOCH:
+        _refuse_session(request, reply)
+    else:
+        topics = [_topic(broker, topic) for topic in fetch.topics]
+        PendingFetch(broker, request, fetch, topics, reply, asked).start()
+    return None
+
+
+async def _handle_large(
+    broker: Broker, request: RequestContext, body: memoryview, reply: Reply, asked: Asked | None
+) -> None:
+    async with broker.decoding:
+        fetch = await asyncio.to_thread(decode_asked_once, body, request.api_version)
     if fetch.session_epoch > _FIRST_EPOCH:
         _refuse_session(request, reply)
         return
-    topics = [_topic(broker, topic) for topic in fetch.topics]
+    topics = await _topics_in_turns(broker, fetch)
     PendingFetch(broker, request, fetch, topics, reply, asked).start()
+
+
+async def _topics_in_turns(broker: Broker, fetch: FetchRequest) -> list[TopicFetch]:
+    topics = [TopicFetch(topic.name, topic.topic_id, []) for topic in fetch.topics]
+    places = ((topic, _place(broker, wanted)) for topic, wanted in zip(topics, fetch.topics, strict=True))
+    named = (
+        (topic, place, wanted)
+        for (topic, place), asked in zip(places, fetch.topics, strict=True)
+        for wanted in asked.partitions
+    )
+    async for topic, (name, unknown), wanted in in_turns(named):
+        topic.partitions.append(_partition(broker, name, wanted, unknown))
+    return topics
 
 
 def _refuse_session(request: RequestContext, reply: Reply) -> None:
@@ -49,14 +88,19 @@ def _refuse_session(request: RequestContext, reply: Reply) -> None:
 
 
 def _topic(broker: Broker, topic: FetchTopic) -> TopicFetch:
-    name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if name is None:
-        assert topic.topic_id is not None
-        record = broker.view.topic_by_id(uuid.UUID(bytes=topic.topic_id))
-        name, unknown = (record.name if record else None), ErrorCode.UNKNOWN_TOPIC_ID
+    name, unknown = _place(broker, topic)
     return TopicFetch(
         topic.name, topic.topic_id, [_partition(broker, name, wanted, unknown) for wanted in topic.partitions]
     )
+
+
+def _place(broker: Broker, topic: FetchTopic) -> tuple[str | None, ErrorCode]:
+    """The topic's name, None if there is no such topic id, and the error for a partition that is not there."""
+    if topic.name is not None:
+        return topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert topic.topic_id is not None
+    record = broker.view.topic_by_id(uuid.UUID(bytes=topic.topic_id))
+    return (record.name if record else None), ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def _partition(

@@ -2,12 +2,12 @@
 
 import asyncio
 
+from kafscale.handlers.asked_once import decode_asked_once
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.idle_answers import IdleAnswer
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.pending_fetch import PendingFetch
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.fetch import decode_fetch_request
 
 
 class IdleFetch:
@@ -79,7 +79,7 @@ class IdleFetch:
         self._stop_waiting()
         self._broker.idle_answers.forget(self._answer)
         version, body = self._answer.asked
-        fetch = decode_fetch_request(memoryview(body), version)
+        fetch = decode_asked_once(memoryview(body), version)
         partitions = iter(self._answer.partitions)
         topics = [
             TopicFetch(

@@ -14,6 +14,7 @@ from kafscale.handlers.config_resources import ALTER_TIMEOUT_MS, alter_each
 from kafscale.metadata.config_kinds import ConfigType, split_list
 from kafscale.metadata.topic_configs import ROWS_BY_NAME, default_text
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _changed_list(before: Mapping[str, str], change: Any, settings: Settings) ->
     if row is None or row.kind.config_type is not ConfigType.LIST:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"Can't {operation.name} to key {change.name} because its type is not LIST.",
+            f"Can't {operation.name} to key {quoted(change.name)} because its type is not LIST.",
         )
     entries = list(split_list(before.get(change.name, default_text(row, settings))))
     named = split_list(change.value)

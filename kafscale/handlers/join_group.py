@@ -12,6 +12,7 @@ from kafka.protocol.consumer import JoinGroupResponse
 
 from kafscale.groups.effects import Joined
 from kafscale.groups.events import Protocol
+from kafscale.handlers.in_turns import in_turns
 from kafscale.handlers.logged_reason import logged_reason
 from kafscale.protocol.error_codes import KafkaError
 
@@ -28,6 +29,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     """Answer when the generation has its members, or at once when it cannot have this one."""
     version = request.api_version
     has_rebalance_timeout = version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+    protocols = [Protocol(one.name, one.metadata) async for one in in_turns(message.protocols)]
     try:
         joined = await broker.groups.join(
             message.group_id,
@@ -40,7 +42,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
             if has_rebalance_timeout
             else message.session_timeout_ms,
             protocol_type=message.protocol_type,
-            protocols=tuple(Protocol(one.name, one.metadata) for one in message.protocols),
+            protocols=tuple(protocols),
             member_id_required=version >= _FIRST_VERSION_THAT_REQUIRES_MEMBER_ID,
             can_skip_assignment=version >= _FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
             reason=logged_reason(message.reason),

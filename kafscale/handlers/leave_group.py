@@ -10,6 +10,7 @@ from kafka.protocol.consumer import LeaveGroupResponse
 
 from kafscale.groups.effects import Left
 from kafscale.groups.events import LeavingMember
+from kafscale.handlers.in_turns import in_turns
 from kafscale.handlers.logged_reason import logged_reason
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
@@ -23,15 +24,15 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     """What became of each member; in old versions, of the one member, as the error of the whole request."""
     several = request.api_version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS
     members = (
-        tuple(
+        [
             LeavingMember(one.member_id, one.group_instance_id, logged_reason(one.reason))
-            for one in message.members
-        )
+            async for one in in_turns(message.members)
+        ]
         if several
-        else (LeavingMember(message.member_id),)
+        else [LeavingMember(message.member_id)]
     )
     try:
-        left = await broker.groups.leave(message.group_id, members)
+        left = await broker.groups.leave(message.group_id, tuple(members))
     except KafkaError as refusal:
         left = Left(refusal.code)
     if not several:
@@ -45,6 +46,6 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
             LeaveGroupResponse.MemberResponse(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
             )
-            for member, code in left.members
+            async for member, code in in_turns(left.members)
         ],
     )

@@ -8,13 +8,12 @@ largest timestamp (KIP-734).
 import asyncio
 import contextlib
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import ListOffsetsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
-from kafscale.handlers.concurrently import for_each
+from kafscale.handlers.named_once import named_once
 from kafscale.handlers.partition_lookup import served_partition
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.partition_record import epoch_of
@@ -49,19 +48,22 @@ _Partition = _Topic.ListOffsetsPartitionResponse
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Answer for every partition; those that must read from the store do so at once."""
-    topics = [
-        _Topic(
-            name=topic.name,
-            partitions=await for_each(topic.partitions, partial(_answer, broker, request, topic.name)),
-        )
-        for topic in message.topics
-    ]
+    """Answer for every partition once, as Kafka does; those that must read from the store do so at once."""
+    named = await named_once(message.topics, "name", "partition_index")
+
+    async def answer(topic: str, wanted: Any) -> Any:
+        if (topic, wanted.partition_index) in named.again:
+            refused = _nothing(wanted)
+            refused.error_code = ErrorCode.INVALID_REQUEST
+            return refused
+        return await _answer(broker, request, topic, wanted)
+
+    topics = await named.answer_each(answer, lambda topic, answers: _Topic(name=topic, partitions=answers))
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
-async def _answer(broker: "Broker", request: "RequestContext", topic: str, wanted: Any) -> Any:
-    answer = _Partition(
+def _nothing(wanted: Any) -> Any:
+    return _Partition(
         partition_index=wanted.partition_index,
         error_code=ErrorCode.NONE,
         old_style_offsets=[],
@@ -69,6 +71,10 @@ async def _answer(broker: "Broker", request: "RequestContext", topic: str, wante
         offset=_NO_OFFSET,
         leader_epoch=_NO_EPOCH,
     )
+
+
+async def _answer(broker: "Broker", request: "RequestContext", topic: str, wanted: Any) -> Any:
+    answer = _nothing(wanted)
     try:
         partition = served_partition(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
         if request.api_version < _FIRST_VERSION_WITH_ONE_OFFSET:

@@ -11,13 +11,16 @@ are sent to (KIP-392): the object store replicates.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafscale.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.encoded_topics import Asked
 from kafscale.handlers.endpoints import reachable
+from kafscale.handlers.in_turns import PARTS_PER_TURN, in_turns
+from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.new_topic import INTERNAL_TOPICS, NewTopic
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.metadata import MetadataBroker, MetadataTopic, encode_metadata_response, encode_topic
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
 
 AUTO_CREATE_TIMEOUT_MS: Final = 10_000
 """How long a first request for a topic waits for its creation before it is told to try again."""
+
+MAX_CREATED_PER_REQUEST: Final = 32
+"""Topics that one request creates; of the others its client hears LEADER_NOT_AVAILABLE, and asks again."""
+
+MAX_CREATED_AT_ONCE: Final = 128
+"""Topics that are being created; while there are more, a request creates none."""
 
 _FIRST_VERSION_WITH_IDS_ASKED: Final = 12
 _NO_ID: Final = uuid.UUID(int=0)
@@ -40,6 +49,11 @@ class _Wanted(NamedTuple):
     is_legal: bool = True
     ids: Sequence[uuid.UUID] = ()
     names: Sequence[str] = ()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the answer may be one that is encoded in turns."""
+        return self.all or len(self.ids) + len(self.names) > PARTS_PER_TURN
 
 
 def _wanted(version: int, message: Any) -> _Wanted:
@@ -56,16 +70,23 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
     """The whole response frame."""
     version, view = request.api_version, broker.view
     wanted = _wanted(version, message)
-    codes = await _create_missing(broker, wanted) if message.allow_auto_topic_creation else {}
-    if wanted.all:
-        await broker.read_replicas.prepare()
-    # From here on nothing is waited for: all of the answer is of one picture of the cluster.
     asked = Asked(version, request.listener, bool(message.include_topic_authorized_operations))
+    topics: Sequence[bytes]
     if wanted.is_legal:
-        topics = _topics(broker, asked, wanted, codes)
+        creates = bool(message.allow_auto_topic_creation) and broker.settings.auto_create_topics
+        codes = await _create_missing(broker, wanted) if creates else None
+        unknown = await _encode_unknown(broker, version, wanted, codes)
+        if wanted.all:
+            await broker.read_replicas.prepare()
+        if wanted.is_long:
+            await broker.encoded_topics.prepare(_known(broker, wanted), asked)
+        # From here on nothing is waited for: what is said of topics that exist is of one picture of the cluster.
+        topics = _topics(broker, asked, wanted, unknown)
     else:
-        refused = [_failed(ErrorCode.INVALID_REQUEST, each.name or "") for each in message.topics]
-        topics = [encode_topic(topic, version) for topic in refused]
+        topics = [
+            encode_topic(_failed(ErrorCode.INVALID_REQUEST, each.name or ""), version)
+            async for each in in_turns(message.topics)
+        ]
     return encode_metadata_response(
         request.correlation_id,
         version,
@@ -83,50 +104,73 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
 
 
 async def _create_missing(broker: "Broker", wanted: _Wanted) -> Mapping[str, ErrorCode]:
-    """What clients are told of topics that were missing, if this broker does not see them now, either."""
-    if wanted.ids or not wanted.is_legal or not broker.settings.auto_create_topics:
+    """Create some of the topics that are missing; what clients hear of these if they are not seen now, either."""
+    if wanted.ids:
         return {}
-    missing = [name for name in wanted.names if broker.view.topic(name) is None]
+    room = min(MAX_CREATED_PER_REQUEST, MAX_CREATED_AT_ONCE - broker.topics.creating_count)
+    legal = (
+        name for name in wanted.names if broker.view.topic(name) is None and not topic_name_problem(name)
+    )
+    missing = list(islice(legal, max(0, room)))
     codes = await for_each(missing, lambda name: _create(broker, name))
     return dict(zip(missing, codes, strict=True))
 
 
-def _topics(
-    broker: "Broker", asked: Asked, wanted: _Wanted, codes: Mapping[str, ErrorCode]
-) -> Sequence[bytes]:
+async def _encode_unknown(
+    broker: "Broker", version: int, wanted: _Wanted, codes: Mapping[str, ErrorCode] | None
+) -> Mapping[str, bytes]:
+    """What is said of each name without a topic, encoded. `codes`: of those created; None if none are."""
+    unknown: dict[str, bytes] = {}
+    async for name in in_turns(() if wanted.ids else wanted.names):
+        if broker.view.topic(name) is None:
+            unknown[name] = encode_topic(_unknown(name, codes), version)
+    return unknown
+
+
+def _known(broker: "Broker", wanted: _Wanted) -> Iterable[TopicRecord]:
+    view = broker.view
+    if wanted.all:
+        return tuple(view.topics())
+    if wanted.ids:
+        records = [view.topic_by_id(topic_id) for topic_id in wanted.ids]
+    else:
+        records = [view.topic(name) for name in wanted.names]
+    return [record for record in records if record is not None]
+
+
+def _topics(broker: "Broker", asked: Asked, wanted: _Wanted, unknown: Mapping[str, bytes]) -> Sequence[bytes]:
     view, encode = broker.view, broker.encoded_topics.encode
     if wanted.all:
         return encode(view.topics(), asked)
-    unknown: list[MetadataTopic]
     if wanted.ids:  # As in Kafka, names are ignored then.
-        records = [view.topic_by_id(topic_id) for topic_id in wanted.ids]
-        unknown = [
-            _unknown_id(topic_id)
-            for topic_id, record in zip(wanted.ids, records, strict=True)
-            if record is None
+        by_id = [(topic_id, view.topic_by_id(topic_id)) for topic_id in wanted.ids]
+        known = iter(encode((record for _, record in by_id if record is not None), asked))
+        return [
+            encode_topic(_unknown_id(topic_id), asked.version) if record is None else next(known)
+            for topic_id, record in by_id
         ]
-    else:
-        records = [view.topic(name) for name in wanted.names]
-        unknown = [
-            _unknown(name, codes)
-            for name, record in zip(wanted.names, records, strict=True)
-            if record is None
-        ]
-    known = encode((record for record in records if record is not None), asked)
-    if not unknown:
-        return known
-    of_known, of_unknown = iter(known), (encode_topic(topic, asked.version) for topic in unknown)
-    return [next(of_unknown if record is None else of_known) for record in records]
+    by_name = [(name, view.topic(name)) for name in wanted.names]
+    known = iter(encode((record for _, record in by_name if record is not None), asked))
+    return [
+        # One that was deleted a moment ago is unknown now, too.
+        (unknown.get(name) or encode_topic(_unknown(name, None), asked.version))
+        if record is None
+        else next(known)
+        for name, record in by_name
+    ]
 
 
 def _unknown_id(topic_id: uuid.UUID) -> MetadataTopic:
     return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, ())
 
 
-def _unknown(name: str, codes: Mapping[str, ErrorCode]) -> MetadataTopic:
+def _unknown(name: str, codes: Mapping[str, ErrorCode] | None) -> MetadataTopic:
     if topic_name_problem(name) is not None:
         return _failed(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    return _failed(codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
+    if codes is None:
+        return _failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    # One that is to be created, but not by this request.
+    return _failed(codes.get(name, ErrorCode.LEADER_NOT_AVAILABLE), name)
 
 
 def _failed(code: ErrorCode, name: str) -> MetadataTopic:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
 from kafscale.errors import StoreError
-from kafscale.handlers.concurrently import for_each
+from kafscale.handlers.named_once import named_once
 from kafscale.handlers.partition_lookup import served_partition
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.partition_record import UNDEFINED_EPOCH, UNDEFINED_OFFSET, epoch_end
@@ -27,14 +27,11 @@ _Partition = _Topic.EpochEndOffset
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Answer from each partition's epoch history."""
-    topics = [
-        _Topic(
-            topic=topic.topic,
-            partitions=await for_each(topic.partitions, partial(_answer, broker, topic.topic)),
-        )
-        for topic in message.topics
-    ]
+    """Answer from each partition's epoch history, once for each."""
+    named = await named_once(message.topics, "topic", "partition")
+    topics = await named.answer_each(
+        partial(_answer, broker), lambda topic, answers: _Topic(topic=topic, partitions=answers)
+    )
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 

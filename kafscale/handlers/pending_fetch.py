@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.fetch_loads import FetchLoads, gather_all
 from kafscale.handlers.idle_answers import Asked
+from kafscale.handlers.in_turns import PARTS_PER_TURN
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_leader_epoch
-from kafscale.handlers.store_deadline import store_deadline
+from kafscale.handlers.reply_reads import ReplyReads
+from kafscale.handlers.store_deadline import STORE_DEADLINE_SEC
 from kafscale.metadata.model import NO_BROKER, BrokerState
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import (
@@ -31,27 +35,10 @@ _READ_COMMITTED = 1
 
 # While slow clients keep much memory, a reply is small and a copy: it keeps no segment from other use.
 COPIED_MAX_BYTES = 64 * 1024
+# A fetch of more partitions is answered in turns.
+PARTITIONS_AT_ONCE = 4 * PARTS_PER_TURN
 # A client that waits for much for long should know earlier that the store is away.
 REFUSAL_MAX_WAIT_SEC = 1.0
-
-
-class _Reads:
-    """Everything that a reply's buffers are views of."""
-
-    __slots__ = ("_loaded", "_reads")
-
-    def __init__(self, loaded: Sequence[CachedSegment]) -> None:
-        self._loaded = loaded
-        self._reads: list[Read] = []
-
-    def add(self, read: Read) -> None:
-        self._reads.append(read)
-
-    def release(self) -> None:
-        for read in self._reads:
-            read.release()
-        for segment in self._loaded:
-            segment.release()
 
 
 class PendingFetch:
@@ -95,7 +82,11 @@ class PendingFetch:
 
     async def _prepare(self) -> None:
         try:
-            await gather_all(self._prepare_one(fetch) for fetch in self._partitions)
+            deadline_sec = self._started_sec + STORE_DEADLINE_SEC
+            unclear = [
+                fetch for fetch in self._partitions if fetch.to_follow is not None or fetch.is_above_end
+            ]
+            await for_each(unclear, lambda fetch: self._prepare_one(fetch, deadline_sec))
             for fetch in self._partitions:
                 # What was lost meanwhile tells nobody any more.
                 self._check_still_served(fetch)
@@ -104,13 +95,13 @@ class PendingFetch:
             logger.exception("could not answer a fetch", extra={"client": self._request.client_host})
             self._reply.end_connection()
 
-    async def _prepare_one(self, fetch: PartitionFetch) -> None:
+    async def _prepare_one(self, fetch: PartitionFetch, deadline_sec: float) -> None:
         try:
-            async with store_deadline():
+            async with asyncio.timeout_at(deadline_sec):
                 await self._look_up(fetch)
         except KafkaError as refusal:
             fetch.error_code = refusal.code
-        except (StoreError, CorruptDataError) as problem:
+        except (StoreError, CorruptDataError, TimeoutError) as problem:
             logger.warning("could not look up a partition", extra={"problem": str(problem)})
             fetch.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -128,6 +119,8 @@ class PendingFetch:
     def _begin(self) -> None:
         min_bytes = self._fetch.min_bytes
         for fetch in self._partitions:
+            if fetch.error_code:
+                continue
             fetch.check_offset()
             self._choose_replica(fetch)
             if self._available_bytes < min_bytes:
@@ -221,7 +214,7 @@ class PendingFetch:
             self._is_copied = True
             self._max_bytes = min(self._max_bytes, COPIED_MAX_BYTES)
         try:
-            if self._all_in_memory():
+            if len(self._partitions) <= PARTITIONS_AT_ONCE and self._all_in_memory():
                 self._send(())
             else:
                 self._task = asyncio.create_task(self._load_and_send(), name="fetch from the store")
@@ -288,7 +281,9 @@ class PendingFetch:
             for segment in loads.loaded:
                 segment.release()
             raise
-        self._send(loads.loaded)
+        with closing(self._answering(loads.loaded)) as answering:
+            for _ in answering:
+                await asyncio.sleep(0)
 
     async def _wait_before_refusing(self) -> None:
         """A fetch that gets nothing but errors takes as long as one that gets nothing.
@@ -299,28 +294,40 @@ class PendingFetch:
         await asyncio.sleep(min(self._fetch.max_wait_ms / 1000, REFUSAL_MAX_WAIT_SEC) - waited_sec)
 
     def _send(self, loaded: Sequence[CachedSegment]) -> None:
-        reads = _Reads(() if self._is_copied else loaded)
+        for _ in self._answering(loaded):
+            pass
+
+    def _answering(self, loaded: Sequence[CachedSegment]) -> Generator[None, None, None]:
+        """Read and send; others may run at each yield."""
+        reads = ReplyReads(() if self._is_copied else loaded)
+        copied = loaded if self._is_copied else ()
         by_partition: dict[int, list[CachedSegment]] = {}
         for segment in loaded:
             by_partition.setdefault(segment.partition_number, []).append(segment)
-        remaining = self._max_bytes
-        nothing_yet = True
-        error_code = ErrorCode.NONE
+        remaining, nothing_yet, error_code = self._max_bytes, True, ErrorCode.NONE
         topics = []
-        for topic in self._topics:
-            answers = []
-            for fetch in topic.partitions:
-                read = self._read(fetch, remaining, nothing_yet, by_partition)
-                if self._is_copied:
-                    read.detach()
-                reads.add(read)
-                remaining -= read.size_bytes
-                nothing_yet = nothing_yet and not read.size_bytes
-                error_code = error_code or fetch.error_code
-                answers.append(_answer(fetch, read))
-            topics.append(FetchedTopic(topic.name, topic.topic_id, answers))
-        if self._is_copied:
-            for segment in loaded:
+        try:
+            for topic in self._topics:
+                answers: list[FetchedPartition] = []
+                for fetch in topic.partitions:
+                    read = self._read(fetch, remaining, nothing_yet, by_partition)
+                    if self._is_copied:
+                        read.detach()
+                    reads.add(read)
+                    remaining -= read.size_bytes
+                    nothing_yet = nothing_yet and not read.size_bytes
+                    error_code = error_code or fetch.error_code
+                    answers.append(_answer(fetch, read))
+                    if len(answers) % PARTS_PER_TURN == 0:
+                        yield
+                topics.append(FetchedTopic(topic.name, topic.topic_id, answers))
+                if len(topics) % PARTS_PER_TURN == 0:
+                    yield
+        except BaseException:
+            reads.release()
+            raise
+        finally:
+            for segment in copied:
                 segment.release()
         buffers = encode_fetch_response(
             self._request.correlation_id,

@@ -18,6 +18,7 @@ from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore, Pu
 from kafscale.metadata.topic_record import decode_broker_record
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ def _check(update: FeatureUpdate, current: int, brokers: Sequence[BrokerRecord])
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
             "The update failed for all features since the following feature had an error: "
-            f"Invalid update version {update.level} for feature {update.feature}. {problem}",
+            f"Invalid update version {update.level} for feature {quoted(update.feature)}. {problem}",
         )
 
 

@@ -29,20 +29,21 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-def check_collision(name: str, existing: Iterable[TopicRecord]) -> None:
-    """Refuse a name that differs from another topic's only by `.` and `_`, as Kafka does.
+def collision_key(name: str) -> str:
+    """Equal for two names that differ only by `.` and `_`, as metric names in Kafka do not."""
+    return name.replace(".", "_")
+
+
+def check_collision(name: str, existing: Iterable[str]) -> None:
+    """Refuse a name when another one is among the topics with the same `collision_key`, as Kafka does.
 
     Raises `KafkaError` INVALID_TOPIC_EXCEPTION.
     """
-    if "." not in name and "_" not in name:
-        return
-    unified = name.replace(".", "_")
-    for other in existing:
-        if other.name != name and other.name.replace(".", "_") == unified:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {other.name}",
-            )
+    other = min((other for other in existing if other != name), default=None)
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+        )
 
 
 def partition_count_of(topic: NewTopic, default: int, broker_ids: Collection[int]) -> int:

@@ -27,6 +27,7 @@ from kafscale.metadata.features import (
     SEGMENT_FORMAT,
 )
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import CompressionCodec, Settings
 
 MIN_SEGMENT_BYTES: Final = 2**20
@@ -438,11 +439,11 @@ def effective(configs: Mapping[str, str], settings: Settings) -> TopicConfig:
 def _parse(name: str, text: str) -> ConfigValue:
     row = ROWS_BY_NAME.get(name)
     if row is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {quoted(name)}")
     try:
         return row.kind.parse(text)
     except ValueError:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"Invalid value {text!r} for configuration {name}: it must be {row.kind.legal}",
+            f"Invalid value '{quoted(text)}' for configuration {name}: it must be {row.kind.legal}",
         ) from None

@@ -7,7 +7,7 @@ wrote something waits with `wait_for` until the picture shows it.
 import asyncio
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kafscale.metadata import keys
@@ -20,6 +20,7 @@ from kafscale.metadata.model import (
     TopicRecord,
     TopicState,
 )
+from kafscale.metadata.new_topic import collision_key
 from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
 from kafscale.metadata.topic_record import (
     decode_broker_record,
@@ -70,6 +71,7 @@ class ClusterView:
         self._brokers: dict[int, BrokerRecord] = {}
         self._topics: dict[str, TopicRecord] = {}
         self._names_by_id: dict[uuid.UUID, str] = {}
+        self._names_by_collision_key: dict[str, set[str]] = {}
         self._leaders: dict[str, dict[int, LeaderRecord]] = {}
         self._generations = itertools.count(1)
         self._brokers_generation = 0
@@ -139,6 +141,10 @@ class ClusterView:
         if include_deleting:
             return self._sorted_topics
         return (record for record in self._sorted_topics if record.state is TopicState.ACTIVE)
+
+    def names_like(self, name: str) -> Collection[str]:
+        """The topics whose names are this one, or differ from it only by `.` and `_`; also those being deleted."""
+        return self._names_by_collision_key.get(collision_key(name), ())
 
     @property
     def topic_count(self) -> int:
@@ -306,12 +312,21 @@ class ClusterView:
         if before is not None:
             del self._names_by_id[before.topic_id]
             del self._topics[name]
+            self._forget_name(name)
         if after is not None:
             self._topics[name] = after
             self._names_by_id[after.topic_id] = name
+            self._names_by_collision_key.setdefault(collision_key(name), set()).add(name)
         self._sorted_topics = None
         for listener in tuple(self._topic_listeners):
             listener(before, after)
+
+    def _forget_name(self, name: str) -> None:
+        key = collision_key(name)
+        alike = self._names_by_collision_key[key]
+        alike.discard(name)
+        if not alike:
+            del self._names_by_collision_key[key]
 
     def _apply_leaders(self, changes: Iterable[KeyValue | Delete]) -> None:
         read: dict[bytes, LeaderRecord] = {}  # Few differ: most name the same broker and the same epoch.

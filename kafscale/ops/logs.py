@@ -1,13 +1,19 @@
-"""Log lines as text for people or as JSON for programs, with the same fields in both."""
+"""Log lines as text for people or as JSON for programs, with the same fields in both, and within limits."""
 
 import json
 import logging
 import sys
+import time
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Final, TextIO
 
 from kafscale.masking import without_credentials
+from kafscale.ops.line_limit import TRACEBACK_LINES, LineLimit
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import LogFormat, LogLevel
+
+MAX_TEXT_CHARACTERS: Final = 2_000
+"""The longest message and the longest field of a line: a net below what is cut where it is logged."""
 
 _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
@@ -17,7 +23,7 @@ def configure_logging(level: LogLevel, form: LogFormat, stream: TextIO | None = 
 
     Libraries are heard from warnings on. A second call takes the place of the first.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _LimitedHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
     for old in [each for each in root.handlers if isinstance(each.formatter, (JsonFormatter, TextFormatter))]:
@@ -26,6 +32,28 @@ def configure_logging(level: LogLevel, form: LogFormat, stream: TextIO | None = 
     root.setLevel(max(logging.WARNING, _number(level)))
     logging.getLogger("kafscale").setLevel(_number(level))
     logging.captureWarnings(True)
+
+
+class _LimitedHandler(logging.StreamHandler[TextIO]):
+    """Leaves out lines that repeat too often: the next of their kind says in `left_out` how many those were.
+
+    A kind is the logger, the level and the message before its arguments are put in, which is the source's.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._limit = LineLimit()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line, if there is room for it."""
+        lines = TRACEBACK_LINES if record.exc_info else 1
+        kind = (record.name, record.levelno, str(record.msg))
+        left_out = self._limit.admit(kind, time.monotonic(), lines)
+        if left_out is None:
+            return
+        if left_out:
+            record.left_out = left_out
+        super().emit(record)
 
 
 def _number(level: LogLevel) -> int:
@@ -38,7 +66,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and those of a traceback; credentials in URLs are masked."""
         fields = "".join(f" {name}={_field_text(value)}" for name, value in _fields(record).items())
-        line = f"{_time(record)} {record.levelname} {record.name}: {_one_line(record.getMessage())}{fields}"
+        line = f"{_time(record)} {record.levelname} {record.name}: {_one_line(_message(record))}{fields}"
         exception = _exception(self, record)
         whole = line if exception is None else "\n    ".join([line, *exception.splitlines()])
         return without_credentials(whole)
@@ -53,7 +81,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         exception = _exception(self, record)
         if exception is not None:
@@ -68,7 +96,19 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _OWN_ATTRIBUTES}
+    return {name: _bounded(value) for name, value in vars(record).items() if name not in _OWN_ATTRIBUTES}
+
+
+def _message(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    return text if len(text) <= MAX_TEXT_CHARACTERS else quoted(text, MAX_TEXT_CHARACTERS)
+
+
+def _bounded(value: object) -> object:
+    if isinstance(value, (bool, int, float)) or value is None:
+        return value
+    text = str(value)
+    return quoted(text, MAX_TEXT_CHARACTERS) if len(text) > MAX_TEXT_CHARACTERS else value
 
 
 def _exception(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:

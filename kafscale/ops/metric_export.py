@@ -1,7 +1,9 @@
 """The metrics in Prometheus' text form, written so that the broker keeps its pace meanwhile."""
 
+import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -15,6 +17,11 @@ from kafscale.protocol.error_codes import ErrorCode
 
 SAMPLES_PER_PAUSE = 50
 PAUSE_SEC = 0.0001
+
+MAX_LABEL_CHARACTERS: Final = 249
+"""The longest label value: as long as a topic's name may be."""
+
+_DIGEST_CHARACTERS: Final = 16
 
 LabelValues = tuple[str, ...]
 Values = Iterable[tuple[LabelValues, float]]
@@ -182,16 +189,28 @@ def _metric(family: Family, samples: list[Sample]) -> Metric:
 def _samples(family: Family, values: Values) -> _PacedSamples:
     samples = _PacedSamples()
     for labels, value in values:
-        samples.append(Sample(family.name, dict(zip(family.labels, labels, strict=True)), value))
+        samples.append(Sample(family.name, _labels(family, labels), value))
         if len(samples) % SAMPLES_PER_PAUSE == 0:
             time.sleep(PAUSE_SEC)
     return samples
 
 
+def _labels(family: Family, values: LabelValues) -> dict[str, str]:
+    return dict(zip(family.labels, map(_bounded, values), strict=True))
+
+
+def _bounded(value: str) -> str:
+    """Clients choose names of groups of up to 32 KB; the digest tells apart what begins alike."""
+    if len(value) <= MAX_LABEL_CHARACTERS:
+        return value
+    digest = hashlib.sha256(value.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{value[: MAX_LABEL_CHARACTERS - _DIGEST_CHARACTERS - 3]}...{digest}"
+
+
 def _histogram_samples(family: Family, histograms: Sequence[tuple[LabelValues, Histogram]]) -> _PacedSamples:
     samples = _PacedSamples()
     for values, histogram in histograms:
-        labels = dict(zip(family.labels, values, strict=True))
+        labels = _labels(family, values)
         count = 0
         bounds = [f"{bound:.12g}" for bound in histogram.bounds] + ["+Inf"]
         for bound, observations in zip(bounds, tuple(histogram.counts), strict=True):

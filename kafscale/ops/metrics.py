@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import Final
 
 from kafscale.ops import metric_families
 from kafscale.ops.metric_families import Family, MetricType
@@ -21,6 +22,12 @@ from kafscale.protocol.error_codes import ErrorCode
 DURATION_BOUNDS_SEC = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
+MAX_TOPICS: Final = 10_000
+"""Topics with series of their own: a client that creates topics must not fill what scrapes them."""
+
+OTHER_TOPICS: Final = "(others)"
+"""Stands for the topics beyond `MAX_TOPICS`; no topic can have this name."""
+
 SIZE_BOUNDS_BYTES = tuple(float(2**exponent) for exponent in range(10, 31, 2))
 
 ReadSeries = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
@@ -276,8 +283,15 @@ class Metrics:
         self.series_readings: dict[str, ReadSeries] = {}
 
     def topic(self, name: str) -> TopicMetrics:
-        """The topic's counters, created at first use. Name only topics that exist: each is exported."""
-        return self.topics.get(name) or self.topics.setdefault(name, TopicMetrics())
+        """The topic's counters, created at first use. Name only topics that exist: each is exported.
+
+        Beyond `MAX_TOPICS` they are those of `OTHER_TOPICS`, so that sums over all topics stay right.
+        """
+        return self.topics.get(name) or self._new_topic(name)
+
+    def _new_topic(self, name: str) -> TopicMetrics:
+        key = name if len(self.topics) < MAX_TOPICS else OTHER_TOPICS
+        return self.topics.setdefault(key, TopicMetrics())
 
     def forget_topic(self, name: str) -> None:
         """Export a deleted topic no longer; no error when it was never counted."""

@@ -1,8 +1,13 @@
 """Kafka's error codes by Kafka's names, and the exception that carries one to the reply."""
 
 from enum import IntEnum
+from typing import Final
 
 from kafscale.errors import KafscaleError
+from kafscale.protocol.quoting import quoted
+
+MAX_MESSAGE_CHARACTERS: Final = 2_000
+"""The longest message of an error: four bytes a character, it fits the shortest field, a STRING of 32,767 bytes."""
 
 
 class ErrorCode(IntEnum):
@@ -146,9 +151,14 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(KafscaleError):
-    """A request, or a part of it, is to be answered with `code`; `message` is for the client to read."""
+    """A request, or a part of it, is to be answered with `code`; `message` is for the client to read.
+
+    It is cut after `MAX_MESSAGE_CHARACTERS`, whatever was quoted in it.
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MAX_MESSAGE_CHARACTERS:
+            message = quoted(message, MAX_MESSAGE_CHARACTERS)
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message

@@ -14,6 +14,7 @@ from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.header import RequestHeader, parse_request_header
 from kafscale.protocol.messages import decode_request, encode_response
+from kafscale.protocol.response_pieces import encode_pieces, frame_start, is_large
 from kafscale.server.reply_queue import ReplySlot
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,10 @@ class Dispatcher:
     async def _decode_in_thread(
         self, route: Route, request: RequestContext, body: bytes, slot: ReplySlot
     ) -> None:
-        message = await asyncio.to_thread(decode_request, route.api, request.api_version, memoryview(body))
+        async with self._broker.decoding:
+            message = await asyncio.to_thread(
+                decode_request, route.api, request.api_version, memoryview(body)
+            )
         answering = self._handle(route, request, message, slot)
         if answering is not None:
             await answering
@@ -97,16 +101,33 @@ class Dispatcher:
         answer = route.message_handler(self._broker, request, message)
         if inspect.isawaitable(answer):
             return self._answer_later(answer, request, slot)
-        self._answer(answer, request, slot)
-        return None
+        return self._answer(answer, request, slot)
 
     async def _answer_later(self, answer: Awaitable[Any], request: RequestContext, slot: ReplySlot) -> None:
-        self._answer(await answer, request, slot)
+        answering = self._answer(await answer, request, slot)
+        if answering is not None:
+            await answering
 
-    @staticmethod
-    def _answer(answer: Any, request: RequestContext, slot: ReplySlot) -> None:
+    def _answer(self, answer: Any, request: RequestContext, slot: ReplySlot) -> Awaitable[None] | None:
         if isinstance(answer, bytes):
             slot.send((answer,))
-            return
-        frame = encode_response(answer, request.api_version, request.correlation_id)
-        slot.send((frame,), error_code=getattr(answer, "error_code", 0) or 0)
+        elif is_large(answer):
+            return self._answer_in_turns(answer, request, slot)
+        else:
+            frame = encode_response(answer, request.api_version, request.correlation_id)
+            slot.send((frame,), error_code=_error_code(answer))
+        return None
+
+    @staticmethod
+    async def _answer_in_turns(answer: Any, request: RequestContext, slot: ReplySlot) -> None:
+        """Encode the answer while others run in between."""
+        pieces: list[bytes] = []
+        for piece in encode_pieces(answer, request.api_version):
+            pieces.append(piece)
+            await asyncio.sleep(0)
+        start = frame_start(answer, request.api_version, request.correlation_id, sum(map(len, pieces)))
+        slot.send((start, *pieces), error_code=_error_code(answer))
+
+
+def _error_code(answer: Any) -> int:
+    return getattr(answer, "error_code", 0) or 0

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.protocol.quoting import quoted
 
 MAX_TOPIC_NAME_LENGTH = 249
 MAX_NAMESPACE_LENGTH = 249
@@ -63,12 +64,12 @@ def topic_name_problem(name: str) -> str | None:
         return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         return (
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"Topic name is invalid: the length of '{quoted(name)}' is longer than the max allowed length "
             f"{MAX_TOPIC_NAME_LENGTH}"
         )
     if not _LEGAL_TOPIC_NAME.fullmatch(name):
         return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than "
+            f"Topic name is invalid: '{quoted(name)}' contains one or more characters other than "
             "ASCII alphanumerics, '.', '_' and '-'"
         )
     return None

@@ -31,6 +31,7 @@ from kafscale.metadata.topic_configs import validate
 from kafscale.metadata.topic_record import decode_retired_epoch, decode_topic_record, encode_topic_record
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 from kafscale.storage.object_keys import topic_name_problem
 from kafscale.storage.topic_deletion import NO_EPOCH
@@ -53,7 +54,7 @@ class Topics:
     """Every change to the set of topics goes through here.
 
     `timeout_ms` bounds each call; past it `KafkaError` REQUEST_TIMED_OUT is raised and what was begun may
-    still come true.
+    still come true. `creating_count`: how many topics are being created.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Topics:
         self._new_uuid = new_uuid
         self._leader_wait_ms = leader_wait_ms
         self._retry_delay_sec = retry_delay_sec
+        self.creating_count = 0
 
     async def create(self, topic: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> TopicRecord:
         """Make the topic and wait until this broker sees it; its leaders are waited for a little, too.
@@ -81,7 +83,7 @@ class Topics:
         INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST, REQUEST_TIMED_OUT.
         """
         self._check_name(topic.name)
-        async with _deadline(timeout_ms):
+        async with _deadline(timeout_ms), self._creating():
             # The store has the last word: another broker may have told a client by now that the topic is gone.
             if self._view.topic(topic.name, include_deleting=True) is not None and await self._decide(
                 lambda: self._is_taken(topic.name)
@@ -102,6 +104,14 @@ class Topics:
             await self._wait_for_leaders(record)
         _log.info("created topic %s with %d partitions, id %s", record.name, count, record.topic_id)
         return record
+
+    @asynccontextmanager
+    async def _creating(self) -> AsyncIterator[None]:
+        self.creating_count += 1
+        try:
+            yield
+        finally:
+            self.creating_count -= 1
 
     async def create_partitions(
         self,
@@ -174,7 +184,7 @@ class Topics:
                 ErrorCode.INVALID_REQUEST,
                 f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.",
             )
-        check_collision(name, self._view.topics(include_deleting=True))
+        check_collision(name, self._view.names_like(name))
 
     def _validate(self, configs: Mapping[str, str]) -> None:
         validate(configs, self._view.feature_level(SEGMENT_FORMAT))
@@ -248,12 +258,13 @@ class Topics:
         )
 
     async def _read_active(self, name: str) -> tuple[KeyValue, TopicRecord]:
-        held = await self._store.get(keys.topic(name))
+        # A name that no topic has may be any text, and is no part of a key.
+        held = None if topic_name_problem(name) else await self._store.get(keys.topic(name))
         if held is not None:
             topic = decode_topic_record(held.key, held.value)
             if topic.state is TopicState.ACTIVE:
                 return held, topic
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{quoted(name)}'.")
 
     async def _put_topic(self, revision: int, record: TopicRecord) -> int | None:
         key = keys.topic(record.name)

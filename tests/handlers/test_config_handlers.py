@@ -14,6 +14,7 @@ from kafka.protocol.admin import (
 from kafscale.handlers import alter_configs, create_topics, describe_configs, incremental_alter_configs
 from kafscale.handlers.config_resources import ResourceType
 from kafscale.handlers.incremental_alter_configs import Operation
+from kafscale.metadata.broker_configs import describe_broker
 from kafscale.metadata.config_kinds import ConfigSource, ConfigType
 from kafscale.metadata.feature_updates import FeatureUpdate
 from kafscale.metadata.features import SEGMENT_FORMAT
@@ -22,6 +23,7 @@ from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
+from tests.support.loop_turns import turns_beside
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 GROUP = 32
@@ -143,6 +145,61 @@ async def test_this_broker(plane: ControlPlane) -> None:
         (str(2**22), ConfigSource.DEFAULT_CONFIG),
     ]
     assert configs["num.partitions"].config_source == ConfigSource.DEFAULT_CONFIG
+
+
+async def test_a_resource_named_again_is_described_once(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described: list[object] = []
+    monkeypatch.setattr(
+        describe_configs,
+        "describe_broker",
+        lambda *given: described.append(given) or describe_broker(*given),  # type: ignore[func-returns-value]
+    )
+    resources = [asked(BROKER, "3"), asked(TOPIC, "t"), asked(TOPIC, "u")] * 1_000
+    results = await describe(plane, 4, *resources)
+    assert [(one.resource_type, one.resource_name) for one in results] == [
+        (BROKER, "3"),
+        (TOPIC, "t"),
+        (TOPIC, "u"),
+    ]
+    assert len(described) == 1
+
+
+async def test_keys_of_a_resource_named_again_are_joined(plane: ControlPlane) -> None:
+    first, second = asked(TOPIC, "t", ["retention.ms"]), asked(TOPIC, "t", ["cleanup.policy"])
+    (result,) = await describe(plane, 4, first, second)
+    assert [config.name for config in result.configs] == ["cleanup.policy", "retention.ms"]
+    for resources in ([first, asked(TOPIC, "t")], [asked(TOPIC, "t"), first]):
+        (result,) = await describe(plane, 4, *resources)
+        assert len(result.configs) == len(TOPIC_CONFIGS)
+
+
+async def test_configs_of_many_topics_are_encoded_once(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(3):
+        await plane.topics.create(NewTopic(name=f"n{index}", partition_count=1), timeout_ms=TIMEOUT_MS)
+    await describe(plane, 4, asked(TOPIC, "n0"), include_synonyms=True)
+    monkeypatch.setattr(describe_configs, "describe_topic", lambda *given: pytest.fail("described again"))
+    results = await describe(plane, 4, *(asked(TOPIC, f"n{i}") for i in range(3)), include_synonyms=True)
+    assert all(result.configs == results[0].configs for result in results)
+
+
+async def test_reply_beyond_its_bound_names_what_is_left_out(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await plane.topics.create(NewTopic(name="n", partition_count=1), timeout_ms=TIMEOUT_MS)
+    monkeypatch.setattr(describe_configs, "MAX_REPLY_BYTES", 2_000)
+    results = await describe(plane, 1, asked(TOPIC, "t"), asked(TOPIC, "n"))
+    assert [one.error_code for one in results] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert len(results[0].configs) == len(TOPIC_CONFIGS)
+    assert "fewer resources" in results[1].error_message
+
+
+async def test_others_run_while_many_resources_are_described(plane: ControlPlane) -> None:
+    turns = await turns_beside(describe(plane, 4, *(asked(TOPIC, f"missing{i}") for i in range(800))))
+    assert turns >= 99
 
 
 async def test_what_cannot_be_described(plane: ControlPlane) -> None:

@@ -17,6 +17,7 @@ from kafscale.metadata.topic_record import encode_broker_record
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings import Settings
 from tests.support.control_plane import CLUSTER_ID, TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
+from tests.support.loop_turns import turns_beside
 
 # By Kafka's numbers (AclOperation): all that a topic, and a cluster, know.
 TOPIC_OPERATIONS = {3, 4, 5, 6, 7, 8, 10, 11}
@@ -128,6 +129,56 @@ async def test_many_clients_that_name_a_new_topic_make_one(plane: ControlPlane) 
         (ErrorCode.LEADER_NOT_AVAILABLE, uuid.UUID(int=0)),
     }
     assert (await metadata_of(plane, 12, named("new"))).topics[0].error_code == 0
+
+
+async def test_one_request_creates_a_bounded_number_of_topics(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "MAX_CREATED_PER_REQUEST", 2)
+    wanted = named("a", "n0", "not legal", "n1", "n2", "n3")
+    reply = await metadata_of(plane, 4, wanted)
+    assert [(topic.name, topic.error_code) for topic in reply.topics] == [
+        ("a", 0),
+        ("n0", 0),
+        ("not legal", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("n1", 0),
+        ("n2", ErrorCode.LEADER_NOT_AVAILABLE),
+        ("n3", ErrorCode.LEADER_NOT_AVAILABLE),
+    ]
+    # A client asks again, and gets the others.
+    reply = await metadata_of(plane, 4, wanted)
+    assert [topic.error_code for topic in reply.topics] == [
+        *(0, 0),
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        *(0, 0, 0),
+    ]
+
+
+async def test_all_requests_create_a_bounded_number_at_once(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "MAX_CREATED_AT_ONCE", 1)
+    monkeypatch.setattr(plane.topics, "creating_count", 1)
+    (topic,) = (await metadata_of(plane, 4, named("new"))).topics
+    assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert plane.view.topic("new", include_deleting=True) is None
+    monkeypatch.setattr(plane.topics, "creating_count", 0)
+    (topic,) = (await metadata_of(plane, 4, named("new"))).topics
+    assert topic.error_code == 0
+
+
+async def test_others_run_while_many_names_are_looked_up(plane: ControlPlane) -> None:
+    names = ["a", *(f"missing{index}" for index in range(10_000)), "b"]
+    request = metadata_of(plane, 4, named(*names), allow_auto_topic_creation=False)
+    answers: list[Any] = []
+
+    async def ask_for_all() -> None:
+        answers.extend((await request).topics)
+
+    assert await turns_beside(ask_for_all()) >= 10_000 // 256 - 1
+    assert [topic.name for topic in answers] == names
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [topic.error_code for topic in answers] == [0, *[unknown] * 10_000, 0]
 
 
 async def test_a_name_twice_is_answered_once(plane: ControlPlane) -> None:

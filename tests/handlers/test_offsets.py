@@ -160,7 +160,7 @@ async def test_many_partitions_are_looked_up_within_bounds() -> None:
         wanted = ListOffsetsRequest.ListOffsetsTopic
         partitions = [
             wanted.ListOffsetsPartition(
-                partition_index=index % 2, current_leader_epoch=-1, timestamp=LATEST, max_num_offsets=1
+                partition_index=index, current_leader_epoch=-1, timestamp=LATEST, max_num_offsets=1
             )
             for index in range(1000)
         ]
@@ -169,10 +169,55 @@ async def test_many_partitions_are_looked_up_within_bounds() -> None:
         )
         reply = await client.call(request, ListOffsetsResponse, 7)
         codes = [part.error_code for part in reply.topics[0].partitions]
-        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 500
+        assert codes == [0, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 999]
+
+
+@on_uvloop
+async def test_partition_listed_again_is_refused_once_as_in_kafka() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic(partitions=2)
+        wanted = ListOffsetsRequest.ListOffsetsTopic
+
+        def partitions(indexes: list[int]) -> Any:
+            return wanted(
+                name=topic,
+                partitions=[
+                    wanted.ListOffsetsPartition(
+                        partition_index=index, current_leader_epoch=-1, timestamp=LATEST, max_num_offsets=1
+                    )
+                    for index in indexes
+                ],
+            )
+
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=0, topics=[partitions([1] * 700 + [0]), partitions([1])]
+        )
+        (answer,) = (await client.call(request, ListOffsetsResponse, 7)).topics
+        assert [(one.partition_index, one.error_code, one.offset) for one in answer.partitions] == [
+            (1, ErrorCode.INVALID_REQUEST, -1),
+            (0, ErrorCode.NONE, 0),
+        ]
 
 
 # --- OffsetForLeaderEpoch
+
+
+@on_uvloop
+async def test_partition_with_several_epochs_is_answered_once() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        wanted = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        epochs = [5] * 300 + [broker.partition(topic).record.leader_epoch]
+        partitions = [
+            wanted.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+            for epoch in epochs
+        ]
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-2, topics=[wanted(topic=topic, partitions=partitions)]
+        )
+        (answer,) = (await client.call(request, OffsetForLeaderEpochResponse, 4)).topics
+        ((one,),) = [answer.partitions]
+        assert (one.partition, one.leader_epoch, one.end_offset) == (0, epochs[-1], 0)
 
 
 @on_uvloop
@@ -293,6 +338,18 @@ async def test_a_deletion_that_takes_too_long_is_unknown_to_its_client_and_goes_
         async with broker.partition(topic).record_lock:
             assert await delete_before(client, topic, 1, timeout_ms=20) == (ErrorCode.REQUEST_TIMED_OUT, -1)
         await until(lambda: broker.partition(topic).record.log_start_offset == 1, "it came true")
+
+
+@on_uvloop
+async def test_partition_deleted_from_again_is_answered_once() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 2], [3])
+        wanted = DeleteRecordsRequest.DeleteRecordsTopic
+        partitions = [wanted.DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (9, 9, 2)]
+        request = DeleteRecordsRequest(topics=[wanted(name=topic, partitions=partitions)], timeout_ms=10_000)
+        (answer,) = (await client.call(request, DeleteRecordsResponse, 2)).topics
+        assert [(one.error_code, one.low_watermark) for one in answer.partitions] == [(0, 2)]
 
 
 # --- InitProducerId

@@ -14,6 +14,7 @@ from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
+from tests.support.loop_turns import turns_beside
 
 New = CreateTopicsRequest.CreatableTopic
 Assignment = New.CreatableReplicaAssignment
@@ -240,3 +241,35 @@ async def test_validating_growth_changes_nothing(plane: ControlPlane) -> None:
     record = plane.view.topic("old")
     assert record is not None
     assert record.partition_count == 2
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [new("a", 5_000), new("b", 5_000), new("c", 1)],
+        [new("a", 9_999), new("b", -1)],
+        [new(f"n{index}") for index in range(10_001)],
+        [new("a", 10_000), new("b", -1, -1, assignments=[Assignment(partition_index=0, broker_ids=[0])])],
+    ],
+    ids=["sum", "default", "topics", "manual"],
+)
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_more_than_10000_partitions_are_refused_as_in_kafka(
+    plane: ControlPlane, topics: list[Any], validate_only: bool
+) -> None:
+    answers = await create(plane, 5, *topics, validate_only=validate_only)
+    assert list(answers) == [topic.name for topic in topics]
+    assert {(one.error_code, one.error_message) for one in answers.values()} == {
+        (ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    }
+    assert plane.view.topic_count == 1
+
+
+async def test_others_run_while_thousands_of_topics_are_validated(plane: ControlPlane) -> None:
+    topics = [new(f"n_{index}.x") for index in range(3_000)]
+    assert await turns_beside(create(plane, 7, *topics, validate_only=True)) >= 3_000 // 64
+
+
+async def test_others_run_while_thousands_of_unknown_topics_are_deleted(plane: ControlPlane) -> None:
+    names = [f"n{index}" for index in range(10_000)]
+    assert await turns_beside(delete_named(plane, 6, *names)) >= 10_000 // 256

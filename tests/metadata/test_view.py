@@ -132,6 +132,17 @@ def test_topics_by_name_by_id_and_in_order(view: ClusterView) -> None:
     assert view.topic_by_id(uuid.UUID(int=9)) is None
 
 
+def test_names_that_collide_are_found_without_a_walk(view: ClusterView) -> None:
+    first, second, third = topic("a.b_c", 1), deleting(topic("a_b.c", 2)), topic("a.b-c", 3)
+    view.apply(keys.TOPICS, snapshot(stored(first), stored(second), stored(third)))
+    assert sorted(view.names_like("a_b_c")) == ["a.b_c", "a_b.c"]
+    assert list(view.names_like("a_b-c")) == ["a.b-c"]
+    view.apply(keys.TOPICS, changes(Delete(keys.topic("a_b.c"))))
+    assert list(view.names_like("a.b.c")) == ["a.b_c"]
+    view.apply(keys.TOPICS, changes(Delete(keys.topic("a.b_c"))))
+    assert list(view.names_like("a.b.c")) == []
+
+
 def test_a_topic_that_is_being_deleted_shows_only_to_those_who_ask(view: ClusterView) -> None:
     record = deleting(topic("t"))
     view.apply(keys.TOPICS, snapshot(stored(record)))

@@ -98,3 +98,25 @@ def test_a_second_configuration_takes_the_place_of_the_first() -> None:
     logger.info("once")
     assert first.getvalue() == ""
     assert second.getvalue().count("once") == 1
+
+
+@pytest.mark.parametrize("form", LogFormat)
+def test_a_line_that_repeats_is_limited(form: LogFormat) -> None:
+    logger, stream = logged(LogLevel.INFO, form)
+    for number in range(10_000):
+        logger.info("refused %s", f"client {number}", extra={"client": number})
+    # A second's worth more for each second that the loop takes on a loaded machine.
+    assert 200 <= len(stream.getvalue().splitlines()) < 5_000
+    logger.info("another line")
+    assert "another line" in stream.getvalue().splitlines()[-1]
+
+
+@pytest.mark.parametrize("form", LogFormat)
+def test_texts_of_any_length_leave_a_short_line(form: LogFormat) -> None:
+    logger, stream = logged(LogLevel.INFO, form)
+    logger.info(
+        "joined %s", "g" * 1_000_000, extra={"client": "c" * 1_000_000, "error": ValueError("e" * 99_999)}
+    )
+    line = stream.getvalue()
+    assert len(line) < 7_000
+    assert "1000000 characters" in line

@@ -234,3 +234,22 @@ def test_topics_come_and_go_while_a_scrape_runs() -> None:
         count += 1
     thread.join()
     assert len(bodies) == 3
+
+
+def test_label_values_of_any_length_are_cut_and_stay_distinct() -> None:
+    metrics = Metrics()
+    groups = ["g" * 32_000 + end for end in "ab"]
+    metrics.gauge_series(
+        families.CONSUMER_GROUP_LAG, lambda: [((group, "orders", "0"), 1) for group in groups]
+    )
+    page = render(metrics)
+    assert len(page) < len(render(Metrics())) + 2_000
+    labels = [dict(key)["group"] for name, key in scrape(metrics) if name == families.CONSUMER_GROUP_LAG.name]
+    assert len(set(labels)) == 2
+    assert all(len(label) == 249 for label in labels)
+
+
+def test_longest_topic_name_is_a_whole_label() -> None:
+    metrics = Metrics()
+    metrics.topic("t" * 249).bytes_in += 1
+    assert "t" * 249 in render(metrics).decode()

@@ -3,7 +3,8 @@
 import pytest
 
 from kafscale.ops import metric_families as families
-from kafscale.ops.metrics import ApiMetrics, Histogram, Metrics, OperationMetrics
+from kafscale.ops import metrics as module
+from kafscale.ops.metrics import OTHER_TOPICS, ApiMetrics, Histogram, Metrics, OperationMetrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -72,3 +73,20 @@ def test_a_series_is_of_a_gauge_of_the_table() -> None:
     metrics.gauge_series(families.CONSUMER_GROUP_LAG, lambda: [(("billing", "orders", "0"), 1)])
     with pytest.raises(ValueError, match="not a gauge"):
         metrics.gauge_series(families.TOPIC_BYTES_IN, lambda: [(("orders",), 1)])
+
+
+def test_topics_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TOPICS", 3)
+    metrics = Metrics()
+    for index in range(10):
+        metrics.topic(f"t{index}").records_in += 1
+    assert {name: topic.records_in for name, topic in metrics.topics.items()} == {
+        "t0": 1,
+        "t1": 1,
+        "t2": 1,
+        OTHER_TOPICS: 7,
+    }
+    for name in ("t0", "t1", "t5"):
+        metrics.forget_topic(name)
+    metrics.topic("t9").records_in += 1
+    assert metrics.topic("t9").records_in == 1, "there is room again"

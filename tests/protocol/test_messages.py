@@ -1,6 +1,7 @@
 """Cold messages against kio, an independent codec: every version of every API that is or may be served."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +17,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataRequest
 from kio.index import load_request_schema, load_response_schema
 
 from kafscale.handlers.routes import ROUTES
+from kafscale.protocol import response_pieces
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
@@ -111,6 +113,10 @@ def test_our_response_decodes_to_the_same_values_with_the_oracle(
     frame = encode_response(message, version, correlation_id)
 
     assert oracle.decode_frame(response_type, frame, correlation_id) == response
+    with patch.object(response_pieces, "ELEMENTS_PER_PIECE", 1):
+        pieces = list(response_pieces.encode_pieces(message, version))
+    start = response_pieces.frame_start(message, version, correlation_id, sum(map(len, pieces)))
+    assert b"".join((start, *pieces)) == frame
 
 
 def test_list_offsets_v0_has_a_count_of_offsets() -> None:

@@ -1,0 +1,27 @@
+"""The memory that a fetch's reply is made of, held until the reply has left."""
+
+from collections.abc import Sequence
+
+from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.log_reader import Read
+
+
+class ReplyReads:
+    """Everything that a reply's buffers are views of."""
+
+    __slots__ = ("_loaded", "_reads")
+
+    def __init__(self, loaded: Sequence[CachedSegment]) -> None:
+        self._loaded = loaded
+        self._reads: list[Read] = []
+
+    def add(self, read: Read) -> None:
+        """Hold what was read, too."""
+        self._reads.append(read)
+
+    def release(self) -> None:
+        """The buffers have left."""
+        for read in self._reads:
+            read.release()
+        for segment in self._loaded:
+            segment.release()

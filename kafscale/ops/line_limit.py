@@ -1,0 +1,51 @@
+"""A limit for log lines of one kind: what clients cause again and again must not fill the disk. Pure."""
+
+from collections.abc import Hashable
+from typing import Final
+
+BURST_LINES: Final = 200
+"""So many lines of a kind may come at once; a start or a hand-over writes no more."""
+
+LINES_PER_SEC: Final = 10.0
+"""So many lines of a kind may come for as long as one likes."""
+
+TRACEBACK_LINES: Final = 20
+"""A line with a traceback counts as so many."""
+
+MAX_KINDS: Final = 1_000
+"""Kinds that are told apart; those beyond it share one limit."""
+
+
+class _Kind:
+    """How many lines of the kind may still be written, as of `at_sec`, and how many were left out."""
+
+    __slots__ = ("at_sec", "left_out", "room")
+
+    def __init__(self, now_sec: float) -> None:
+        self.room = float(BURST_LINES)
+        self.at_sec = now_sec
+        self.left_out = 0
+
+
+class LineLimit:
+    """A token bucket for each kind of line. A kind is what its source says, without what a client says."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Hashable, _Kind] = {}
+
+    def admit(self, kind: Hashable, now_sec: float, lines: int = 1) -> int | None:
+        """Return how many lines of the kind were left out before this one, or None if it is left out, too.
+
+        `now_sec`: a monotonic clock. `lines`: what the line counts for.
+        """
+        if kind not in self._kinds and len(self._kinds) >= MAX_KINDS:
+            kind = None
+        state = self._kinds.setdefault(kind, _Kind(now_sec))
+        state.room = min(BURST_LINES, state.room + (now_sec - state.at_sec) * LINES_PER_SEC)
+        state.at_sec = now_sec
+        if state.room < lines:
+            state.left_out += 1
+            return None
+        state.room -= lines
+        left_out, state.left_out = state.left_out, 0
+        return left_out

@@ -1,0 +1,77 @@
+"""Large messages: decoded one at a time beside the loop, and answered in pieces."""
+
+import asyncio
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafscale.handlers import fetch
+from kafscale.protocol.api_keys import ApiKey
+from kafscale.server import dispatcher
+from tests.support.hand_made import array, frame, repeated, string
+from tests.support.in_process_broker import in_process_broker
+from tests.support.loop_turns import turns_beside
+from tests.support.on_uvloop import on_uvloop
+
+CLIENTS = 8
+MANY = 20_000
+
+
+def metadata_request() -> bytes:
+    return frame(ApiKey.METADATA, 4, array(string(f"missing{index}") for index in range(MANY)) + b"\x00")
+
+
+def fetch_request() -> bytes:
+    partitions = array(struct.pack(">iqi", index, 0, 1) for index in range(MANY))
+    start = struct.pack(">iiiib", -1, 1, 1, 1 << 20, 0)
+    return frame(ApiKey.FETCH, 4, start + array([string("missing") + partitions]))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "request_bytes"),
+    [(dispatcher, "decode_request", metadata_request()), (fetch, "decode_asked_once", fetch_request())],
+    ids=["Metadata", "Fetch"],
+)
+@on_uvloop
+async def test_large_messages_are_decoded_one_at_a_time(
+    module: Any, name: str, request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode: Callable[..., Any] = getattr(module, name)
+    lock, under_way, most = threading.Lock(), 0, 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        try:
+            return decode(*given)
+        finally:
+            with lock:
+                under_way -= 1
+
+    monkeypatch.setattr(module, name, counted)
+    async with in_process_broker() as broker:
+
+        async def ask() -> None:
+            async with broker.connect() as client:
+                await client.send_bytes(request_bytes)
+                await client.receive_frame()
+
+        await asyncio.gather(*(ask() for _ in range(CLIENTS)))
+    assert most == 1
+
+
+@on_uvloop
+async def test_others_run_while_a_large_answer_is_encoded() -> None:
+    acl = b"\x02" + string("t") + b"\x03" + string("User:a") + string("*") + b"\x03\x03"
+    async with in_process_broker() as broker, broker.connect() as client:
+
+        async def ask() -> None:
+            await client.send_bytes(frame(ApiKey.CREATE_ACLS, 1, repeated(acl, MANY)))
+            await client.receive_frame()
+
+        assert await turns_beside(ask()) >= MANY // 256
