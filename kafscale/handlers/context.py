@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.handlers.batch_opener import BatchOpener
 from kafscale.handlers.deadlines import Deadlines
 from kafscale.handlers.encoded_topics import EncodedTopics
 from kafscale.handlers.first_batches import FirstBatches
@@ -41,6 +42,7 @@ class Broker:
     encoded_topics: EncodedTopics
     read_replicas: ReadReplicas
     purgatory: ProducePurgatory
+    batch_opener: BatchOpener
     listed_brokers: ListedBrokers
     leader_changes: LeaderChanges
     deadlines: Deadlines
