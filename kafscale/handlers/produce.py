@@ -25,6 +25,7 @@ from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from kafscale.protocol.record_density import check_claim, claims_unlikely_count
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog
+from kafscale.storage.producer_state import MOST_PRODUCERS
 from kafscale.storage.segment_buffer import AppendWaiter
 
 logger = logging.getLogger(__name__)
@@ -182,6 +183,7 @@ class _Appender:
             try:
                 await self._broker.batch_opener.count(batch, header, max_message_bytes)
                 partition, log = self._led(name, append.partition)
+                _check_room(log, header)
             except KafkaError as refusal:
                 self._refuse_batch(name, append, refusal, batch)
             else:
@@ -221,6 +223,7 @@ class _Appender:
             self._check_request()
             partition, log = self._led(name, index)
             batch, header = self._validated(records, partition)
+            _check_room(log, header)
             if claims_unlikely_count(header):
                 max_message_bytes = partition.config.max_message_bytes
                 check_claim(header, opened_limit_bytes(max_message_bytes))
@@ -344,6 +347,14 @@ class _Appender:
 
 def _is_message_set(records: memoryview) -> bool:
     return len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] < _MAGIC_WITH_BATCHES
+
+
+def _check_room(log: PartitionLog, header: BatchHeader) -> None:
+    if header.producer_id >= 0 and log.producers.has_no_room_for(header.producer_id):
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{MOST_PRODUCERS} idempotent producers wait for their records to be stored in the partition",
+        )
 
 
 def _no_transactions() -> KafkaError:
