@@ -1,8 +1,8 @@
 """Produce (API 0): append in the order of arrival, reply when everything is published.
 
 v0-2 carry message sets of magic 0 or 1, which are converted. v3: record batches (KIP-98), transactional id.
-v7: zstd (KIP-110). v8: error messages (KIP-467). v9: flexible. acks=1 waits like acks=all: there is one
-kind of acknowledgement. A partition gets one batch by a request, as Kafka has it since v3 (decision 0041).
+v7: zstd (KIP-110). v8: error messages (KIP-467). v9: flexible. acks=1 waits like acks=all, since there is one
+kind of acknowledgement, but not by the request's timeout. A partition gets one batch by a request (decision 0041).
 """
 
 import asyncio
@@ -10,13 +10,13 @@ import logging
 from collections.abc import Awaitable
 from contextlib import suppress
 
+from kafscale.handlers import store_deadline
 from kafscale.handlers.batch_opener import opened_limit_bytes
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.first_batches import OUT_OF_TURN, SENT_AGAIN
 from kafscale.handlers.leader_changes import MAX_WAIT_SEC
 from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
-from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.leadership import TopicPartition
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -73,7 +73,7 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
 
 
 async def _open(broker: Broker, partition: Partition) -> None:
-    async with store_deadline():
+    async with store_deadline.store_deadline():
         await broker.logs.open(partition)
 
 
@@ -142,7 +142,7 @@ class _Appender:
             request.api_version,
             request.correlation_id,
             reply,
-            self._now_ms + max(0, produce.timeout_ms),
+            self._now_ms + _wait_ms(produce),
             broker.purgatory,
             broker.sequence_refusals,
             broker.first_batches,
@@ -343,6 +343,16 @@ class _Appender:
                 f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms "
                 f"({partition.config.message_timestamp_after_max_ms}) after the broker's time {self._now_ms}",
             )
+
+
+def _wait_ms(produce: ProduceRequest) -> int:
+    """How long the request waits for its records to be published.
+
+    In Kafka the timeout bounds the wait for other replicas, which acks=1 does not know: it is answered once the
+    records are in the log. Here that takes a flush, whatever the timeout.
+    """
+    least_ms = int(store_deadline.STORE_DEADLINE_SEC * 1000) if produce.acks == 1 else 0
+    return max(least_ms, produce.timeout_ms)
 
 
 def _is_message_set(records: memoryview) -> bool:

@@ -13,7 +13,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from kafscale.clocks import now_ms
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
-from kafscale.handlers import batch_opener, pending_produce
+from kafscale.handlers import batch_opener, pending_produce, store_deadline
 from kafscale.metadata import keys
 from kafscale.metadata.partition_record import decode_partition_record, encode_partition_record
 from kafscale.metadata.store import Put
@@ -421,6 +421,32 @@ async def test_a_request_without_time_is_answered_at_the_next_look_at_the_clock(
         topic = await broker.create_topic()
         with broker.objects.hold("put_if_absent", "*.kfs"):
             part = await client.produce(topic, 0, BATCH, timeout_ms=timeout_ms)
+            assert part.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 1])
+@on_uvloop
+async def test_acks_1_waits_for_the_flush_whatever_its_timeout(timeout_ms: int) -> None:
+    async with in_process_broker() as broker, broker.connect() as client, broker.connect() as other:
+        topic = await broker.create_topic()
+        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            await client.send_produce(topic, {0: BATCH}, acks=1, timeout_ms=timeout_ms)
+            await hold.reached()
+            # Answered by the sweep that would have answered the first.
+            part = await other.produce(topic, 0, BATCH, timeout_ms=timeout_ms)
+            assert part.error_code == ErrorCode.REQUEST_TIMED_OUT
+            assert len(broker.process.serving.purgatory) == 1
+        part = (await client.receive_produce())[1][0]
+        assert (part.error_code, part.base_offset) == (0, 0)
+
+
+@on_uvloop
+async def test_acks_1_is_answered_when_a_store_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_deadline, "STORE_DEADLINE_SEC", 0.05)
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        with broker.objects.hold("put_if_absent", "*.kfs"):
+            part = await client.produce(topic, 0, BATCH, acks=1, timeout_ms=0)
             assert part.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 

@@ -18,8 +18,8 @@ from tests.support.watcher import GIVE_UP_SEC, TOPIC, watching
 INVENTED = 20_000
 AT_ONCE = 500
 FEW = 50
-# Five remembered batches of each producer, beside the references of segments.
-MOST_CHECKPOINT_BYTES = MOST_PRODUCERS * 100 + 500_000
+# One remembered batch of each producer, beside the references of segments. All that are invented take 700 kB.
+MOST_CHECKPOINT_BYTES = MOST_PRODUCERS * 35 + 200_000
 
 
 def batch(producer_id: int, sequence: int = 0) -> bytes:
@@ -28,7 +28,7 @@ def batch(producer_id: int, sequence: int = 0) -> bytes:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[KafscaleBroker]:
-    with running_broker(tmp_path, flush_interval_ms=20) as running:
+    with running_broker(tmp_path, flush_interval_ms=50) as running:
         yield running
 
 
