@@ -1,22 +1,18 @@
 """Looks into the records of the few produced batches that need it, on a thread, one batch at a time.
 
-Old message sets are converted; the records of a batch that claims unlikely many are counted. More threads would
-take the interpreter from the event loop and from each other, and each may take the memory of an opened batch.
+Old message sets are converted; the records of a batch that claims unlikely many are counted.
 """
 
-import asyncio
-from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from functools import partial
+from typing import Final
 
 from kafscale.protocol.legacy_records import convert_message_set
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.protocol.record_density import count_records
+from kafscale.storage.thread_turns import ThreadTurns
 
 _GROWTH: Final = 16
 _MOST_OPENED_BYTES: Final = 64 * 1024 * 1024
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 
 def opened_limit_bytes(max_message_bytes: int) -> int:
@@ -31,29 +27,14 @@ class BatchOpener:
     """For all connections of a broker."""
 
     def __init__(self) -> None:
-        self._one = asyncio.Semaphore(1)
+        self._turns = ThreadTurns()
 
     async def convert(self, message_set: memoryview, max_message_bytes: int) -> memoryview:
         """The batch in place of a message set, which must stay as it is. Raises InvalidBatchError."""
         limit_bytes = opened_limit_bytes(max_message_bytes)
-        return memoryview(await self._run(convert_message_set, message_set, max_message_bytes, limit_bytes))
+        convert = partial(convert_message_set, message_set, max_message_bytes, limit_bytes)
+        return memoryview(await self._turns.run(convert))
 
     async def count(self, batch: memoryview, header: BatchHeader, max_message_bytes: int) -> None:
         """Raise InvalidBatchError if the batch, which must stay as it is, does not hold what it claims."""
-        await self._run(count_records, batch, header, opened_limit_bytes(max_message_bytes))
-
-    async def _run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        await self._one.acquire()
-        work = asyncio.create_task(asyncio.to_thread(function, *args, **kwargs))
-        work.add_done_callback(self._ended)
-        try:
-            # A thread cannot be cancelled: the next batch waits for it, even when its connection has ended.
-            return await asyncio.shield(work)
-        finally:
-            # An exception of the task refers to this frame by its traceback, and that to the whole request.
-            del work
-
-    def _ended(self, work: asyncio.Task[_T]) -> None:
-        self._one.release()
-        if not work.cancelled():
-            work.exception()  # If the connection has ended, asyncio reports an exception that stays unread.
+        await self._turns.run(partial(count_records, batch, header, opened_limit_bytes(max_message_bytes)))

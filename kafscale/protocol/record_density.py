@@ -19,7 +19,7 @@ from kafscale.protocol.record_batch import (
 from kafscale.protocol.varint import read_varint
 
 LIKELY_RECORDS_PER_BYTE = 4
-"""Of compressed records. Such that differ in nothing but their offsets reach 2.4 with zstd, and less with the others."""
+"""Of compressed records. If they differ in their offsets alone, zstd reaches 2.4, and the other codecs less."""
 
 # What one byte of a codec's data becomes at most: deflate's longest match in 2 bits, a snappy copy of 64 bytes in 3,
 # a byte of an lz4 match length, a zstd block of 128 KiB in 4 bytes.
