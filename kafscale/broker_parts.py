@@ -9,6 +9,7 @@ import uuid
 
 from kafscale import clocks
 from kafscale.groups.service import GroupService
+from kafscale.handlers.batch_opener import BatchOpener
 from kafscale.handlers.context import Broker
 from kafscale.handlers.deadlines import Deadlines
 from kafscale.handlers.encoded_topics import EncodedTopics
@@ -230,6 +231,7 @@ class ServingParts:
             encoded_topics=EncodedTopics(view, read_replicas),
             read_replicas=read_replicas,
             purgatory=self.purgatory,
+            batch_opener=BatchOpener(),
             listed_brokers=self.listed_brokers,
             leader_changes=self.leader_changes,
             deadlines=Deadlines(),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.handlers.batch_opener import BatchOpener
 from kafscale.handlers.deadlines import Deadlines
 from kafscale.handlers.encoded_topics import EncodedTopics
 from kafscale.handlers.first_batches import FirstBatches
@@ -46,6 +47,7 @@ class Broker:
     encoded_topics: EncodedTopics
     read_replicas: ReadReplicas
     purgatory: ProducePurgatory
+    batch_opener: BatchOpener
     listed_brokers: ListedBrokers
     leader_changes: LeaderChanges
     deadlines: Deadlines

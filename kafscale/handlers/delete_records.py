@@ -1,4 +1,8 @@
-"""DeleteRecords (21), versions 0 to 2: moves log start offsets (KIP-107). v2: flexible."""
+"""DeleteRecords (21), versions 0 to 2: moves log start offsets (KIP-107). v2: flexible.
+
+In Kafka the timeout bounds the wait for other replicas. There are none, so a leader answers with what it has done
+even where the timeout is 0: here it waits for the store as long as a request without a timeout does.
+"""
 
 import asyncio
 import logging
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DeleteRecordsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers import store_deadline
 from kafscale.handlers.named_once import named_once
 from kafscale.handlers.partition_lookup import served_partition
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -25,7 +30,8 @@ _NO_LOW_WATERMARK = -1
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """Move each partition's log start offset, all at once, and answer with what it is then."""
-    deadline_sec = asyncio.get_running_loop().time() + max(0, message.timeout_ms) / 1000
+    wait_sec = max(message.timeout_ms / 1000, store_deadline.STORE_DEADLINE_SEC)
+    deadline_sec = asyncio.get_running_loop().time() + wait_sec
     named = await named_once(message.topics, "name", "partition_index")
     topics = await named.answer_each(
         partial(_delete, broker, deadline_sec), lambda topic, answers: _Topic(name=topic, partitions=answers)

@@ -1,8 +1,8 @@
 """Produce (API 0): append in the order of arrival, reply when everything is published.
 
 v0-2 carry message sets of magic 0 or 1, which are converted. v3: record batches (KIP-98), transactional id.
-v7: zstd (KIP-110). v8: error messages (KIP-467). v9: flexible. acks=1 waits like acks=all: there is one
-kind of acknowledgement. Several batches of one partition get consecutive offsets.
+v7: zstd (KIP-110). v8: error messages (KIP-467). v9: flexible. acks=1 waits like acks=all, since there is one
+kind of acknowledgement, but not by the request's timeout. A partition gets one batch by a request (decision 0041).
 """
 
 import asyncio
@@ -10,23 +10,28 @@ import logging
 from collections.abc import Awaitable
 from contextlib import suppress
 
+from kafscale.handlers import store_deadline
+from kafscale.handlers.batch_opener import opened_limit_bytes
 from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.first_batches import OUT_OF_TURN, SENT_AGAIN
 from kafscale.handlers.leader_changes import MAX_WAIT_SEC
 from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
-from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.leadership import TopicPartition
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.protocol.legacy_records import convert_message_set
 from kafscale.protocol.produce import ProduceRequest, decode_produce_request
 from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, validate_batch
+from kafscale.protocol.record_density import check_claim, claims_unlikely_count
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog
+from kafscale.storage.producer_state import MOST_PRODUCERS
 from kafscale.storage.segment_buffer import AppendWaiter
 
 logger = logging.getLogger(__name__)
+
+_Uncounted = tuple[str, memoryview, BatchHeader, int, PartitionAppend]
+"""Topic, batch, its header, the topic's max.message.bytes, and where the outcome goes."""
 
 # A body above this, or with more partitions, is appended with pauses in which other connections are served.
 LARGE_BODY_BYTES = 1024 * 1024
@@ -37,11 +42,7 @@ _FIRST_VERSION_WITH_ZSTD = 7
 _MAGIC_POSITION = 16
 _MAGIC_WITH_BATCHES = 2
 _LEGAL_ACKS = (-1, 0, 1)
-# How much larger than one message an old compressed set may become when it is opened.
-_CONVERSION_GROWTH = 16
 _UNANSWERED = Unanswered()
-
-_Batches = list[tuple[memoryview, BatchHeader]]
 
 
 def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> Awaitable[None] | None:
@@ -63,26 +64,28 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
     claimed = _claimed(broker, produce) if broker.logs.claims.are_any else []
     many = sum(len(partitions) for _, partitions in produce.topics) > LARGE_PARTITION_COUNT
     if unopened or claimed or many or request.api_version < _FIRST_VERSION_WITH_BATCHES:
-        return _copy_and_handle(broker, request, bytes(body), reply, unopened, claimed)
+        held = body if len(body) > LARGE_BODY_BYTES else memoryview(bytes(body))
+        return _open_and_handle(broker, request, held, reply, unopened, claimed)
     appender = _Appender(broker, request, produce, reply)
     if len(body) > LARGE_BODY_BYTES:
         return appender.append_with_pauses()
-    appender.append_all()
-    return None
+    return appender.append_all()
 
 
 async def _open(broker: Broker, partition: Partition) -> None:
-    async with store_deadline():
+    async with store_deadline.store_deadline():
         await broker.logs.open(partition)
 
 
 def _claimed(broker: Broker, produce: ProduceRequest) -> list[TopicPartition]:
-    return [
-        (name, index)
-        for name, partitions in produce.topics
-        for index, _ in partitions
-        if (name, index) in broker.logs.claims
-    ]
+    return list(
+        dict.fromkeys(
+            (name, index)
+            for name, partitions in produce.topics
+            for index, _ in partitions
+            if (name, index) in broker.logs.claims
+        )
+    )
 
 
 async def _wait_for_claims(broker: Broker, claimed: list[TopicPartition]) -> list[Partition]:
@@ -98,16 +101,17 @@ async def _wait_for_claims(broker: Broker, claimed: list[TopicPartition]) -> lis
     return [partition for partition in found if partition is not None]
 
 
-async def _copy_and_handle(
+async def _open_and_handle(
     broker: Broker,
     request: RequestContext,
-    body: bytes,
+    body: memoryview,
     reply: Reply,
     unopened: list[Partition],
     claimed: list[TopicPartition],
 ) -> None:
     if claimed:
-        unopened += await _wait_for_claims(broker, claimed)
+        unopened = [*unopened, *await _wait_for_claims(broker, claimed)]
+    unopened = list(dict.fromkeys(unopened))
     opened = await asyncio.gather(
         *(_open(broker, partition) for partition in unopened), return_exceptions=True
     )
@@ -117,7 +121,7 @@ async def _copy_and_handle(
             logger.warning(
                 "could not open a log", extra={"partition": str(partition.id), "problem": str(problem)}
             )
-    produce = decode_produce_request(memoryview(body), request.api_version)
+    produce = decode_produce_request(body, request.api_version)
     await _Appender(broker, request, produce, reply).append_with_pauses()
 
 
@@ -132,27 +136,31 @@ class _Appender:
         self._produce = produce
         self._reply = reply
         self._refused = False
+        self._uncounted: list[_Uncounted] = []
         self._now_ms = broker.now_ms()
         self._pending = PendingProduce(
             request.api_version,
             request.correlation_id,
             reply,
-            self._now_ms + max(0, produce.timeout_ms),
+            self._now_ms + _wait_ms(produce),
             broker.purgatory,
             broker.sequence_refusals,
             broker.first_batches,
         )
 
-    def append_all(self) -> None:
-        """Append every partition's batches."""
+    def append_all(self) -> Awaitable[None] | None:
+        """Append every partition's batch, but for those whose records are to be counted: what is returned does."""
         for name, partitions in self._produce.topics:
             appends = self._pending.topic(name, len(partitions))
             for index, records in partitions:
                 self._append(name, index, records, appends)
+        if self._uncounted:
+            return self._count_and_finish()
         self._finish()
+        return None
 
     async def append_with_pauses(self) -> None:
-        """The same, letting others run between the partitions."""
+        """Append every partition's batch, letting others run between the partitions."""
         for name, partitions in self._produce.topics:
             appends = self._pending.topic(name, len(partitions))
             for index, records in partitions:
@@ -160,19 +168,36 @@ class _Appender:
                     self._append(name, index, await self._converted(name, index, records), appends)
                 else:
                     self._append(name, index, records, appends)
+                await self._append_uncounted()
                 await asyncio.sleep(0)
         self._finish()
+
+    async def _count_and_finish(self) -> None:
+        await self._append_uncounted()
+        self._finish()
+
+    async def _append_uncounted(self) -> None:
+        """Count the records of what `_append` has put aside, and append what holds as many as it claims."""
+        uncounted, self._uncounted = self._uncounted, []
+        for name, batch, header, max_message_bytes, append in uncounted:
+            try:
+                await self._broker.batch_opener.count(batch, header, max_message_bytes)
+                partition, log = self._led(name, append.partition)
+                _check_room(log, header)
+            except KafkaError as refusal:
+                self._refuse_batch(name, append, refusal, batch)
+            else:
+                self._append_to(log, partition, batch, header, append)
 
     async def _converted(
         self, name: str, index: int, records: memoryview | None
     ) -> memoryview | KafkaError | None:
-        """Batches in place of a message set, or what is wrong with it. In a thread: it is opened and read."""
+        """The batch in place of a message set, or what is wrong with it."""
         partition = self._broker.logs.partition(name, index)
         if partition is None or not records or not _is_message_set(records):
             return records
-        limit_bytes = _CONVERSION_GROWTH * partition.config.max_message_bytes
         try:
-            return memoryview(await asyncio.to_thread(convert_message_set, records, limit_bytes))
+            return await self._broker.batch_opener.convert(records, partition.config.max_message_bytes)
         except KafkaError as refusal:
             return refusal
 
@@ -197,34 +222,56 @@ class _Appender:
         try:
             self._check_request()
             partition, log = self._led(name, index)
-            batches = self._validated(records, partition)
+            batch, header = self._validated(records, partition)
+            _check_room(log, header)
+            if claims_unlikely_count(header):
+                max_message_bytes = partition.config.max_message_bytes
+                check_claim(header, opened_limit_bytes(max_message_bytes))
+                # The request's body may be gone when it is counted.
+                copy = memoryview(bytes(batch))
+                self._uncounted.append((name, copy, header, max_message_bytes, append))
+                return
         except KafkaError as refusal:
-            if refusal.code in SENT_AGAIN and self._produce.acks:
-                self._remember_first((name, index), records)
-            self._refuse(name, append, refusal)
+            self._refuse_batch(name, append, refusal, records)
             return
-        first = batches[0][1]
-        if first.producer_id >= 0 and self._produce.acks and not log.producers.knows(first.producer_id):
+        self._append_to(log, partition, batch, header, append)
+
+    def _append_to(
+        self,
+        log: PartitionLog,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        append: PartitionAppend,
+    ) -> None:
+        if header.producer_id >= 0 and self._produce.acks and not log.producers.knows(header.producer_id):
+            place = (partition.id.topic, partition.id.index)
             # Rare: every producer's first batch in a log, and what comes too early.
-            if self._broker.first_batches.refuses((name, index), first):
+            if self._broker.first_batches.refuses(place, header):
                 append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
                 return
-            self._broker.first_batches.came((name, index), first)
-            append.first = ((name, index), first.producer_id)
+            self._broker.first_batches.came(place, header)
+            append.first = (place, header.producer_id)
         append.led = partition
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms
         waiter: AppendWaiter = append if self._produce.acks else _UNANSWERED
         logs = self._broker.logs
-        grown = log.append(batches, partition.rules, self._now_ms, logs.pool, waiter)
+        grown = log.append(batch, header, partition.rules, self._now_ms, logs.pool, waiter)
         if grown:
             logs.budget.charge(grown)
             logs.flusher.appended(partition)
-            counters = self._broker.metrics.topic(name)
-            for batch, header in batches:
-                counters.bytes_in += len(batch)
-                counters.records_in += header.record_count
-            counters.batches_in += len(batches)
+            counters = self._broker.metrics.topic(partition.id.topic)
+            counters.bytes_in += len(batch)
+            counters.records_in += header.record_count
+            counters.batches_in += 1
+
+    def _refuse_batch(
+        self, name: str, append: PartitionAppend, refusal: KafkaError, records: memoryview | KafkaError | None
+    ) -> None:
+        if refusal.code in SENT_AGAIN and self._produce.acks:
+            self._remember_first((name, append.partition), records)
+        self._refuse(name, append, refusal)
 
     def _remember_first(self, partition: TopicPartition, records: memoryview | KafkaError | None) -> None:
         if self._version < _FIRST_VERSION_WITH_BATCHES:
@@ -270,21 +317,16 @@ class _Appender:
             return partition, partition.log
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
 
-    def _validated(self, records: memoryview | KafkaError | None, partition: Partition) -> _Batches:
+    def _validated(
+        self, records: memoryview | KafkaError | None, partition: Partition
+    ) -> tuple[memoryview, BatchHeader]:
         if isinstance(records, KafkaError):
             raise records
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch for the partition")
-        max_message_bytes = partition.config.max_message_bytes
-        batches: _Batches = []
-        position, end = 0, len(records)
-        while position < end:
-            header = validate_batch(records, position, end, max_message_bytes)
-            self._check_batch(header, partition)
-            following = position + header.size_bytes
-            batches.append((records[position:following], header))
-            position = following
-        return batches
+        header = validate_batch(records, 0, len(records), partition.config.max_message_bytes)
+        self._check_batch(header, partition)
+        return records, header
 
     def _check_batch(self, header: BatchHeader, partition: Partition) -> None:
         if header.is_transactional:
@@ -303,8 +345,26 @@ class _Appender:
             )
 
 
+def _wait_ms(produce: ProduceRequest) -> int:
+    """How long the request waits for its records to be published.
+
+    In Kafka the timeout bounds the wait for other replicas, which acks=1 does not know: it is answered once the
+    records are in the log. Here that takes a flush, whatever the timeout.
+    """
+    least_ms = int(store_deadline.STORE_DEADLINE_SEC * 1000) if produce.acks == 1 else 0
+    return max(least_ms, produce.timeout_ms)
+
+
 def _is_message_set(records: memoryview) -> bool:
     return len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] < _MAGIC_WITH_BATCHES
+
+
+def _check_room(log: PartitionLog, header: BatchHeader) -> None:
+    if header.producer_id >= 0 and log.producers.has_no_room_for(header.producer_id):
+        raise KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{MOST_PRODUCERS} idempotent producers wait for their records to be stored in the partition",
+        )
 
 
 def _no_transactions() -> KafkaError:

@@ -1,4 +1,4 @@
-"""Message sets of magic 0 and 1, which old producers send, made into record batches of magic 2.
+"""Message sets of magic 0 and 1, which old producers send, made into one record batch of magic 2.
 
     message   offset int64, size int32 (of what follows), CRC-32 uint32 (from the magic to the end),
               magic int8, attributes int8, timestamp int64 (only in magic 1),
@@ -40,36 +40,35 @@ class _Message(NamedTuple):
     value: memoryview | None
 
 
-def convert_message_set(view: memoryview, limit_bytes: int) -> bytes:
-    """One or more batches with the messages of `view` in their order, as Kafka converts them (LogValidator).
+def convert_message_set(view: memoryview, max_message_bytes: int, opened_limit_bytes: int) -> bytes:
+    """The batch with the messages of `view` in their order, as Kafka converts them (LogValidator).
 
-    Neighbouring uncompressed messages share a batch; each compressed set becomes one batch in its codec.
-    Base offsets are 0, to be stamped; the old offsets, absolute or relative, mean nothing in a produce
-    request. Messages of magic 0 have no timestamp (-1). All compressed sets together may hold at most
-    `limit_bytes`. Raises InvalidBatchError: CORRUPT_MESSAGE for a message that is cut or breaks its CRC,
-    INVALID_TIMESTAMP for one that says LogAppendTime, MESSAGE_TOO_LARGE past the limit, else INVALID_RECORD.
+    `view` is messages that are not compressed, or one compressed set, whose codec the batch keeps. The base
+    offset is 0, to be stamped; the old offsets, absolute or relative, mean nothing in a produce request.
+    Messages of magic 0 have no timestamp (-1). Raises InvalidBatchError: CORRUPT_MESSAGE for a message that
+    is cut or breaks its CRC, INVALID_TIMESTAMP for one that says LogAppendTime, MESSAGE_TOO_LARGE as soon as
+    the batch exceeds `max_message_bytes`, or the compressed set holds more than `opened_limit_bytes`, else
+    INVALID_RECORD. The work is bounded by these limits, whatever the length of `view`.
     """
-    batches: list[bytes] = []
     builder = RecordBatchBuilder()
     first_magic: int | None = None
-    for message in _walk(view):
+    for message, end in _walk(view):
         first_magic = message.magic if first_magic is None else first_magic
         if message.magic != first_magic:
             raise _invalid(f"a message of magic {message.magic} follows one of magic {first_magic}")
-        if message.codec is Codec.NONE:
-            builder.append(message.timestamp_ms, message.key, message.value)
-            continue
-        if builder.record_count:
-            batches.append(builder.build())
-            builder = RecordBatchBuilder()
-        inner = _decompress(message, limit_bytes)
-        limit_bytes -= len(inner)
-        batches.append(_convert_inner(inner, message))
-    if builder.record_count:
-        batches.append(builder.build())
-    if not batches:
+        if message.codec is not Codec.NONE:
+            if builder.record_count or end < len(view):
+                raise _invalid("a compressed message set is not the only one for its partition")
+            return _convert_inner(_decompress(message, opened_limit_bytes), message)
+        builder.append(message.timestamp_ms, message.key, message.value)
+        if builder.size_bytes > max_message_bytes:
+            raise InvalidBatchError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the messages make a batch larger than max.message.bytes {max_message_bytes}",
+            )
+    if not builder.record_count:
         raise _invalid("the message set is empty")
-    return b"".join(batches)
+    return builder.build()
 
 
 def _decompress(wrapper: _Message, limit_bytes: int) -> memoryview:
@@ -87,7 +86,7 @@ def _decompress(wrapper: _Message, limit_bytes: int) -> memoryview:
 
 def _convert_inner(inner: memoryview, wrapper: _Message) -> bytes:
     builder = RecordBatchBuilder()
-    for message in _walk(inner):
+    for message, _ in _walk(inner):
         if message.magic != wrapper.magic:
             raise _invalid(f"a message of magic {message.magic} lies in a set of magic {wrapper.magic}")
         if message.codec is not Codec.NONE:
@@ -98,7 +97,8 @@ def _convert_inner(inner: memoryview, wrapper: _Message) -> bytes:
     return builder.build(codec=wrapper.codec)
 
 
-def _walk(view: memoryview) -> Iterator[_Message]:
+def _walk(view: memoryview) -> Iterator[tuple[_Message, int]]:
+    """Each message with the position after it."""
     position = 0
     while position < len(view):
         # Up to the magic a message looks like a batch, so that other magics can be told from noise.
@@ -113,8 +113,8 @@ def _walk(view: memoryview) -> Iterator[_Message]:
             raise _corrupt(
                 f"message size {size} at position {position} where {len(view) - start} bytes are left"
             )
-        yield _read(view[start : start + size])
         position = start + size
+        yield _read(view[start:position]), position
 
 
 def _read(message: memoryview) -> _Message:

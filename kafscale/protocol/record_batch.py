@@ -152,11 +152,12 @@ def magic_at(buffer: Buffer, position: int, end: int) -> int | None:
 
 
 def validate_batch(view: memoryview, position: int, end: int, max_message_bytes: int) -> BatchHeader:
-    """The header of a client's batch that starts at `position` and must end by `end`, checked.
+    """The header of a client's batch that fills `view` from `position` to `end`, checked.
 
-    The checks are those of Kafka's UnifiedLog and LogValidator that need no look at the records, in their
-    order. Two differ: the timestamp type LogAppendTime is always refused, and the base offset may be
-    anything, since it is overwritten. Raises InvalidBatchError with Kafka's code. Nothing is copied.
+    The checks are those of Kafka's ProduceRequest, UnifiedLog and LogValidator that need no look at the
+    records, in their order. Three differ: what follows the batch is always refused, even what Kafka cuts off
+    because it is no whole batch, the timestamp type LogAppendTime, too, and the base offset may be anything,
+    since it is overwritten. Raises InvalidBatchError with Kafka's code. Nothing is copied.
     """
     if end - position < HEADER_SIZE:
         raise _refusal_of_cut_batch(view, position, end)
@@ -169,7 +170,7 @@ def validate_batch(view: memoryview, position: int, end: int, max_message_bytes:
         magic != MAGIC
         or length < MIN_BATCH_LENGTH
         or length + LOG_OVERHEAD > max_message_bytes
-        or batch_end > end
+        or batch_end != end
         or crc32c(view[position + ATTRIBUTES_POSITION : batch_end]) != crc
         or attributes & _FLAGS_OF_THE_BROKER
         or attributes & CODEC_MASK > _MAX_CODEC
@@ -211,6 +212,11 @@ def _refusal(
     if header.batch_length < MIN_BATCH_LENGTH:
         return InvalidBatchError(
             ErrorCode.CORRUPT_MESSAGE, f"batch length {header.batch_length} is less than {MIN_BATCH_LENGTH}"
+        )
+    if position + size < end:
+        return InvalidBatchError(
+            ErrorCode.INVALID_RECORD,
+            f"{end - position - size} bytes follow the batch; a request carries exactly one for a partition",
         )
     if size > max_message_bytes:
         return InvalidBatchError(

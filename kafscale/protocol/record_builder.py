@@ -35,6 +35,11 @@ class RecordBatchBuilder:
         self._last_offset_delta = -1
         self.record_count = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """The batch with what was appended so far, uncompressed."""
+        return HEADER_SIZE + len(self._records)
+
     def append(
         self,
         timestamp_ms: int,

@@ -12,6 +12,7 @@ from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_che
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
+from kafscale.storage.producer_state import MOST_PRODUCERS
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,11 @@ class Checkpointer:
         """
         record = log.record
         log.producers.expire(self._now_ms() - PRODUCER_EXPIRATION_MS)
+        if forgotten := log.producers.take_forgotten():
+            logger.warning(
+                "forgot producers early: too many write to the partition",
+                extra={"partition": str(partition.id), "count": forgotten, "most": MOST_PRODUCERS},
+            )
         checkpoint = Checkpoint(
             end_offset=record.log_end_offset,
             segments=tuple(references),

@@ -25,12 +25,19 @@ from kafscale.metadata.partition_record import (
 )
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.record_batch import BatchHeader, compress_into, sequence_after, stamp_log_append_time
+from kafscale.protocol.record_batch import BatchHeader, compress_into, stamp_log_append_time
 from kafscale.protocol.types import Buffer
 from kafscale.storage.compression_trials import CompressionTrials
 from kafscale.storage.index import build_index, interval_for
 from kafscale.storage.producer_state import PendingBatch, ProducerStates
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, encode_footer, encode_header
+from kafscale.storage.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    MAX_MESSAGE_COUNT,
+    body_crc,
+    encode_footer,
+    encode_header,
+)
 from kafscale.storage.segment_buffer import AppendWaiter, SegmentBuffer
 from kafscale.storage.slab import SlabPool
 
@@ -117,17 +124,18 @@ class PartitionLog:
 
     def append(
         self,
-        batches: Sequence[tuple[memoryview, BatchHeader]],
+        batch: memoryview,
+        header: BatchHeader,
         rules: AppendRules,
         now_ms: int,
         pool: SlabPool,
         waiter: AppendWaiter,
     ) -> int:
-        """Append validated batches of one request and return by how many bytes the buffers grew.
+        """Append a validated batch and return by how many bytes the buffers grew.
 
         `waiter` is told the outcome, at once for a refusal or the retry of a published batch (0 is returned).
         """
-        verdict = self._check_sequences(batches)
+        verdict = self._check_sequence(header)
         match verdict:
             case ErrorCode.NONE:
                 pass
@@ -140,56 +148,52 @@ class PartitionLog:
                 waiter.published(verdict.base_offset, self.record.log_start_offset)
                 return 0
             case _:
-                waiter.refused(verdict, _sequence_message(verdict, batches[0][1]))
+                waiter.refused(verdict, _sequence_message(verdict, header))
                 return 0
-        buffer = self._open_buffer(now_ms)
+        buffer = self._open_buffer(header.record_count, now_ms)
         before = buffer.size_bytes
-        first_relative_offset = buffer.record_count
-        for batch, header in batches:
-            _append_batch(buffer, batch, header, rules, now_ms, pool, self._trials)
-            if header.producer_id >= 0:
-                self._remember(buffer, header, now_ms)
-        buffer.waiters.append((waiter, first_relative_offset))
-        grown = buffer.size_bytes - before + BATCH_OVERHEAD_BYTES * len(batches)
+        relative_offset = buffer.record_count
+        _append_batch(buffer, batch, header, rules, now_ms, pool, self._trials)
+        if header.producer_id >= 0:
+            self._remember(buffer, relative_offset, header, now_ms)
+        buffer.waiters.append((waiter, relative_offset))
+        grown = buffer.size_bytes - before + BATCH_OVERHEAD_BYTES
         buffer.charged_bytes += grown
         return grown
 
-    def _check_sequences(
-        self, batches: Sequence[tuple[memoryview, BatchHeader]]
-    ) -> ErrorCode | PendingBatch | ProducerBatch:
-        first = batches[0][1]
-        if first.producer_id < 0:
+    def _check_sequence(self, header: BatchHeader) -> ErrorCode | PendingBatch | ProducerBatch:
+        if header.producer_id < 0:
             return ErrorCode.NONE
-        previous = first
-        for _, header in batches[1:]:
-            same = (header.producer_id, header.producer_epoch) == (first.producer_id, first.producer_epoch)
-            if not same or header.base_sequence != sequence_after(previous.last_sequence, 1):
-                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            previous = header
         return self.producers.check(
-            first.producer_id, first.producer_epoch, first.base_sequence, first.last_sequence
+            header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
         )
 
-    def _open_buffer(self, now_ms: int) -> SegmentBuffer:
+    def _open_buffer(self, record_count: int, now_ms: int) -> SegmentBuffer:
+        """The newest buffer, or a new one where that is full or `record_count` more would overflow its header."""
         if len(self._buffers) > self._closed_count:
             newest = self._buffers[-1]
-            if newest.size_bytes < SEGMENT_BUFFER_LIMIT_BYTES:
+            if (
+                newest.size_bytes < SEGMENT_BUFFER_LIMIT_BYTES
+                and newest.record_count + record_count <= MAX_MESSAGE_COUNT
+            ):
                 return newest
         buffer = SegmentBuffer(now_ms)
         self._buffers.append(buffer)
         return buffer
 
-    def _remember(self, buffer: SegmentBuffer, header: BatchHeader, now_ms: int) -> None:
+    def _remember(
+        self, buffer: SegmentBuffer, relative_offset: int, header: BatchHeader, now_ms: int
+    ) -> None:
         pending = PendingBatch(
             buffer,
-            buffer.record_count - header.record_count,
+            relative_offset,
             header.producer_epoch,
             header.base_sequence,
             header.last_sequence,
             now_ms,
         )
         self.producers.append(header.producer_id, pending)
-        buffer.producer_ids.append((header.producer_id, pending.relative_offset))
+        buffer.producer_ids.append((header.producer_id, relative_offset))
 
     # --- what waits
 

@@ -2,16 +2,22 @@
 
 A batch is *pending* from its append until its segment is published. Retries are looked for among both,
 and only what was published is stored.
+
+Producers are kept in the order of their last appends. Segments are published in the order of appends, too, so
+those without anything pending come first, and the first of them is the one to forget (decision 0041).
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import sequence_after
 
 REMEMBERED_BATCHES = 5
+MOST_PRODUCERS = 5000
+"""So many producers of one partition are remembered: the checkpoint and a new leader's memory hold them all."""
 
 
 class PendingBatch:
@@ -70,11 +76,13 @@ class _Producer:
 
 
 class ProducerStates:
-    """The idempotent producers of one partition."""
+    """The idempotent producers of one partition. Of `records` of the same producer the last one counts."""
 
     def __init__(self, records: Iterable[ProducerRecord] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
-        for record in records:
+        self._forgotten = 0
+        newest = {record.producer_id: record for record in records}.values()
+        for record in sorted(newest, key=attrgetter("last_timestamp_ms"))[-MOST_PRODUCERS:]:
             producer = self._producers[record.producer_id] = _Producer()
             producer.published_epoch = record.producer_epoch
             producer.published = record.batches
@@ -86,6 +94,14 @@ class ProducerStates:
     def knows(self, producer_id: int) -> bool:
         """Whether it has appended anything that is remembered."""
         return producer_id in self._producers
+
+    def has_no_room_for(self, producer_id: int) -> bool:
+        """Whether it is unknown and cannot be remembered: all that are remembered have something pending."""
+        return (
+            len(self._producers) >= MOST_PRODUCERS
+            and producer_id not in self._producers
+            and bool(next(iter(self._producers.values())).pending)
+        )
 
     def check(
         self, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
@@ -117,11 +133,23 @@ class ProducerStates:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def append(self, producer_id: int, batch: PendingBatch) -> None:
-        """Take note of a batch that `check` found to be the next one."""
-        producer = self._producers.get(producer_id)
+        """Take note of a batch that `check` found to be the next one, of a producer that there is room for.
+
+        A new producer takes the place of the one that has not appended for the longest time, if need be.
+        """
+        producer = self._producers.pop(producer_id, None)
         if producer is None:
-            producer = self._producers[producer_id] = _Producer()
+            producer = _Producer()
+            if len(self._producers) >= MOST_PRODUCERS:
+                del self._producers[next(iter(self._producers))]
+                self._forgotten += 1
+        self._producers[producer_id] = producer
         producer.pending.append(batch)
+
+    def take_forgotten(self) -> int:
+        """How many producers had to make room for others since the last call."""
+        forgotten, self._forgotten = self._forgotten, 0
+        return forgotten
 
     def preview(self, batches: Iterable[tuple[int, int]]) -> list[ProducerRecord]:
         """What is to be stored of the producers once their oldest pending batches are published.

@@ -91,5 +91,5 @@ def test_java_reads_our_batches(tmp_path: Path) -> None:
 def test_java_reads_a_converted_message_set_as_it_reads_the_set(tmp_path: Path) -> None:
     sets = {path.name: path.read_bytes() for path in sorted(BATCHES.glob("java-v[01]-*.batch"))}
     assert len(sets) == 8
-    converted = {name: convert_message_set(memoryview(data), 100_000) for name, data in sets.items()}
+    converted = {name: convert_message_set(memoryview(data), 100_000, 100_000) for name, data in sets.items()}
     assert read_by_java(tmp_path, converted) == read_by_java(tmp_path, sets)

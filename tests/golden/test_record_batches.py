@@ -47,7 +47,9 @@ def test_an_uncompressed_batch_has_javas_bytes() -> None:
 @pytest.mark.parametrize("codec", CODECS[:4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_java_message_sets(magic: int, codec: Codec) -> None:
-    batch = memoryview(convert_message_set(golden(f"java-v{magic}-{codec.type_name}"), LIMIT_BYTES))
+    batch = memoryview(
+        convert_message_set(golden(f"java-v{magic}-{codec.type_name}"), LIMIT_BYTES, LIMIT_BYTES)
+    )
     header = validate_batch(batch, 0, len(batch), LIMIT_BYTES)
     assert header.codec is codec
     assert header.size_bytes == len(batch)

@@ -352,7 +352,7 @@ async def test_the_index_of_a_segment_that_is_read_whole_is_neither_read_nor_nee
         client = await stack.enter_async_context(broker.connect())
         topic = await broker.create_topic()
         batches = [wire.batch([b"%d" % number] * 100) for number in range(5)]
-        await client.produce(topic, 0, b"".join(batches))
+        await client.produce_together(topic, 0, batches)
         for missing in (False, True):
             broker.forget_cached(topic)
             broker.objects.lie(key(topic, 0, "index"), damage)

@@ -13,6 +13,7 @@ from kafka.protocol.consumer import (
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
 from kafscale.errors import StoreUnavailableError
+from kafscale.handlers import store_deadline
 from kafscale.metadata import keys
 from kafscale.metadata.partition_record import decode_partition_record
 from kafscale.protocol.error_codes import ErrorCode
@@ -331,7 +332,10 @@ async def test_a_replaced_leader_deletes_nothing() -> None:
 
 
 @on_uvloop
-async def test_a_deletion_that_takes_too_long_is_unknown_to_its_client_and_goes_on() -> None:
+async def test_a_deletion_that_takes_too_long_is_unknown_to_its_client_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_deadline, "STORE_DEADLINE_SEC", 0.02)
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await produce_times(client, topic, [1, 2])
@@ -350,6 +354,19 @@ async def test_partition_deleted_from_again_is_answered_once() -> None:
         request = DeleteRecordsRequest(topics=[wanted(name=topic, partitions=partitions)], timeout_ms=10_000)
         (answer,) = (await client.call(request, DeleteRecordsResponse, 2)).topics
         assert [(one.error_code, one.low_watermark) for one in answer.partitions] == [(0, 2)]
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 1])
+@on_uvloop
+async def test_deletion_without_time_is_answered_when_it_is_done(timeout_ms: int) -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, [1, 2])
+        assert await delete_before(client, topic, 1, timeout_ms=timeout_ms) == (ErrorCode.NONE, 1)
+        assert await delete_before(client, topic, 3, timeout_ms=timeout_ms) == (
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            -1,
+        )
 
 
 # --- InitProducerId

@@ -146,7 +146,7 @@ def test_a_message_set_of_noise_is_refused(noise: bytes, magic: int) -> None:
     )
     for data in (noise, looks_right + noise[17:]):
         with pytest.raises(InvalidBatchError):
-            convert_message_set(memoryview(data), LIMIT_BYTES)
+            convert_message_set(memoryview(data), LIMIT_BYTES, LIMIT_BYTES)
 
 
 @given(batch=batches(), codec=CODEC)

@@ -12,7 +12,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonB
 from kafscale.protocol.compression import Codec, compress
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.legacy_records import convert_message_set
-from kafscale.protocol.record_batch import InvalidBatchError, validate_batch, walk
+from kafscale.protocol.record_batch import InvalidBatchError, validate_batch
 from kafscale.protocol.records import Record, decode_records
 
 LIMIT_BYTES = 1_000_000
@@ -46,18 +46,15 @@ def wrapper(inner: bytes, codec: Codec, *, magic: int = 1, attributes: int = 0) 
     return message((NOW_MS, None, compress(codec, inner)), magic=magic, attributes=attributes | codec)
 
 
-def converted(data: bytes, limit_bytes: int = LIMIT_BYTES) -> list[tuple[Codec, list[Record]]]:
-    """The batches' codecs and records, after the checks that every produced batch goes through."""
-    batches = memoryview(convert_message_set(memoryview(data), limit_bytes))
-    result = []
-    for position, header in walk(batches, 0, len(batches), "converted"):
-        assert validate_batch(batches, position, len(batches), LIMIT_BYTES) == header
-        assert header.base_offset == 0
-        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
-        records = decode_records(batches[position:], LIMIT_BYTES)
-        assert header.max_timestamp == max(record.timestamp_ms for record in records)
-        result.append((header.codec, records))
-    return result
+def converted(data: bytes, opened_limit_bytes: int = LIMIT_BYTES) -> tuple[Codec, list[Record]]:
+    """The batch's codec and records, after the checks that every produced batch goes through."""
+    batch = memoryview(convert_message_set(memoryview(data), LIMIT_BYTES, opened_limit_bytes))
+    header = validate_batch(batch, 0, len(batch), LIMIT_BYTES)
+    assert header.base_offset == 0
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    records = decode_records(batch, LIMIT_BYTES)
+    assert header.max_timestamp == max(record.timestamp_ms for record in records)
+    return header.codec, records
 
 
 def records_of_rows(rows: Sequence[Row], magic: int) -> list[Record]:
@@ -76,7 +73,7 @@ def test_what_old_producers_write_is_converted(
     builder = builder_class(magic=magic, compression_type=int(codec), batch_size=LIMIT_BYTES)
     for offset, (timestamp_ms, key, value) in enumerate(ROWS):
         builder.append(offset, timestamp=timestamp_ms, key=key, value=value)
-    assert converted(bytes(builder.build())) == [(codec, records_of_rows(ROWS, magic))]
+    assert converted(bytes(builder.build())) == (codec, records_of_rows(ROWS, magic))
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
@@ -87,28 +84,30 @@ def test_relative_absolute_and_wrong_offsets_mean_nothing(
 ) -> None:
     inner = b"".join(message(row, magic=magic, offset=first_offset) for row in ROWS)
     data = wrapper(inner, codec, magic=magic) if codec else inner
-    assert converted(data) == [(codec, records_of_rows(ROWS, magic))]
+    assert converted(data) == (codec, records_of_rows(ROWS, magic))
 
 
-def test_several_sets_stay_in_order_each_in_its_codec() -> None:
-    data = (
-        message(ROWS[0])
-        + message(ROWS[1])
-        + wrapper(message(ROWS[2]) + message(ROWS[3]), Codec.GZIP)
-        + wrapper(message(ROWS[4]), Codec.LZ4)
-        + message(ROWS[0])
-    )
-    assert converted(data) == [
-        (Codec.NONE, records_of_rows(ROWS[:2], 1)),
-        (Codec.GZIP, records_of_rows(ROWS[2:4], 1)),
-        (Codec.LZ4, records_of_rows(ROWS[4:], 1)),
-        (Codec.NONE, records_of_rows(ROWS[:1], 1)),
-    ]
+SET = wrapper(message(ROWS[2]) + message(ROWS[3]), Codec.GZIP)
+
+
+@pytest.mark.parametrize("data", [SET + SET, SET + message(), message() + SET, SET + b"x"])
+def test_compressed_set_with_company_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidBatchError, match="not the only one") as refused:
+        convert_message_set(memoryview(data), LIMIT_BYTES, LIMIT_BYTES)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_messages_beyond_the_batch_limit_are_not_looked_at() -> None:
+    """The damage at the end would be found otherwise."""
+    data = message(magic=0) * 2000 + b"damage"
+    with pytest.raises(InvalidBatchError) as refused:
+        convert_message_set(memoryview(data), 100_000, LIMIT_BYTES)
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_messages_without_a_timestamp_may_lie_beside_those_with_one() -> None:
     rows: list[Row] = [(-1, None, b"a"), (NOW_MS, None, b"b")]
-    assert converted(b"".join(message(row) for row in rows)) == [(Codec.NONE, records_of_rows(rows, 1))]
+    assert converted(b"".join(message(row) for row in rows)) == (Codec.NONE, records_of_rows(rows, 1))
 
 
 REFUSED: list[tuple[str, bytes, ErrorCode]] = [
@@ -138,7 +137,7 @@ REFUSED: list[tuple[str, bytes, ErrorCode]] = [
 @pytest.mark.parametrize(("data", "code"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_what_kafka_refuses_is_refused(data: bytes, code: ErrorCode) -> None:
     with pytest.raises(InvalidBatchError) as refused:
-        convert_message_set(memoryview(data), LIMIT_BYTES)
+        convert_message_set(memoryview(data), LIMIT_BYTES, LIMIT_BYTES)
     assert refused.value.code is code
     assert refused.value.message
 
@@ -148,21 +147,20 @@ def test_a_length_inside_a_message_is_not_believed(key_length: int) -> None:
     body = struct.pack(">bbqi", 1, 0, NOW_MS, key_length) + struct.pack(">i", -1)
     body = struct.pack(">I", zlib.crc32(body)) + body
     with pytest.raises(InvalidBatchError) as refused:
-        convert_message_set(memoryview(struct.pack(">qi", 0, len(body)) + body), LIMIT_BYTES)
+        convert_message_set(memoryview(struct.pack(">qi", 0, len(body)) + body), LIMIT_BYTES, LIMIT_BYTES)
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_all_sets_together_keep_to_the_limit() -> None:
-    one = wrapper(message((NOW_MS, None, bytes(1000))), Codec.GZIP)
-    size = len(message((NOW_MS, None, bytes(1000))))
-    assert len(converted(one * 3, 3 * size)) == 3
+def test_compressed_set_keeps_to_the_limit() -> None:
+    inner = message((NOW_MS, None, bytes(1000))) * 3
+    assert len(converted(wrapper(inner, Codec.GZIP), len(inner))[1]) == 3
     with pytest.raises(InvalidBatchError) as refused:
-        convert_message_set(memoryview(one * 3), 3 * size - 1)
+        converted(wrapper(inner, Codec.GZIP), len(inner) - 1)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_a_bomb_is_refused() -> None:
     bomb = message((NOW_MS, None, gzip.compress(bytes(100_000_000), 1)), attributes=Codec.GZIP)
     with pytest.raises(InvalidBatchError) as refused:
-        convert_message_set(memoryview(bomb), LIMIT_BYTES)
+        convert_message_set(memoryview(bomb), LIMIT_BYTES, LIMIT_BYTES)
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE

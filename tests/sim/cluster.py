@@ -142,7 +142,7 @@ class SimulatedBroker:
             outcome.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fenced")
             return
         view = memoryview(batch)
-        log.append([(view, read_header(view, 0))], RULES, NOW_MS, self._pool, outcome)
+        log.append(view, read_header(view, 0), RULES, NOW_MS, self._pool, outcome)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._flush())
 

@@ -178,7 +178,7 @@ class BrokerParts:
         batch = memoryview(wire.batch(list(values), **fields))
         told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         grown = log.append(
-            [(batch, read_header(batch, 0))], partition.rules, self.now_ms(), self.pool, Outcome(told)
+            batch, read_header(batch, 0), partition.rules, self.now_ms(), self.pool, Outcome(told)
         )
         self.budget.charge(grown)
         self.logs.flusher.appended(partition)

@@ -123,7 +123,7 @@ class PipelinedLog(RuleBasedStateMachine):
         self.has_published = self.is_in_doubt = self.has_ended = False
         if is_busy:
             for count in range(1, MOST_SEALED + 2):
-                self.append_of_nobody_in_particular([count])
+                self.append_of_nobody_in_particular(count)
                 self.start_seal(at_once=True)
                 if not self.has_published:
                     self.begin_publication()
@@ -135,32 +135,31 @@ class PipelinedLog(RuleBasedStateMachine):
         buffers = [*(segment.buffer for segment in self.closed), *self.open]
         return [one for buffer in buffers for one in buffer.batches if one.producer_id == producer_id]
 
-    def append(self, batches: list[memoryview]) -> tuple[Waiter, int]:
+    def append(self, batch: memoryview) -> tuple[Waiter, int]:
         waiter = Waiter()
         self.waiters.append(waiter)
-        views = [(view, read_header(view, 0)) for view in batches]
-        return waiter, self.log.append(views, RULES, NOW_MS, SlabPool(0), waiter)
+        return waiter, self.log.append(batch, read_header(batch, 0), RULES, NOW_MS, SlabPool(0), waiter)
 
-    def accepted(self, batches: list[memoryview], counts: list[int]) -> tuple[ModelBuffer, int]:
-        waiter, grown = self.append(batches)
-        assert grown > sum(map(len, batches))
+    def accepted(self, batch: memoryview, count: int) -> tuple[ModelBuffer, int]:
+        waiter, grown = self.append(batch)
+        assert grown > len(batch)
         if not self.open or self.open[-1].size_bytes >= FULL_BYTES:
             self.open.append(ModelBuffer())
         buffer = self.open[-1]
         first = buffer.record_count
         buffer.waiters.append((waiter, first))
-        buffer.counts += counts
-        buffer.size_bytes += sum(map(len, batches))
+        buffer.counts.append(count)
+        buffer.size_bytes += len(batch)
         return buffer, first
 
-    @rule(counts=st.lists(COUNTS, min_size=1, max_size=3))
-    def append_of_nobody_in_particular(self, counts: list[int]) -> None:
-        self.accepted([encoded(count) for count in counts], counts)
+    @rule(count=COUNTS)
+    def append_of_nobody_in_particular(self, count: int) -> None:
+        self.accepted(encoded(count), count)
 
     @rule(producer_id=st.sampled_from(PRODUCERS), count=COUNTS)
     def append_of_an_idempotent_producer(self, producer_id: int, count: int) -> None:
         sequence = self.next_sequence(producer_id)
-        buffer, first = self.accepted([encoded(count, producer_id, sequence)], [count])
+        buffer, first = self.accepted(encoded(count, producer_id, sequence), count)
         buffer.batches.append(ModelBatch(producer_id, sequence, count, first))
 
     def next_sequence(self, producer_id: int) -> int:
@@ -173,7 +172,7 @@ class PipelinedLog(RuleBasedStateMachine):
         sequence = self.next_sequence(producer_id)
         if sequence == 0:
             return  # A producer that is not known may begin anywhere.
-        waiter, grown = self.append([encoded(count, producer_id, sequence + 1)])
+        waiter, grown = self.append(encoded(count, producer_id, sequence + 1))
         waiter.expected.append(("refused", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
         assert grown == 0
 
@@ -183,7 +182,7 @@ class PipelinedLog(RuleBasedStateMachine):
         if len(pending) < back:
             return
         batch = pending[-back]
-        waiter, grown = self.append([encoded(batch.count, producer_id, batch.sequence)])
+        waiter, grown = self.append(encoded(batch.count, producer_id, batch.sequence))
         buffers = [*(segment.buffer for segment in self.closed), *self.open]
         [buffer] = [one for one in buffers if batch in one.batches]
         buffer.waiters.append((waiter, batch.offset))
@@ -195,7 +194,7 @@ class PipelinedLog(RuleBasedStateMachine):
         if len(published) < back:
             return
         batch = published[-back]
-        waiter, grown = self.append([encoded(batch.count, producer_id, batch.sequence)])
+        waiter, grown = self.append(encoded(batch.count, producer_id, batch.sequence))
         waiter.expected.append(("published", batch.offset, self.record.log_start_offset))
         assert grown == 0
 

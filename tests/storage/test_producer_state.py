@@ -1,7 +1,10 @@
 """Idempotent producers: gaps refused, retries recognised, as Kafka's ProducerStateManager does."""
 
+import pytest
+
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.storage import producer_state
 from kafscale.storage.producer_state import PendingBatch, ProducerStates
 
 PRODUCER = 42
@@ -90,3 +93,58 @@ def test_idle_producers_are_forgotten_unless_something_is_pending() -> None:
     assert len(states) == 1
     states.expire(before_ms=1001)
     assert len(states) == 0
+
+
+class ManyProducers:
+    """The producers of a partition that remembers three."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 3)
+        self.states = ProducerStates()
+
+    def append(self, producer_id: int, sequence: int = 0) -> None:
+        assert not self.states.has_no_room_for(producer_id)
+        assert self.states.check(producer_id, 0, sequence, sequence) is ErrorCode.NONE
+        self.states.append(producer_id, PendingBatch(object(), 0, 0, sequence, sequence, 1000))
+
+    def knows(self) -> list[int]:
+        return [number for number in range(10) if self.states.knows(number)]
+
+
+def test_one_producer_too_many_takes_the_place_of_the_least_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ManyProducers(monkeypatch)
+    for number in (1, 2, 3):
+        many.append(number)
+        many.states.publish(number, number)
+    many.append(1, sequence=1)
+    for number, left in ((4, [1, 3, 4]), (5, [1, 4, 5])):
+        many.append(number)
+        assert many.knows() == left
+    assert (many.states.take_forgotten(), many.states.take_forgotten()) == (2, 0)
+    assert many.states.check(1, 0, 0, 0) == ProducerBatch(0, 0, 1)
+
+
+def test_producers_with_pending_batches_leave_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ManyProducers(monkeypatch)
+    for number in (1, 2, 3):
+        many.append(number)
+    assert many.states.has_no_room_for(4)
+    assert not many.states.has_no_room_for(2)
+    many.states.publish(1, 100)
+    many.append(4)
+    assert many.knows() == [2, 3, 4]
+
+
+def test_most_recent_of_too_many_stored_producers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 3)
+    batches = (ProducerBatch(0, 0, 0),)
+
+    def stored(producer_id: int, last_timestamp_ms: int) -> ProducerRecord:
+        return ProducerRecord(
+            producer_id=producer_id, producer_epoch=0, last_timestamp_ms=last_timestamp_ms, batches=batches
+        )
+
+    of_checkpoint = [stored(1, 50), stored(2, 10), stored(3, 30), stored(4, 40)]
+    of_record = [stored(2, 60)]
+    kept = [record.producer_id for record in ProducerStates([*of_checkpoint, *of_record]).published()]
+    assert kept == [4, 1, 2]

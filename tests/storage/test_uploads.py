@@ -63,7 +63,7 @@ def sealed_segment(value_bytes: int = 100) -> SealedSegment:
     log = PartitionLog(PartitionRecord(leader_epoch=5, log_end_offset=BASE_OFFSET), ProducerStates())
     batch = memoryview(encode_batch([Record(0, 1, None, bytes(value_bytes))]))
     told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    log.append([(batch, read_header(batch, 0))], RULES, 0, SlabPool(0), Outcome(told))
+    log.append(batch, read_header(batch, 0), RULES, 0, SlabPool(0), Outcome(told))
     return log.seal(*log.start_seal(), 0, LEGACY_VERSION)
 
 

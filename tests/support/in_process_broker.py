@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +144,14 @@ class Client:
         return reply.header.correlation_id, {
             part.index: part for topic in reply.responses for part in topic.partition_responses
         }
+
+    async def produce_together(self, topic: str, partition: int, batches: Sequence[bytes]) -> None:
+        """Produce batches that become one segment: one request that names the partition for each of them."""
+        request = wire.produce_request(topic, {})
+        for batch in batches:
+            request.topic_data += wire.produce_request(topic, {partition: batch}).topic_data
+        reply = await self.call(request, ProduceResponse, wire.PRODUCE_VERSION)
+        assert {part.error_code for one in reply.responses for part in one.partition_responses} == {0}
 
     async def produce(self, topic: str, partition: int, records: bytes, **extra: int) -> Any:
         """Produce to one partition; gives its part of the reply."""

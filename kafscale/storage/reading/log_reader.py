@@ -24,6 +24,7 @@ from kafscale.storage.reading.segment_loader import SegmentLoader, read_sizes
 from kafscale.storage.reading.stored_segment import SegmentKey, segment_key
 from kafscale.storage.segment import HEADER_SIZE
 from kafscale.storage.slab import SlabPool
+from kafscale.storage.thread_turns import ThreadTurns
 
 # A slab less used than this is copied out of, so that the cache does not keep the unused rest.
 _KEPT_SLAB_FILL = 0.5
@@ -84,7 +85,10 @@ def _by_segment(segments: Sequence[CachedSegment]) -> dict[SegmentKey, list[Cach
 
 
 class LogReader:
-    """The published segments of all partitions, with the L1 cache in front of the object store."""
+    """The published segments of all partitions, with the L1 cache in front of the object store.
+
+    `scans`: for those who look into the batches of what is loaded.
+    """
 
     def __init__(
         self,
@@ -102,6 +106,7 @@ class LogReader:
         self.cache: ByteLimitedLru[tuple[int, ...], CachedSegment] = ByteLimitedLru(cache_bytes, self._let_go)
         self._chunks = CachedChunks()
         self._lent = LentMemory()
+        self.scans = ThreadTurns()
         self._loads: SingleFlight[tuple[int, ...], CachedSegment] = SingleFlight(
             hand_out=CachedSegment.hold, let_go=CachedSegment.release
         )

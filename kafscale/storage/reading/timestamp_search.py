@@ -1,10 +1,12 @@
 """Offsets by timestamp: the first record at or after one, and the record with the largest."""
 
-import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.protocol.record_batch import BatchHeader
 from kafscale.protocol.records import first_record_at_or_after, record_with_max_timestamp
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition import Partition
@@ -20,7 +22,8 @@ NO_TIMESTAMP = -1
 _OPENED_BATCH_LIMIT_BYTES = 256 * 1024 * 1024
 
 
-Scan = Callable[[CachedSegment], Found | None]
+Scan = Callable[[CachedSegment, threading.Event], Found | None]
+"""Looks through a segment on a thread, until the event says that the request is given up."""
 
 
 async def find_at_or_after(logs: LogManager, partition: Partition, timestamp_ms: int) -> Found | None:
@@ -29,9 +32,9 @@ async def find_at_or_after(logs: LogManager, partition: Partition, timestamp_ms:
     Raises `CorruptDataError`, `StoreError`.
     """
 
-    def scan(segment: CachedSegment) -> Found | None:
+    def scan(segment: CachedSegment, given_up: threading.Event) -> Found | None:
         log_start = partition.record.log_start_offset
-        for batch, header in segment.batches(segment.position_of(log_start)):
+        for batch, header in _batches(segment, log_start, given_up):
             if header.max_timestamp >= timestamp_ms:
                 found = first_record_at_or_after(
                     batch, timestamp_ms, _OPENED_BATCH_LIMIT_BYTES, from_offset=log_start
@@ -73,13 +76,23 @@ async def find_max_timestamp(logs: LogManager, partition: Partition) -> Found | 
 
 
 def _last_in_time(reference: SegmentReference) -> Scan:
-    def scan(segment: CachedSegment) -> Found | None:
-        for batch, header in segment.batches(segment.position_of(segment.first_offset)):
+    def scan(segment: CachedSegment, given_up: threading.Event) -> Found | None:
+        for batch, header in _batches(segment, segment.first_offset, given_up):
             if header.max_timestamp == reference.max_timestamp_ms:
                 return record_with_max_timestamp(batch, _OPENED_BATCH_LIMIT_BYTES)
         return None
 
     return scan
+
+
+def _batches(
+    segment: CachedSegment, offset: int, given_up: threading.Event
+) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """From the one with `offset` on. A batch of a few bytes may take a second to look through, and there are many."""
+    for batch, header in segment.batches(segment.position_of(offset)):
+        if given_up.is_set():
+            return
+        yield batch, header
 
 
 async def _scan(
@@ -94,11 +107,12 @@ async def _scan(
         offset := logs.reader.skip_before(partition, reference, offset, timestamp_ms)
     ) <= reference.last_offset:
         segment = await load_named(logs, partition, reference, offset)
+        given_up = threading.Event()
+        offset = segment.next_offset
         try:
-            found = await asyncio.to_thread(scan, segment)
-            offset = segment.next_offset
+            found = await logs.reader.scans.run(partial(scan, segment, given_up), ended=segment.release)
         finally:
-            segment.release()
+            given_up.set()
         if found is not None:
             return found
     return None
