@@ -12,7 +12,6 @@ from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
 from kafscale.handlers.deadlines import Deadlines
 from kafscale.handlers.encoded_topics import EncodedTopics
-from kafscale.handlers.first_batches import FirstBatches
 from kafscale.handlers.idle_answers import IdleAnswers
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.listed_brokers import ListedBrokers
@@ -46,6 +45,7 @@ from kafscale.storage.object_store_health import ObjectStoreHealth, ObjectStoreP
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
+from kafscale.storage.producer_gap_guard import ProducerGapGuard
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.reading.log_reader import log_reader
 from kafscale.storage.reading.replica_reads import ReplicaReads
@@ -124,6 +124,7 @@ class ServingParts:
             self._index_version,
         )
         self.checkpointer = Checkpointer(basics.objects, settings.s3_namespace, clocks.now_ms, new_token)
+        self.gap_guard = ProducerGapGuard()
         self.logs = self._make_logs()
         self.partitions = PartitionService(metadata, view, self._lease, self.logs, settings.broker_id)
         self.segment_life = self._make_segment_life()
@@ -142,7 +143,6 @@ class ServingParts:
         self.leader_changes = LeaderChanges(view, settings.broker_id)
         self.listed_brokers = ListedBrokers(view, settings.lease_ttl_sec * 1000, clocks.steady_ms)
         self.sequence_refusals = SequenceRefusals(self.logs)
-        self.first_batches = FirstBatches()
         self._register_gauges()
 
     def _lease(self) -> int:
@@ -174,6 +174,7 @@ class ServingParts:
             basics.budget,
             clocks.now_ms,
             basics.metrics,
+            self.gap_guard,
         )
         return LogManager(
             self.view,
@@ -235,7 +236,7 @@ class ServingParts:
             deadlines=Deadlines(),
             idle_answers=IdleAnswers(view, self.logs),
             sequence_refusals=self.sequence_refusals,
-            first_batches=self.first_batches,
+            gap_guard=self.gap_guard,
             record_deletion=self.segment_life.record_deletion,
             groups=self.groups.coordinator,
             object_store_health=basics.object_store_health,

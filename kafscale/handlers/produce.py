@@ -11,7 +11,6 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 from kafscale.handlers.context import Broker, Reply, RequestContext
-from kafscale.handlers.first_batches import OUT_OF_TURN, SENT_AGAIN
 from kafscale.handlers.leader_changes import MAX_WAIT_SEC
 from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
@@ -24,6 +23,7 @@ from kafscale.protocol.produce import ProduceRequest, decode_produce_request
 from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, validate_batch
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog
+from kafscale.storage.producer_gap_guard import OUT_OF_TURN, SENT_AGAIN
 from kafscale.storage.segment_buffer import AppendWaiter
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,6 @@ class _Appender:
             self._now_ms + max(0, produce.timeout_ms),
             broker.purgatory,
             broker.sequence_refusals,
-            broker.first_batches,
         )
 
     def append_all(self) -> None:
@@ -200,17 +199,13 @@ class _Appender:
             batches = self._validated(records, partition)
         except KafkaError as refusal:
             if refusal.code in SENT_AGAIN and self._produce.acks:
-                self._remember_first((name, index), records)
+                self._remember_refused((name, index), records)
             self._refuse(name, append, refusal)
             return
-        first = batches[0][1]
-        if first.producer_id >= 0 and self._produce.acks and not log.producers.knows(first.producer_id):
-            # Rare: every producer's first batch in a log, and what comes too early.
-            if self._broker.first_batches.refuses((name, index), first):
-                append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
-                return
-            self._broker.first_batches.came((name, index), first)
-            append.first = ((name, index), first.producer_id)
+        guard = self._broker.gap_guard
+        if guard and self._produce.acks and guard.refuses((name, index), batches[0][1], log.producers):
+            append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
+            return
         append.led = partition
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms
@@ -226,13 +221,13 @@ class _Appender:
                 counters.records_in += header.record_count
             counters.batches_in += len(batches)
 
-    def _remember_first(self, partition: TopicPartition, records: memoryview | KafkaError | None) -> None:
+    def _remember_refused(self, partition: TopicPartition, records: memoryview | KafkaError | None) -> None:
         if self._version < _FIRST_VERSION_WITH_BATCHES:
             return  # without sequence numbers
         if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
             header = read_header(records, 0)
             if header.producer_id >= 0:
-                self._broker.first_batches.came(partition, header)
+                self._broker.gap_guard.refused_on_arrival(partition, header)
 
     def _refuse(self, name: str, append: PartitionAppend, refusal: KafkaError) -> None:
         self._refused = True

@@ -32,6 +32,7 @@ from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
+from kafscale.storage.producer_gap_guard import ProducerGapGuard
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.reading.log_reader import LogReader
 from kafscale.storage.reading.segment_loader import SegmentLoader, read_sizes
@@ -92,7 +93,7 @@ class BrokerParts:
         self.logs = LogManager(
             self.view,
             metadata,
-            Flusher(publisher, policy, self.budget, self.now_ms, self.metrics),
+            Flusher(publisher, policy, self.budget, self.now_ms, self.metrics, ProducerGapGuard()),
             publisher,
             self.reader,
             self.checkpointer,
