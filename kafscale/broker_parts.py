@@ -24,6 +24,8 @@ from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store_contact import StoreContact
+from kafscale.metadata.tenure import Tenure
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
 from kafscale.ops import metric_families
@@ -77,8 +79,10 @@ class BasicParts:
         self.metrics = metrics
         self.health = health
         self.hedge = hedge
-        self.metadata = MeasuredMetadataStore(metadata, metrics)
+        self.metadata_contact = StoreContact(settings.lease_ttl_sec * 1000, clocks.steady_ms)
+        self.metadata = MeasuredMetadataStore(metadata, metrics, self.metadata_contact)
         self.registration = Registration(self.metadata, settings.lease_ttl_sec)
+        self.tenure = Tenure(self.registration, metrics.lease_ended)
         self.object_store_health = ObjectStoreHealth(health_policy(settings), clocks.steady_ms)
         self.objects = MeasuredObjectStore(objects, metrics, self.object_store_health)
         self.replica_reads = (
@@ -141,12 +145,18 @@ class ServingParts:
         )
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.leader_changes = LeaderChanges(view, settings.broker_id)
-        self.listed_brokers = ListedBrokers(view, settings.lease_ttl_sec * 1000, clocks.steady_ms)
+        self.listed_brokers = ListedBrokers(
+            view,
+            lambda: basics.registration.broker,
+            settings.lease_ttl_sec * 1000,
+            basics.metadata_contact,
+            clocks.steady_ms,
+        )
         self.sequence_refusals = SequenceRefusals(self.logs)
         self._register_gauges()
 
     def _lease(self) -> int:
-        return self._basics.registration.lease
+        return self._basics.tenure.lease
 
     def _index_version(self) -> int:
         """The version in which indexes are written."""
