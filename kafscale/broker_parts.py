@@ -13,7 +13,6 @@ from kafscale.handlers.batch_opener import BatchOpener
 from kafscale.handlers.context import Broker
 from kafscale.handlers.deadlines import Deadlines
 from kafscale.handlers.encoded_topics import EncodedTopics
-from kafscale.handlers.first_batches import FirstBatches
 from kafscale.handlers.idle_answers import IdleAnswers
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.listed_brokers import ListedBrokers
@@ -26,6 +25,8 @@ from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store_contact import StoreContact
+from kafscale.metadata.tenure import Tenure
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
 from kafscale.ops import metric_families
@@ -47,6 +48,7 @@ from kafscale.storage.object_store_health import ObjectStoreHealth, ObjectStoreP
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
+from kafscale.storage.producer_gap_guard import ProducerGapGuard
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.reading.log_reader import log_reader
 from kafscale.storage.reading.replica_reads import ReplicaReads
@@ -78,8 +80,10 @@ class BasicParts:
         self.metrics = metrics
         self.health = health
         self.hedge = hedge
-        self.metadata = MeasuredMetadataStore(metadata, metrics)
+        self.metadata_contact = StoreContact(settings.lease_ttl_sec * 1000, clocks.steady_ms)
+        self.metadata = MeasuredMetadataStore(metadata, metrics, self.metadata_contact)
         self.registration = Registration(self.metadata, settings.lease_ttl_sec)
+        self.tenure = Tenure(self.registration, metrics.lease_ended)
         self.object_store_health = ObjectStoreHealth(health_policy(settings), clocks.steady_ms)
         self.objects = MeasuredObjectStore(objects, metrics, self.object_store_health)
         self.replica_reads = (
@@ -125,6 +129,7 @@ class ServingParts:
             self._index_version,
         )
         self.checkpointer = Checkpointer(basics.objects, settings.s3_namespace, clocks.now_ms, new_token)
+        self.gap_guard = ProducerGapGuard()
         self.logs = self._make_logs()
         self.partitions = PartitionService(metadata, view, self._lease, self.logs, settings.broker_id)
         self.segment_life = self._make_segment_life()
@@ -141,13 +146,18 @@ class ServingParts:
         )
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.leader_changes = LeaderChanges(view, settings.broker_id)
-        self.listed_brokers = ListedBrokers(view, settings.lease_ttl_sec * 1000, clocks.steady_ms)
+        self.listed_brokers = ListedBrokers(
+            view,
+            lambda: basics.registration.broker,
+            settings.lease_ttl_sec * 1000,
+            basics.metadata_contact,
+            clocks.steady_ms,
+        )
         self.sequence_refusals = SequenceRefusals(self.logs)
-        self.first_batches = FirstBatches()
         self._register_gauges()
 
     def _lease(self) -> int:
-        return self._basics.registration.lease
+        return self._basics.tenure.lease
 
     def _index_version(self) -> int:
         """The version in which indexes are written."""
@@ -175,6 +185,7 @@ class ServingParts:
             basics.budget,
             clocks.now_ms,
             basics.metrics,
+            self.gap_guard,
         )
         return LogManager(
             self.view,
@@ -237,7 +248,7 @@ class ServingParts:
             deadlines=Deadlines(),
             idle_answers=IdleAnswers(view, self.logs),
             sequence_refusals=self.sequence_refusals,
-            first_batches=self.first_batches,
+            gap_guard=self.gap_guard,
             record_deletion=self.segment_life.record_deletion,
             groups=self.groups.coordinator,
             object_store_health=basics.object_store_health,

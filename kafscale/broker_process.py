@@ -96,7 +96,9 @@ class BrokerProcess:
         self.serving = serving = ServingParts(basics, ClusterView(cluster_id))
         view = serving.view
         self._keep_running(serving.feeder.run(), "cluster view")
-        self._staying_registered = self._keep_running(self._stay_registered(), "registration")
+        self._staying_registered = self._keep_running(
+            basics.tenure.run(serving.partitions, serving.groups), "registration"
+        )
         await view.ready()
         await view.wait_until(lambda: view.broker_state(settings.broker_id) is not None)
         check_segment_settings(settings, view.feature_level(SEGMENT_FORMAT))
@@ -136,21 +138,6 @@ class BrokerProcess:
         task.add_done_callback(lambda _: self._ended.set())
         self._tasks.append(task)
         return task
-
-    async def _stay_registered(self) -> None:
-        """Renew the lease; when it has ended all the same, lead nothing and begin again under a new one."""
-        registration, serving = self.basics.registration, self.serving
-        while True:
-            await registration.keep_alive()
-            self.basics.metrics.leases_ended += 1
-            logger.error(
-                "the lease of this broker has ended: others may lead its partitions and groups by now"
-            )
-            await asyncio.gather(serving.partitions.let_go(), serving.groups.let_go())
-            await registration.register_again()
-            logger.info("registered again")
-            serving.partitions.reconsider()
-            serving.groups.reconsider()
 
     async def _give_up_starting(self, starting: asyncio.Task[None]) -> int:
         """The stop signal came before the start was over, or the start cannot go on. Raises what ended it."""

@@ -9,7 +9,6 @@ from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.handlers.batch_opener import BatchOpener
 from kafscale.handlers.deadlines import Deadlines
 from kafscale.handlers.encoded_topics import EncodedTopics
-from kafscale.handlers.first_batches import FirstBatches
 from kafscale.handlers.idle_answers import IdleAnswers
 from kafscale.handlers.leader_changes import LeaderChanges
 from kafscale.handlers.listed_brokers import ListedBrokers
@@ -26,6 +25,7 @@ from kafscale.settings import Settings
 from kafscale.storage.expiry.record_deletion import RecordDeletion
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.object_store_health import ObjectStoreHealth
+from kafscale.storage.producer_gap_guard import ProducerGapGuard
 from kafscale.storage.topics import Topics
 
 
@@ -53,7 +53,7 @@ class Broker:
     deadlines: Deadlines
     idle_answers: IdleAnswers
     sequence_refusals: SequenceRefusals
-    first_batches: FirstBatches
+    gap_guard: ProducerGapGuard
     record_deletion: RecordDeletion
     groups: GroupCoordinator
     object_store_health: ObjectStoreHealth

@@ -31,17 +31,16 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
         return _failed(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {message.endpoint_type}"
         )
-    view = broker.view
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=_BROKERS,
-        cluster_id=view.cluster_id,
-        controller_id=view.controller_id(),
+        cluster_id=broker.view.cluster_id,
+        controller_id=broker.listed_brokers.controller_id(),
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=live.broker_id, host=endpoint.host, port=endpoint.port, rack=live.rack
             )
-            for live, endpoint in reachable(view.brokers(), request.listener)
+            for live, endpoint in reachable(broker.listed_brokers.live(), request.listener)
         ],
         # kafka-python's own name and form of `cluster_authorized_operations`; None: not asked for
         authorized_operations=_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else None,

@@ -95,7 +95,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
             for listed, endpoint in reachable(broker.listed_brokers.brokers(), request.listener)
         ],
         view.cluster_id,
-        view.controller_id(),
+        broker.listed_brokers.controller_id(),
         topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if message.include_cluster_authorized_operations

@@ -3,10 +3,8 @@
 import logging
 
 from kafscale.handlers.context import Reply
-from kafscale.handlers.first_batches import FirstBatches
 from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.handlers.sequence_refusals import BY_SEQUENCE, SequenceRefusals
-from kafscale.metadata.leadership import TopicPartition
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.produce import PartitionProduceResponse, encode_produce_response
 from kafscale.storage.partition import Partition
@@ -22,24 +20,20 @@ _PARTITION_HELD_BYTES = 256
 class PartitionAppend:
     """What became of one partition of the request; an `AppendWaiter`.
 
-    `led`: what it is appended to, while a refusal for the producer's sequence is still to be made sure of. `first`:
-    where, and of which producer, when it is the first of the producer's batches in the log.
+    `led`: what it is appended to, while a refusal for the producer's sequence is still to be made sure of.
     """
 
-    __slots__ = ("_request", "first", "led", "log_append_time_ms", "partition", "result")
+    __slots__ = ("_request", "led", "log_append_time_ms", "partition", "result")
 
     def __init__(self, request: "PendingProduce", partition: int) -> None:
         self._request = request
         self.partition = partition
         self.led: Partition | None = None
-        self.first: tuple[TopicPartition, int] | None = None
         self.log_append_time_ms = NO_TIMESTAMP
         self.result: PartitionProduceResponse | None = None
 
     def published(self, base_offset: int, log_start_offset: int) -> None:
         """The records are in the object store and published."""
-        if self.first is not None:
-            self._request.first_batches.stored(*self.first)
         if self.result is None:
             self.result = PartitionProduceResponse(
                 self.partition, ErrorCode.NONE, base_offset, self.log_append_time_ms, log_start_offset, None
@@ -77,7 +71,6 @@ class PendingProduce:
         "_topics",
         "_version",
         "deadline_ms",
-        "first_batches",
         "held_bytes",
         "sequence_refusals",
     )
@@ -90,7 +83,6 @@ class PendingProduce:
         deadline_ms: int,
         purgatory: ProducePurgatory,
         sequence_refusals: SequenceRefusals,
-        first_batches: FirstBatches,
     ) -> None:
         self._version = version
         self._correlation_id = correlation_id
@@ -102,7 +94,6 @@ class PendingProduce:
         self.deadline_ms = deadline_ms
         self.held_bytes = 0
         self.sequence_refusals = sequence_refusals
-        self.first_batches = first_batches
 
     def topic(self, name: str, count: int) -> list[PartitionAppend]:
         """The place for a topic's partitions, of which there will be `count`."""

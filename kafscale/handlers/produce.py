@@ -13,7 +13,6 @@ from contextlib import suppress
 from kafscale.handlers import store_deadline
 from kafscale.handlers.batch_opener import opened_limit_bytes
 from kafscale.handlers.context import Broker, Reply, RequestContext
-from kafscale.handlers.first_batches import OUT_OF_TURN, SENT_AGAIN
 from kafscale.handlers.leader_changes import MAX_WAIT_SEC
 from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
@@ -25,6 +24,7 @@ from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from kafscale.protocol.record_density import check_claim, claims_unlikely_count
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog
+from kafscale.storage.producer_gap_guard import OUT_OF_TURN, SENT_AGAIN
 from kafscale.storage.producer_state import MOST_PRODUCERS
 from kafscale.storage.segment_buffer import AppendWaiter
 
@@ -145,7 +145,6 @@ class _Appender:
             self._now_ms + _wait_ms(produce),
             broker.purgatory,
             broker.sequence_refusals,
-            broker.first_batches,
         )
 
     def append_all(self) -> Awaitable[None] | None:
@@ -244,14 +243,11 @@ class _Appender:
         header: BatchHeader,
         append: PartitionAppend,
     ) -> None:
-        if header.producer_id >= 0 and self._produce.acks and not log.producers.knows(header.producer_id):
-            place = (partition.id.topic, partition.id.index)
-            # Rare: every producer's first batch in a log, and what comes too early.
-            if self._broker.first_batches.refuses(place, header):
-                append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
-                return
-            self._broker.first_batches.came(place, header)
-            append.first = (place, header.producer_id)
+        guard = self._broker.gap_guard
+        place = (partition.id.topic, partition.id.index)
+        if guard and self._produce.acks and guard.refuses(place, header, log.producers):
+            append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
+            return
         append.led = partition
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms
@@ -270,16 +266,16 @@ class _Appender:
         self, name: str, append: PartitionAppend, refusal: KafkaError, records: memoryview | KafkaError | None
     ) -> None:
         if refusal.code in SENT_AGAIN and self._produce.acks:
-            self._remember_first((name, append.partition), records)
+            self._remember_refused((name, append.partition), records)
         self._refuse(name, append, refusal)
 
-    def _remember_first(self, partition: TopicPartition, records: memoryview | KafkaError | None) -> None:
+    def _remember_refused(self, partition: TopicPartition, records: memoryview | KafkaError | None) -> None:
         if self._version < _FIRST_VERSION_WITH_BATCHES:
             return  # without sequence numbers
         if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
             header = read_header(records, 0)
             if header.producer_id >= 0:
-                self._broker.first_batches.came(partition, header)
+                self._broker.gap_guard.refused_on_arrival(partition, header)
 
     def _refuse(self, name: str, append: PartitionAppend, refusal: KafkaError) -> None:
         self._refused = True

@@ -1,6 +1,7 @@
 """A metadata store whose calls are counted, whatever the backend."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import TypeVar
 
 from kafscale.metadata.store import (
     Changes,
@@ -11,17 +12,21 @@ from kafscale.metadata.store import (
     Snapshot,
     TransactionResult,
 )
-from kafscale.ops.metrics import Metrics
+from kafscale.metadata.store_contact import StoreContact
+from kafscale.ops.metrics import Metrics, OperationMetrics
+
+Result = TypeVar("Result")
 
 
 class MeasuredMetadataStore:
     """Passes every call of `MetadataStore` on to `store` and counts it in `metrics` under the method's name.
 
-    A watch has no end to measure and is passed on as it is.
+    `contact`, if any, hears of every answer. A watch has no end to measure and is passed on as it is.
     """
 
-    def __init__(self, store: MetadataStore, metrics: Metrics) -> None:
+    def __init__(self, store: MetadataStore, metrics: Metrics, contact: StoreContact | None = None) -> None:
         self._store = store
+        self._contact = contact
         self._get = metrics.metadata_store("get")
         self._range = metrics.metadata_store("range")
         self._transact = metrics.metadata_store("transact")
@@ -36,20 +41,17 @@ class MeasuredMetadataStore:
 
     async def get(self, key: str) -> KeyValue | None:
         """`MetadataStore.get`."""
-        with self._get.measure():
-            return await self._store.get(key)
+        return await self._answer(self._get, self._store.get(key))
 
     async def range(self, prefix: str) -> Snapshot:
         """`MetadataStore.range`."""
-        with self._range.measure():
-            return await self._store.range(prefix)
+        return await self._answer(self._range, self._store.range(prefix))
 
     async def transact(
         self, compares: Sequence[Compare], operations: Sequence[Operation]
     ) -> TransactionResult:
         """`MetadataStore.transact`. A compare that does not hold is an answer, no error."""
-        with self._transact.measure():
-            return await self._store.transact(compares, operations)
+        return await self._answer(self._transact, self._store.transact(compares, operations))
 
     def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
         """`MetadataStore.watch`."""
@@ -61,18 +63,24 @@ class MeasuredMetadataStore:
 
     async def grant_lease(self, ttl_sec: int) -> int:
         """`MetadataStore.grant_lease`."""
-        with self._grant_lease.measure():
-            return await self._store.grant_lease(ttl_sec)
+        return await self._answer(self._grant_lease, self._store.grant_lease(ttl_sec))
 
     async def renew_lease(self, lease: int) -> bool:
         """`MetadataStore.renew_lease`."""
-        with self._renew_lease.measure():
-            return await self._store.renew_lease(lease)
+        return await self._answer(self._renew_lease, self._store.renew_lease(lease))
 
     async def revoke_lease(self, lease: int) -> None:
         """`MetadataStore.revoke_lease`."""
-        with self._revoke_lease.measure():
-            await self._store.revoke_lease(lease)
+        await self._answer(self._revoke_lease, self._store.revoke_lease(lease))
+
+    async def _answer(self, calls: OperationMetrics, call: Awaitable[Result]) -> Result:
+        contact = self._contact
+        asked_ms = 0 if contact is None else contact.now_ms()
+        with calls.measure():
+            result = await call
+        if contact is not None:
+            contact.answered(asked_ms)
+        return result
 
     async def close(self) -> None:
         """`MetadataStore.close`."""

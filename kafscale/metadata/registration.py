@@ -33,6 +33,11 @@ class Registration:
         self._at_once = asyncio.Lock()
 
     @property
+    def broker(self) -> BrokerRecord:
+        """What was announced of this broker last, whether the store holds it now or not."""
+        return self._broker
+
+    @property
     def lease(self) -> int:
         """What the broker's registration, and everything it leads or coordinates, is bound to.
 

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from kafscale.metadata import keys
 from kafscale.metadata.features import LEGACY_LEVEL, decode_level
 from kafscale.metadata.model import (
-    NO_BROKER,
     BrokerRecord,
     BrokerState,
     LeaderRecord,
@@ -117,10 +116,6 @@ class ClusterView:
     def brokers_to_read_from(self) -> tuple[BrokerRecord, ...]:
         """The brokers that consumers may be sent to, ascending by id."""
         return tuple(record for record in self.brokers() if record.state is BrokerState.RUNNING)
-
-    def controller_id(self) -> int:
-        """The broker of `brokers` with the lowest id; `NO_BROKER` while there is none."""
-        return next((record.broker_id for record in self.brokers()), NO_BROKER)
 
     def topic(self, name: str, *, include_deleting: bool = False) -> TopicRecord | None:
         """The topic, None when there is none of this name or it is being deleted."""

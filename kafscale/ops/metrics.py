@@ -305,6 +305,10 @@ class Metrics:
         """The calls of one of `ObjectStore`'s methods."""
         return self.object_store_operations.setdefault(operation, OperationMetrics())
 
+    def lease_ended(self) -> None:
+        """The broker's lease has ended although the broker runs."""
+        self.leases_ended += 1
+
     def metadata_store(self, operation: str) -> OperationMetrics:
         """The calls of one of `MetadataStore`'s methods."""
         return self.metadata_store_operations.setdefault(operation, OperationMetrics())

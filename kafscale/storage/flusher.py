@@ -13,6 +13,7 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog
+from kafscale.storage.producer_gap_guard import ProducerGapGuard
 from kafscale.storage.publisher import FencedError, LeftoverError, Publisher
 from kafscale.storage.segment_buffer import SegmentBuffer
 from kafscale.storage.uploads import Upload
@@ -44,7 +45,9 @@ class Flusher:
         budget: MemoryBudget,
         now_ms: Callable[[], int],
         metrics: Metrics,
+        gap_guard: ProducerGapGuard,
     ) -> None:
+        self._gap_guard = gap_guard
         self._publisher = publisher
         self._policy = policy
         self._budget = budget
@@ -191,6 +194,8 @@ class Flusher:
     def _close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
         log, partition.log = partition.log, None
         if log is not None:
+            for batch in log.unpublished_batches():
+                self._gap_guard.refused_unpublished((partition.id.topic, partition.id.index), batch)
             for buffer in log.fail(error_code, message):
                 self._budget.release(buffer.charged_bytes)
 

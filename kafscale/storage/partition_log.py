@@ -29,7 +29,7 @@ from kafscale.protocol.record_batch import BatchHeader, compress_into, stamp_log
 from kafscale.protocol.types import Buffer
 from kafscale.storage.compression_trials import CompressionTrials
 from kafscale.storage.index import build_index, interval_for
-from kafscale.storage.producer_state import PendingBatch, ProducerStates
+from kafscale.storage.producer_state import PendingBatch, ProducerStates, UnpublishedBatch
 from kafscale.storage.segment import (
     FOOTER_SIZE,
     HEADER_SIZE,
@@ -371,6 +371,13 @@ class PartitionLog:
             for waiter, _ in buffer.waiters:
                 waiter.refused(*answer)
         return buffers
+
+    def unpublished_batches(self) -> list[UnpublishedBatch]:
+        """The oldest batch of each idempotent producer that is not known to be published."""
+        waiting = dict.fromkeys(
+            producer_id for buffer in self._buffers for producer_id, _ in buffer.producer_ids
+        )
+        return list(self.producers.unpublished(waiting))
 
     @property
     def checkpoint_due(self) -> bool:

@@ -10,6 +10,7 @@ those without anything pending come first, and the first of them is the one to f
 from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
+from typing import NamedTuple
 
 from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
 from kafscale.protocol.error_codes import ErrorCode
@@ -47,6 +48,14 @@ class PendingBatch:
         self.first_sequence = first_sequence
         self.last_sequence = last_sequence
         self.timestamp_ms = timestamp_ms
+
+
+class UnpublishedBatch(NamedTuple):
+    """The oldest batch of a producer, in its newest epoch, that is appended and not known to be published."""
+
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
 
 
 class _Producer:
@@ -91,9 +100,23 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def knows(self, producer_id: int) -> bool:
-        """Whether it has appended anything that is remembered."""
-        return producer_id in self._producers
+    def newest_sequence(self, producer_id: int) -> tuple[int, int] | None:
+        """The producer's epoch and the last sequence number that it appended; None when it is not known."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return None
+        if producer.pending:
+            return producer.pending[-1].producer_epoch, producer.pending[-1].last_sequence
+        return producer.published_epoch, producer.published[-1].last_sequence
+
+    def unpublished(self, producer_ids: Iterable[int]) -> Iterator[UnpublishedBatch]:
+        """Of those of the producers that have any pending batch."""
+        for producer_id in producer_ids:
+            producer = self._producers.get(producer_id)
+            if producer is not None and producer.pending:
+                epoch = producer.pending[-1].producer_epoch
+                oldest = next(batch for batch in producer.pending if batch.producer_epoch == epoch)
+                yield UnpublishedBatch(producer_id, epoch, oldest.first_sequence)
 
     def has_no_room_for(self, producer_id: int) -> bool:
         """Whether it is unknown and cannot be remembered: all that are remembered have something pending."""

@@ -13,6 +13,7 @@ from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import Put, Snapshot
+from kafscale.metadata.tenure import Tenure
 from kafscale.metadata.topic_record import decode_coordinator_record
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
@@ -48,10 +49,11 @@ class GroupBroker:
         self.broker_id = broker_id
         self.view = ClusterView("test")
         self.registration = Registration(store, TTL_SEC)
+        self.tenure = Tenure(self.registration)
         self.service = GroupService(
             store,
             self.view,
-            lambda: self.registration.lease,
+            lambda: self.tenure.lease,
             lambda topic, index: None,
             replace(SETTINGS, broker_id=broker_id),
             Metrics(),
@@ -66,7 +68,7 @@ class GroupBroker:
         broker = BrokerRecord(broker_id=self.broker_id, host="host", port=1, state=BrokerState.STARTING)
         await self.registration.register(broker)
         self._begin(ClusterViewFeeder(self._store, self.view).run())
-        self._begin(self._stay_registered())
+        self._begin(self.tenure.run(self.service))
         await self.view.ready()
         await self.view.wait_until(lambda: self.view.broker_state(self.broker_id) is not None)
         await self.service.start()
@@ -74,13 +76,6 @@ class GroupBroker:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
-
-    async def _stay_registered(self) -> None:
-        while True:
-            await self.registration.keep_alive()
-            await self.service.let_go()
-            await self.registration.register_again()
-            self.service.reconsider()
 
     async def stop(self) -> None:
         await self.registration.announce(BrokerState.STOPPING)

@@ -16,7 +16,15 @@ from kafscale.metadata.store import Changes, Delete, KeyValue
 from kafscale.metadata.topic_record import encode_broker_record
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings import Settings
-from tests.support.control_plane import CLUSTER_ID, TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
+from tests.support.control_plane import (
+    CLUSTER_ID,
+    TIMEOUT_MS,
+    ControlPlane,
+    ask,
+    by_name,
+    control_plane,
+    host_of,
+)
 from tests.support.loop_turns import turns_beside
 
 # By Kafka's numbers (AclOperation): all that a topic, and a cluster, know.
@@ -45,7 +53,7 @@ async def metadata_of(
     fields.setdefault("allow_auto_topic_creation", True)
     reply = await ask(plane, metadata.handle, version, MetadataRequest(topics=topics, **fields))
     assert [(broker.node_id, broker.host, broker.port) for broker in reply.brokers] == [
-        (broker_id, "broker.test", 9092) for broker_id in broker_ids
+        (broker_id, host_of(broker_id), 9092) for broker_id in broker_ids
     ]
     return reply
 

@@ -18,6 +18,7 @@ from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.preferred import preferred_brokers
 from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import Changes, Compare, Operation, Snapshot, TransactionResult
+from kafscale.metadata.tenure import Tenure
 from kafscale.metadata.topic_record import decode_coordinator_record
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
@@ -346,7 +347,8 @@ class Broker:
         self._world = world
         self._view = ClusterView("test")
         self._registration = Registration(world.faulty, TTL_SEC)
-        self._coordination = Coordination(world.faulty, broker_id, lambda: self._registration.lease)
+        self._tenure = Tenure(self._registration)
+        self._coordination = Coordination(world.faulty, broker_id, lambda: self._tenure.lease)
         self._keeper = Keeper("items", broker_id, self)
         self._named: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -397,21 +399,12 @@ class Broker:
         broker = BrokerRecord(broker_id=self.broker_id, host="", port=1, state=BrokerState.STARTING)
         await self._registration.register(broker)
         self._tasks.append(asyncio.create_task(ClusterViewFeeder(self._world.faulty, self._view).run()))
-        self._tasks.append(asyncio.create_task(self._stay_registered()))
+        self._tasks.append(asyncio.create_task(self._tenure.run(_AllItems(self))))
         await self._view.ready()
         await self._view.wait_until(lambda: self._view.broker_state(self.broker_id) is not None)
         self._look_at(ITEMS)
         await self._keeper.settled()
         await self._registration.announce(BrokerState.RUNNING)
-
-    async def _stay_registered(self) -> None:
-        while True:
-            await self._registration.keep_alive()
-            for _ in range(2):
-                await self.let_go(set(ITEMS))
-                await self._keeper.settled()
-            await self._registration.register_again()
-            self._look_at(ITEMS)
 
     async def stop(self) -> None:
         if self._starting.done():
@@ -435,6 +428,21 @@ class Broker:
         """It finds that it cannot go on with the item."""
         if self.held.pop(item, None) is not None:
             self._look_at([item])
+
+
+class _AllItems:
+    """All that a broker holds, as its tenure lets go of it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def let_go(self) -> None:
+        for _ in range(2):
+            await self._broker.let_go(set(ITEMS))
+            await self._broker._keeper.settled()
+
+    def reconsider(self) -> None:
+        self._broker._look_at(ITEMS)
 
 
 def disturb(world: World, what: str, broker_id: int, item: int) -> None:

@@ -9,7 +9,6 @@ from kafscale.errors import UnknownFormatVersionError
 from kafscale.metadata import keys
 from kafscale.metadata.features import SEGMENT_FORMAT, encode_level
 from kafscale.metadata.model import (
-    NO_BROKER,
     BrokerRecord,
     BrokerState,
     CoordinatorRecord,
@@ -70,13 +69,10 @@ def view() -> ClusterView:
     return ClusterView("cluster")
 
 
-def test_brokers_and_controller(view: ClusterView) -> None:
-    assert view.controller_id() == NO_BROKER
+def test_brokers_are_those_that_live(view: ClusterView) -> None:
     view.apply(keys.BROKERS, snapshot(stored(live(10)), stored(live(2))))
     assert [broker.broker_id for broker in view.brokers()] == [2, 10]
-    assert view.controller_id() == 2
     view.apply(keys.BROKERS, changes(Delete(keys.broker(2))))
-    assert view.controller_id() == 10
     assert view.broker(2) is None
     assert view.broker(10) == live(10)
 
@@ -98,7 +94,6 @@ def test_what_becomes_of_a_broker_decides_who_sees_it(view: ClusterView) -> None
     ]
     # Clients connect to those that run, and to those that stop, which may lead something yet.
     assert [broker.broker_id for broker in view.brokers()] == [2, 4]
-    assert view.controller_id() == 2
     assert (view.broker(1), view.broker(2), view.broker(4)) == (
         None,
         live(2, state=stopping),

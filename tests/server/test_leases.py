@@ -8,7 +8,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafscale.broker_process import EXIT_FAILED, EXIT_STOPPED
 from kafscale.errors import StartupError, StoreRefusedError
 from kafscale.metadata import keys
-from kafscale.metadata.store import Put
+from kafscale.metadata.store import NO_LEASE, Put
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
@@ -101,3 +101,27 @@ async def test_a_store_that_refuses_the_broker_ends_its_start() -> None:
     with pytest.raises(StartupError, match=r"refuses what the broker needs.*AccessDenied"):
         async with in_process_broker(objects=objects):
             pytest.fail("it started")
+
+
+@on_uvloop
+async def test_lease_ended_while_the_bucket_is_away_names_itself() -> None:
+    """Resigning took seconds, and nobody was named in Metadata meanwhile."""
+    async with in_process_broker(lease_ttl_sec=1, flush_interval_ms=0) as broker:
+        topic = await broker.create_topic()
+        registration = broker.process.basics.registration
+        async with broker.connect() as client, broker.connect() as asking:
+            request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            with broker.objects.hold("put_if_absent", "*.kfs") as uploading:
+                await client.send_produce(topic, {0: wire.batch([b"accepted"])})
+                await uploading.reached()
+                held, first = broker.partition(topic), registration.lease
+                await broker.metadata.revoke_lease(first)
+                named = set[tuple[int, ...]]()
+                while registration.lease in (first, NO_LEASE):
+                    reply = await asking.call(request, MetadataResponse, 5)
+                    named.add((reply.controller_id, *(one.node_id for one in reply.brokers)))
+                assert held.flush_tasks, "it still resigns, and is registered"
+            assert named == {(0, 0)}
+            assert (await client.receive_produce())[1][0].base_offset == 0
+            await until(lambda: broker.process.serving.logs.partition_count == 1, "it leads again")
+            assert broker.partition(topic).record.leader_epoch == 1

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kafscale.handlers.first_batches import FirstBatches
 from kafscale.metadata import keeper, keys
 from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
 from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
@@ -17,6 +16,7 @@ from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog, SealedSegment
+from kafscale.storage.producer_gap_guard import ProducerGapGuard
 from kafscale.storage.producer_state import ProducerStates
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.uploads import Uploader
@@ -273,6 +273,16 @@ def keeper_that_waits_for_a_change(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(keeper, "LOOK_AGAIN_SEC", 1e9)
 
 
+def _guard_only(patch: pytest.MonkeyPatch, *, known_producers: bool) -> None:
+    refuses = ProducerGapGuard.refuses
+
+    def of_some(self: Any, place: Any, header: Any, producers: ProducerStates) -> bool:
+        is_known = producers.newest_sequence(header.producer_id) is not None
+        return is_known is known_producers and refuses(self, place, header, producers)
+
+    patch.setattr(ProducerGapGuard, "refuses", of_some)
+
+
 @mistake(
     **{**_SMALL, "brokers": 1, "topics": {"t": 4}},
     kinds=("end lease",),
@@ -287,7 +297,24 @@ def keeper_that_waits_for_a_change(patch: pytest.MonkeyPatch) -> None:
 )
 def later_batch_taken_for_the_first(patch: pytest.MonkeyPatch) -> None:
     """A leader that refused a producer's first batch takes the next one in its place (once in the code)."""
-    patch.setattr(FirstBatches, "refuses", lambda self, partition, header: False)
+    _guard_only(patch, known_producers=True)
+
+
+@mistake(
+    **{**_SMALL, "brokers": 1, "topics": {"t": 4}},
+    kinds=("end lease",),
+    troubles=4,
+    longest_calm=2.0,
+    consumers=0,
+    flush_interval_ms=500,
+    metadata=_GOOD,
+    objects=_GOOD,
+    clients=_SLOW,
+    load=Load(batches=20, longest_pause=0.1),
+)
+def later_batch_out_of_order_behind_a_refused_one(patch: pytest.MonkeyPatch) -> None:
+    """A leader tells of a gap that it has made itself, by refusing what comes before (once in the code)."""
+    _guard_only(patch, known_producers=False)
 
 
 @mistake(

@@ -110,6 +110,7 @@ class _Batch:
     sequence: int
     values: list[bytes]
     sent_again: bool = False
+    is_behind: bool = False  # and not before any: its broker has seen all that is not settled before it
     connection: ClientConnection | None = None
     answer: "asyncio.Task[Produced | None] | None" = None
 
@@ -266,6 +267,9 @@ class IdempotentProducer(Producer):
                 if broker is None or self._must_wait_for(broker):
                     return
             batch.connection = self.connection(broker)
+            batch.is_behind = self._drains and all(
+                other.answer is not None for other in self._unsettled[: self._unsettled.index(batch)]
+            )
             self.around.trace.add(self.name, "sends", batch.values[0], "to", broker.name)
             batch.answer = asyncio.create_task(self._send(broker, batch))
 
@@ -302,6 +306,7 @@ class IdempotentProducer(Producer):
             elif (
                 answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
                 and batch is not self._unsettled[0]
+                and not batch.is_behind
             ):
                 self.around.trace.add(self.name, "is out of order behind another batch")
             else:

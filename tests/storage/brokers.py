@@ -16,6 +16,7 @@ from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.partition_record import PartitionRecord, decode_partition_record
 from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.tenure import Tenure
 from kafscale.metadata.topic_record import decode_leader_record
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
@@ -32,6 +33,7 @@ from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import SealedSegment
 from kafscale.storage.partition_service import PartitionService
+from kafscale.storage.producer_gap_guard import ProducerGapGuard
 from kafscale.storage.publisher import Publisher
 from kafscale.storage.reading.log_reader import LogReader
 from kafscale.storage.reading.segment_loader import SegmentLoader, read_sizes
@@ -62,6 +64,7 @@ class BrokerParts:
         self.metrics = Metrics()
         self.view = ClusterView("test")
         self.registration = Registration(metadata, TTL_SEC)
+        self.tenure = Tenure(self.registration)
         self.pool = SlabPool(0)
         self.budget = MemoryBudget(settings.buffer_bytes)
         loader = SegmentLoader(
@@ -92,7 +95,7 @@ class BrokerParts:
         self.logs = LogManager(
             self.view,
             metadata,
-            Flusher(publisher, policy, self.budget, self.now_ms, self.metrics),
+            Flusher(publisher, policy, self.budget, self.now_ms, self.metrics, ProducerGapGuard()),
             publisher,
             self.reader,
             self.checkpointer,
@@ -101,9 +104,7 @@ class BrokerParts:
             settings,
             self.metrics,
         )
-        self.service = PartitionService(
-            metadata, self.view, lambda: self.registration.lease, self.logs, broker_id
-        )
+        self.service = PartitionService(metadata, self.view, lambda: self.tenure.lease, self.logs, broker_id)
         self.topics = Topics(metadata, self.view, settings)
         self._metadata = metadata
         self._tasks: list[asyncio.Task[None]] = []
@@ -122,7 +123,7 @@ class BrokerParts:
         broker = BrokerRecord(broker_id=self.broker_id, host="host", port=1, state=BrokerState.STARTING)
         await self.registration.register(broker)
         self._begin(ClusterViewFeeder(self._metadata, self.view).run())
-        self._begin(self._stay_registered())
+        self._begin(self.tenure.run(self.service))
         await self.view.ready()
         await self.view.wait_until(lambda: self.view.broker_state(self.broker_id) is not None)
         await self.service.start()
@@ -130,13 +131,6 @@ class BrokerParts:
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
-
-    async def _stay_registered(self) -> None:
-        while True:
-            await self.registration.keep_alive()
-            await self.service.let_go()
-            await self.registration.register_again()
-            self.service.reconsider()
 
     async def stop(self) -> None:
         """In good order: others lead before it ends."""

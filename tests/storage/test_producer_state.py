@@ -108,7 +108,7 @@ class ManyProducers:
         self.states.append(producer_id, PendingBatch(object(), 0, 0, sequence, sequence, 1000))
 
     def knows(self) -> list[int]:
-        return [number for number in range(10) if self.states.knows(number)]
+        return [number for number in range(10) if self.states.newest_sequence(number) is not None]
 
 
 def test_one_producer_too_many_takes_the_place_of_the_least_recent(monkeypatch: pytest.MonkeyPatch) -> None:

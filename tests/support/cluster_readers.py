@@ -115,6 +115,8 @@ class ClientReader(Reader):
 class GroupReader(Reader):
     """librdkafka as a member of a group; it commits what it has entered, and nothing else."""
 
+    commit_every = COMMIT_EVERY
+
     def __init__(
         self, name: str, cluster: Cluster, places: list[Place], history: History, group: str, **config: object
     ) -> None:
@@ -133,7 +135,7 @@ class GroupReader(Reader):
             consumer.subscribe(topics, on_assign=self._assigned)
             while not self._stopping.is_set():
                 self._uncommitted += _take(self, consumer, self.journal)
-                if self._uncommitted >= COMMIT_EVERY:
+                if self._uncommitted >= self.commit_every:
                     self._commit(consumer)
             self._commit(consumer)
         finally:

@@ -20,6 +20,7 @@ from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
 from kafscale.metadata.model import BrokerRecord, TopicRecord
 from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store_contact import StoreContact
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
 from kafscale.protocol.message_classes import RESPONSE_CLASSES
@@ -129,6 +130,11 @@ def memory_stores(max_operations: int = 128) -> tuple[MemoryMetadataStore, Memor
     return MemoryMetadataStore(max_operations=max_operations), MemoryObjectStore(lambda: 0)
 
 
+def host_of(broker_id: int) -> str:
+    """Where a control plane's broker listens."""
+    return f"broker-{broker_id}.test" if broker_id else "broker.test"
+
+
 @asynccontextmanager
 async def control_plane(
     store: MetadataStore | None = None,
@@ -146,7 +152,10 @@ async def control_plane(
     view = ClusterView(CLUSTER_ID)
     feeder = asyncio.create_task(ClusterViewFeeder(store, view).run())
     broker_record = BrokerRecord(
-        broker_id=settings.broker_id, host="broker.test", port=9092, features=SUPPORTED
+        broker_id=settings.broker_id,
+        host=host_of(settings.broker_id),
+        port=9092,
+        features=SUPPORTED,
     )
     registration = Registration(store, lease_ttl_sec=60)
     await registration.register(broker_record)
@@ -178,7 +187,13 @@ async def control_plane(
         logs=logs,
         encoded_topics=EncodedTopics(view, read_replicas),
         read_replicas=read_replicas,
-        listed_brokers=ListedBrokers(view, settings.lease_ttl_sec * 1000, steady_ms),
+        listed_brokers=ListedBrokers(
+            view,
+            lambda: registration.broker,
+            settings.lease_ttl_sec * 1000,
+            StoreContact(settings.lease_ttl_sec * 1000, steady_ms),
+            steady_ms,
+        ),
         settings=settings,
     )
     try:
