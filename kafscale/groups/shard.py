@@ -18,23 +18,30 @@ from kafscale.metadata.coordination import ClaimedShard
 from kafscale.metadata.group_record import (
     MAX_GROUP_RECORD_BYTES,
     GroupRecord,
+    GroupRecordTooLargeError,
     decode_group_record,
     encode_group_record,
 )
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
 
 def encode_checked(group_id: str, record: GroupRecord) -> bytes:
     """The record's stored bytes. Raises `KafkaError` when they are too many, as Kafka answers then."""
-    data = encode_group_record(record)
+    try:
+        data = encode_group_record(record)
+    except GroupRecordTooLargeError as problem:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"group '{quoted(group_id)}': {problem}"
+        ) from problem
     if len(data) > MAX_GROUP_RECORD_BYTES:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"group {group_id!r} with {len(record.members)} members takes {len(data)} bytes, "
+            f"group '{quoted(group_id)}' with {len(record.members)} members takes {len(data)} bytes, "
             f"at most {MAX_GROUP_RECORD_BYTES} can be stored",
         )
     return data
@@ -80,7 +87,7 @@ class GroupShard:
             try:
                 record = decode_group_record(item.key, item.value)
             except CorruptDataError as problem:
-                logger.error("a group cannot be served", extra={"problem": str(problem)})
+                logger.error("a group cannot be served", extra={"problem": quoted(str(problem), 500)})
                 self.unreadable.add(group_id)
                 continue
             self._run(Group.of(group_id, self._policy, record, self._now_ms()), in_store=InStore.YES)
