@@ -33,6 +33,7 @@ from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 _COORDINATED_ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -267,7 +268,7 @@ class GroupCoordinator:
         subscribed: frozenset[str] | None = frozenset()
         if group.state is not GroupState.EMPTY:
             if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group '{quoted(group_id)}' has members")
             subscribed = subscribed_topics(group)
         results = {
             partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

@@ -20,6 +20,7 @@ from kafscale.metadata.store import Delete, MetadataStore
 from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,10 @@ class OffsetExpiry:
                     await self._check_group(shard, running)
                 except (KafkaError, StoreError, CorruptDataError) as problem:
                     running.expiry_check_at_ms = 0
-                    fields = {"group": running.group.group_id, "problem": str(problem)}
+                    fields = {
+                        "group": quoted(running.group.group_id),
+                        "problem": quoted(str(problem), 500),
+                    }
                     logger.warning("could not look for expired offsets", extra=fields)
 
     async def _check_group(self, shard: GroupShard, running: RunningGroup) -> None:
@@ -119,7 +123,7 @@ class OffsetExpiry:
             reply_id = running.next_reply_id()
             running.decide(Remove(now_ms=now_ms, reply_id=reply_id), reply_id)
             await shard.erase(running)
-            logger.info("removed a group that nobody used", extra={"group": group.group_id})
+            logger.info("removed a group that nobody used", extra={"group": quoted(group.group_id)})
             return
         later = [at_ms for at_ms in expirations.values() if at_ms is not None and at_ms > now_ms]
         running.expiry_check_at_ms = min([running.expiry_check_at_ms, *later])

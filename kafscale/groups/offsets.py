@@ -17,6 +17,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset, decode_committed_offset
 from kafscale.metadata.store import MetadataStore
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,9 @@ async def read_offsets(store: MetadataStore, group_id: str) -> dict[TopicPartiti
     except StoreError as problem:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(problem)) from problem
     except CorruptDataError as problem:
-        logger.error("offsets cannot be read", extra={"group": group_id, "problem": str(problem)})
+        logger.error(
+            "offsets cannot be read", extra={"group": quoted(group_id), "problem": quoted(str(problem), 500)}
+        )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(problem)) from problem
 
 

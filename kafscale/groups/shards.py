@@ -17,6 +17,7 @@ from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ _RETRY_DELAY_SEC = 0.2
 
 def unknown_group(group_id: str) -> KafkaError:
     """The refusal of a group that is not there."""
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group '{quoted(group_id)}'")
 
 
 class GroupShards:
@@ -182,7 +183,8 @@ class GroupShards:
         if shard is not None and not self._stopping:
             if group_id in shard.unreadable:
                 raise KafkaError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the record of group {group_id!r} cannot be read"
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    f"the record of group '{quoted(group_id)}' cannot be read",
                 )
             return shard
         if number in self._loading and not self._stopping:
