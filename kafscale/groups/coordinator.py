@@ -256,7 +256,7 @@ class GroupCoordinator:
         except KafkaError as refusal:
             if refusal.code not in _COORDINATED_ELSEWHERE:
                 raise
-        return of_existing_topics(await read_offsets(self._store, group_id), self._topic_id)
+        return await of_existing_topics(self._store, await read_offsets(self._store, group_id))
 
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -281,10 +281,6 @@ class GroupCoordinator:
         await shard.write([Delete(keys.group_offset(group_id, topic, index)) for topic, index in deleted])
         shard.tell_deleted(running, deleted)
         return results
-
-    def _topic_id(self, topic: str) -> uuid.UUID | None:
-        record = self._view.topic(topic)
-        return None if record is None else record.topic_id
 
     # Groups
 

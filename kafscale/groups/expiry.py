@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -13,6 +12,7 @@ from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
+from kafscale.groups.stored_topics import stored_topics
 from kafscale.groups.subscription import subscribed_topics
 from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset
@@ -144,11 +144,9 @@ class OffsetExpiry:
         self, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> list[TopicPartition]:
         """Asked of the store itself: a picture of the topics that lags behind must not cost an offset."""
-        ids: dict[str, uuid.UUID | None] = {}
-        for topic in {topic for topic, _ in offsets}:
-            item = await self._store.get(keys.topic(topic))
-            ids[topic] = None if item is None else decode_topic_record(item.key, item.value).topic_id
-        return [key for key, committed in offsets.items() if committed.topic_id != ids[key[0]]]
+        found = await stored_topics(self._store, (topic for topic, _ in offsets))
+        ids = {name: decode_topic_record(item.key, item.value).topic_id for name, item in found.items()}
+        return [key for key, committed in offsets.items() if committed.topic_id != ids.get(key[0])]
 
 
 def _may_go(running: RunningGroup) -> bool:
