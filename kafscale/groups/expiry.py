@@ -12,11 +12,11 @@ from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
-from kafscale.groups.stored_topics import stored_topics
 from kafscale.groups.subscription import subscribed_topics
 from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset
-from kafscale.metadata.store import Delete, MetadataStore
+from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.stored_topics import stored_topics
 from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import KafkaError
@@ -128,8 +128,7 @@ class OffsetExpiry:
         later = [at_ms for at_ms in expirations.values() if at_ms is not None and at_ms > now_ms]
         running.expiry_check_at_ms = min([running.expiry_check_at_ms, *later])
         if expired:
-            await shard.write([Delete(key) for key in sorted(expired)])
-            shard.tell_deleted(running, map(keys.offset_topic_and_partition, expired))
+            await shard.delete_offsets(running, map(keys.offset_topic_and_partition, expired))
 
     def _expirations(
         self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset]

@@ -11,12 +11,12 @@ from typing import Final
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.groups.group import Group
 from kafscale.groups.states import GroupState
-from kafscale.groups.stored_topics import stored_topics
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset, decode_committed_offset
 from kafscale.metadata.model import TopicState
 from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.stored_topics import stored_topics
 from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
@@ -57,9 +57,11 @@ async def of_existing_topics(
     The store is asked what the topics are, not this broker's view of them: a view that lags behind would drop
     the offsets of a topic it has not heard of, and keep those of one that is gone. Raises as `read_offsets`.
     """
-    found = await stored_topics(store, (topic for topic, _ in offsets))
     try:
+        found = await stored_topics(store, (topic for topic, _ in offsets))
         topics = {name: decode_topic_record(item.key, item.value) for name, item in found.items()}
+    except StoreError as problem:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
     except CorruptDataError as problem:
         logger.error("a topic cannot be read", extra={"problem": quoted(str(problem), 500)})
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, quoted(str(problem), 500)) from problem

@@ -13,6 +13,7 @@ from kafscale.groups.line_window import LineWindow
 from kafscale.groups.machine import apply
 from kafscale.groups.shard_writer import WriteInDoubtError
 from kafscale.groups.states import GroupState
+from kafscale.groups.stored_bytes import StoredGroup
 from kafscale.groups.totals import NOT_COUNTED, Counted, GroupTotals
 from kafscale.metadata.group_record import GroupRecord
 from kafscale.ops.metrics import GroupMetrics
@@ -44,7 +45,8 @@ class RunningGroup:
     """A group, its timer, the requests that wait in it and the stores under way.
 
     `in_store`: whether it has a record there. `commits_under_way`: requests that may give it one.
-    `touched`: while somebody looks for expired offsets, the keys that were committed since.
+    `stored`: how much it has there. `touched`: while somebody looks for expired offsets, the keys that were
+    committed since.
     `expiry_check_at_ms`: no offset of it can expire before.
     """
 
@@ -61,6 +63,7 @@ class RunningGroup:
     ) -> None:
         self.group = group
         self.in_store = in_store
+        self.stored = StoredGroup(totals.stored)
         self.commits_under_way = 0
         self.touched: set[str] | None = None
         self.expiry_check_at_ms = 0
@@ -120,6 +123,7 @@ class RunningGroup:
             self._timer.cancel()
             self._timer = None
         self._counted = self._totals.replace(self._counted, NOT_COUNTED)
+        self.stored.clear()
         return set(self._stores)
 
     @property

@@ -11,6 +11,8 @@ from kafscale.groups.lag_seeding import LagSeeding
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.states import GroupState
+from kafscale.groups.stored_counting import StoredCounting
+from kafscale.groups.stored_limits import StoredLimits
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
 from kafscale.metadata.coordination import Coordination
@@ -48,6 +50,9 @@ class GroupShards:
         lag: ConsumerLag | None = None,
     ) -> None:
         self.totals = GroupTotals()
+        self.limits = StoredLimits(
+            group_offset_bytes=settings.group_offsets_max_bytes, all_bytes=settings.groups_stored_max_bytes
+        )
         self.on_lost: Callable[[int], None] = lambda shard: None
         self._write_timeout_sec = settings.offsets_commit_timeout_ms / 1000
         self._store = store
@@ -60,6 +65,7 @@ class GroupShards:
         self._now_ms = now_ms
         self._lag = lag
         self._lag_seeding = None if lag is None else LagSeeding(lag, store)
+        self._counting = StoredCounting(store, self._lag_is_read)
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
         self._given_up: set[int] = set()
@@ -104,12 +110,22 @@ class GroupShards:
                 self.totals,
                 self._metrics,
                 self._lag,
+                self._check_record,
             )
             for one in claimed
         ]
         await asyncio.gather(*(load(shard) for shard in loaded))
+        kept = [shard for shard in loaded if self._shards.get(shard.shard) is shard]
         if self._lag_seeding is not None:
-            self._lag_seeding.add([shard for shard in loaded if self._shards.get(shard.shard) is shard])
+            self._lag_seeding.add(kept)
+        self._counting.add(kept)
+
+    async def _lag_is_read(self) -> None:
+        if self._lag_seeding is not None:
+            await self._lag_seeding.settled()
+
+    def _check_record(self, growth: int) -> None:
+        self.limits.check_record(self.totals.stored, self.shard_count, growth)
 
     async def _load(self, shard: GroupShard) -> None:
         while True:
@@ -164,6 +180,7 @@ class GroupShards:
     async def close(self) -> None:
         """Let writes that have begun come to their end, within their time, and give everything up."""
         self.refuse_requests()
+        await self._counting.close()
         if self._lag_seeding is not None:
             await self._lag_seeding.close()
         shards = tuple(self._shards.values())

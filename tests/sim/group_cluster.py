@@ -89,6 +89,7 @@ class World:
         topic = TopicRecord(name=TOPIC, topic_id=TOPIC_ID, partition_count=PARTITIONS)
         await self.store.transact([], [Put(keys.topic(TOPIC), encode_topic_record(topic))])
         view = ClusterView("sim")
+        view.apply(keys.TOPICS, await self.store.range(keys.TOPICS))
         self.coordinators.append(GroupCoordinator(shards, self.faulty, view, SETTINGS, metrics, self.now_ms))
         self.shards.append(shards)
 

@@ -7,8 +7,6 @@ from kafscale.errors import StoreError
 from kafscale.metadata import keys
 from kafscale.metadata.read_many import read_many
 from kafscale.metadata.store import KeyValue, MetadataStore
-from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.protocol.quoting import quoted
 
 _READS_AT_ONCE = 4
 
@@ -16,7 +14,7 @@ _READS_AT_ONCE = 4
 async def stored_topics(store: MetadataStore, names: Iterable[str]) -> Mapping[str, KeyValue]:
     """The record of each of these topics, as stored; a topic that is not there is left out.
 
-    Raises `KafkaError` COORDINATOR_NOT_AVAILABLE when the store is away.
+    One read for each `max_operations` names. Raises as `MetadataStore.get`.
     """
     wanted = list(dict.fromkeys(names))
     at_once = asyncio.Semaphore(_READS_AT_ONCE)
@@ -28,10 +26,17 @@ async def stored_topics(store: MetadataStore, names: Iterable[str]) -> Mapping[s
 
     size = store.max_operations
     parts = [wanted[start : start + size] for start in range(0, len(wanted), size)]
+    if len(parts) == 1:
+        return await read(parts[0])
     try:
         async with asyncio.TaskGroup() as tasks:
             reading = [tasks.create_task(read(part), name="read topics") for part in parts]
     except* StoreError as problems:
-        problem = problems.exceptions[0]
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
+        raise _first(problems) from problems
     return {name: item for one in reading for name, item in one.result().items()}
+
+
+def _first(problems: BaseExceptionGroup[StoreError]) -> StoreError:
+    """All of them say the same: the store is away."""
+    problem = problems.exceptions[0]
+    return _first(problem) if isinstance(problem, BaseExceptionGroup) else problem
