@@ -230,6 +230,19 @@ class Settings(BackupSettings):
         "The memory for the subscriptions and assignments of all groups; a member that would exceed it "
         "cannot join.",
     )
+    group_offsets_max_bytes: int = setting(
+        "KAFSCALE_GROUP_OFFSETS_MAX_BYTES",
+        size(KIB, INT64_MAX),
+        "8MiB",
+        "What the committed offsets of one group may take in the metadata store; a commit past it is refused.",
+    )
+    groups_stored_max_bytes: int = setting(
+        "KAFSCALE_GROUPS_STORED_MAX_BYTES",
+        size(MIB, INT64_MAX),
+        "256MiB",
+        "What all groups of the cluster may take in the metadata store; past three quarters of it no group and "
+        "no offset is added.",
+    )
     offsets_retention_minutes: int = setting(
         "KAFSCALE_OFFSETS_RETENTION_MINUTES",
         integer(1, INT32_MAX),
@@ -331,6 +344,11 @@ def _check_together(settings: Settings) -> None:
             "group_min_session_timeout_ms",
             "group_max_session_timeout_ms",
             "a member's session timeout lies between them",
+        ),
+        (
+            "group_offsets_max_bytes",
+            "groups_stored_max_bytes",
+            "one group's offsets are part of what all groups store",
         ),
         ("s3_latency_warn_ms", "s3_latency_crit_ms", "what is slow enough to fail is slow"),
         ("s3_error_rate_warn", "s3_error_rate_crit", "what is unavailable is degraded"),

@@ -1,15 +1,13 @@
 """The group coordinator: finds the group that a request means, lets it decide, and writes what must last."""
 
-import asyncio
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
+from kafscale.groups.commits import OffsetCommits
 from kafscale.groups.effects import Decided, Joined, Left, Synced
 from kafscale.groups.events import (
     NO_MEMBER_ID,
-    Commit,
     Heartbeat,
     Join,
     Leave,
@@ -18,21 +16,19 @@ from kafscale.groups.events import (
     Remove,
     Sync,
 )
-from kafscale.groups.group import GROUP_MEMORY_BYTES, Group
+from kafscale.groups.group import GROUP_MEMORY_BYTES, Group, long_text_bytes
 from kafscale.groups.offsets import TopicPartition, of_existing_topics, read_offsets
 from kafscale.groups.request_limits import check_group_id, check_named, check_texts
-from kafscale.groups.running_group import InStore, RunningGroup
-from kafscale.groups.shard_writer import WriteInDoubtError
+from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset, encode_committed_offset
-from kafscale.metadata.group_record import GroupRecord, encode_group_record
-from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
+from kafscale.metadata.committed_offset import CommittedOffset
+from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 _COORDINATED_ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -57,10 +53,9 @@ class GroupCoordinator:
     ) -> None:
         self._shards = shards
         self._store = store
-        self._view = view
         self._settings = settings
-        self._metrics = metrics
         self._now_ms = now_ms
+        self._commits = OffsetCommits(shards, store, view, metrics, now_ms)
 
     def _member_group(self, group_id: str) -> RunningGroup | None:
         check_named(group_id)
@@ -90,7 +85,9 @@ class GroupCoordinator:
         check_texts(group_instance_id, client_id, protocol_type, *(one.name for one in protocols))
         if running is None and member_id != NO_MEMBER_ID:
             return Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
-        self._check_memory(running, member_id, protocols)
+        protocol_bytes = sum(len(one.name) + len(one.metadata) for one in protocols)
+        text_bytes = long_text_bytes(client_id, client_id, group_instance_id, group_instance_id)
+        self._check_memory(group_id, running, member_id, protocol_bytes + text_bytes)
         if running is None:
             check_group_id(group_id)
             running = self._shards.shard(group_id).create(group_id)
@@ -122,14 +119,18 @@ class GroupCoordinator:
                 f"a session timeout of {session_timeout_ms} ms is not between {low} and {high}",
             )
 
-    def _check_memory(
-        self, running: RunningGroup | None, member_id: str, protocols: tuple[Protocol, ...]
-    ) -> None:
-        """Refuse what would take more memory than groups may, unless it takes no more than it did."""
-        growth = sum(len(one.name) + len(one.metadata) for one in protocols)
+    def _check_memory(self, group_id: str, running: RunningGroup | None, member_id: str, growth: int) -> None:
+        """Refuse what would take more than groups may, here or in the store, unless it takes no more than it did.
+
+        `growth`: what the member says, with its texts.
+        """
+        totals, settings = self._shards.totals, self._settings
+        if running is None:
+            self._shards.limits.check_new_group(totals.stored, self._shards.shard_count)
+            growth += long_text_bytes(group_id)
         member = None if running is None else running.group.members.get(member_id)
         growth += GROUP_MEMORY_BYTES if member is None else -member.memory_bytes
-        if growth > 0 and self._shards.totals.memory_bytes + growth > self._settings.group_memory_bytes:
+        if growth > 0 and totals.memory_bytes + growth > settings.group_memory_bytes:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 "the groups of this broker have all the memory that KAFSCALE_GROUP_MEMORY_BYTES allows",
@@ -205,41 +206,26 @@ class GroupCoordinator:
         generation: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> ErrorCode:
-        """OffsetCommit: NONE once every offset is durable. A group that is not there is made, without members."""
-        began = time.perf_counter()
+        """OffsetCommit: NONE once every offset is durable. A group that is not there is made, without members.
+
+        Raises INVALID_COMMIT_OFFSET_SIZE as well, and `PartlyCommittedError`.
+        """
         shard = self._shards.shard(group_id)
         running = shard.groups.get(group_id)
         if running is None:
             if generation >= 0:
                 return ErrorCode.ILLEGAL_GENERATION
-            self._check_memory(None, NO_MEMBER_ID, ())
+            self._check_memory(group_id, None, NO_MEMBER_ID, 0)
             check_group_id(group_id)
             running = shard.create(group_id)
-        reply_id = running.next_reply_id()
-        event = Commit(
-            now_ms=self._now_ms(),
-            reply_id=reply_id,
+        return await self._commits.commit(
+            shard,
+            running,
             member_id=member_id,
             group_instance_id=group_instance_id,
             generation=generation,
+            offsets=offsets,
         )
-        running.commits_under_way += 1
-        try:
-            error_code = cast(Decided, running.decide(event, reply_id)).error_code
-            if error_code is ErrorCode.NONE and offsets:
-                await shard.write(_puts(running, offsets))
-                running.in_store = InStore.YES
-                shard.tell_committed(running, offsets)
-                self._metrics.commits += len(offsets)
-                self._metrics.commit_duration.observe(time.perf_counter() - began)
-        except (WriteInDoubtError, asyncio.CancelledError):
-            running.doubt_record()
-            raise
-        finally:
-            running.commits_under_way -= 1
-            if running.is_needless:
-                shard.forget(running)
-        return error_code
 
     async def fetch_offsets(
         self, group_id: str, *, require_stable: bool
@@ -255,7 +241,7 @@ class GroupCoordinator:
         except KafkaError as refusal:
             if refusal.code not in _COORDINATED_ELSEWHERE:
                 raise
-        return of_existing_topics(await read_offsets(self._store, group_id), self._topic_id)
+        return await of_existing_topics(self._store, await read_offsets(self._store, group_id))
 
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -267,7 +253,7 @@ class GroupCoordinator:
         subscribed: frozenset[str] | None = frozenset()
         if group.state is not GroupState.EMPTY:
             if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
+                raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group '{quoted(group_id)}' has members")
             subscribed = subscribed_topics(group)
         results = {
             partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -276,14 +262,8 @@ class GroupCoordinator:
             for partition in partitions
         }
         deleted = [one for one, error_code in results.items() if error_code is ErrorCode.NONE]
-        shard = self._shards.shard(group_id)
-        await shard.write([Delete(keys.group_offset(group_id, topic, index)) for topic, index in deleted])
-        shard.tell_deleted(running, deleted)
+        await self._shards.shard(group_id).delete_offsets(running, deleted)
         return results
-
-    def _topic_id(self, topic: str) -> uuid.UUID | None:
-        record = self._view.topic(topic)
-        return None if record is None else record.topic_id
 
     # Groups
 
@@ -305,29 +285,3 @@ class GroupCoordinator:
         if error_code is ErrorCode.NONE:
             await self._shards.shard(group_id).erase(running)
         return error_code
-
-
-def _puts(running: RunningGroup, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Operation]:
-    """What a commit writes; the group's first one gives it a record, too.
-
-    So does one after a write of the record whose outcome is unknown: offsets must not be there without it.
-    """
-    group = running.group
-    group_id = group.group_id
-    operations: list[Operation] = []
-    if running.in_store is not InStore.YES:
-        # Without members: who has joined by now is stored with the generation, once it has assignments.
-        record = GroupRecord(
-            generation=group.generation,
-            state_since_ms=group.state_since_ms,
-            protocol_type=group.protocol_type,
-        )
-        operations.append(Put(keys.group(group_id), encode_group_record(record)))
-    for (topic, index), committed in offsets.items():
-        key = keys.group_offset(group_id, topic, index)
-        operations.append(Put(key, encode_committed_offset(committed)))
-        if running.touched is not None:
-            running.touched.add(key)
-        if committed.expire_timestamp_ms is not None:
-            running.expiry_check_at_ms = min(running.expiry_check_at_ms, committed.expire_timestamp_ms)
-    return operations

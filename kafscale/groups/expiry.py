@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -16,10 +15,12 @@ from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import subscribed_topics
 from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset
-from kafscale.metadata.store import Delete, MetadataStore
+from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.stored_topics import stored_topics
 from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,10 @@ class OffsetExpiry:
                     await self._check_group(shard, running)
                 except (KafkaError, StoreError, CorruptDataError) as problem:
                     running.expiry_check_at_ms = 0
-                    fields = {"group": running.group.group_id, "problem": str(problem)}
+                    fields = {
+                        "group": quoted(running.group.group_id),
+                        "problem": quoted(str(problem), 500),
+                    }
                     logger.warning("could not look for expired offsets", extra=fields)
 
     async def _check_group(self, shard: GroupShard, running: RunningGroup) -> None:
@@ -119,13 +123,12 @@ class OffsetExpiry:
             reply_id = running.next_reply_id()
             running.decide(Remove(now_ms=now_ms, reply_id=reply_id), reply_id)
             await shard.erase(running)
-            logger.info("removed a group that nobody used", extra={"group": group.group_id})
+            logger.info("removed a group that nobody used", extra={"group": quoted(group.group_id)})
             return
         later = [at_ms for at_ms in expirations.values() if at_ms is not None and at_ms > now_ms]
         running.expiry_check_at_ms = min([running.expiry_check_at_ms, *later])
         if expired:
-            await shard.write([Delete(key) for key in sorted(expired)])
-            shard.tell_deleted(running, map(keys.offset_topic_and_partition, expired))
+            await shard.delete_offsets(running, map(keys.offset_topic_and_partition, expired))
 
     def _expirations(
         self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -140,11 +143,9 @@ class OffsetExpiry:
         self, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> list[TopicPartition]:
         """Asked of the store itself: a picture of the topics that lags behind must not cost an offset."""
-        ids: dict[str, uuid.UUID | None] = {}
-        for topic in {topic for topic, _ in offsets}:
-            item = await self._store.get(keys.topic(topic))
-            ids[topic] = None if item is None else decode_topic_record(item.key, item.value).topic_id
-        return [key for key, committed in offsets.items() if committed.topic_id != ids[key[0]]]
+        found = await stored_topics(self._store, (topic for topic, _ in offsets))
+        ids = {name: decode_topic_record(item.key, item.value).topic_id for name, item in found.items()}
+        return [key for key, committed in offsets.items() if committed.topic_id != ids.get(key[0])]
 
 
 def _may_go(running: RunningGroup) -> bool:

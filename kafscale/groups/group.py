@@ -14,6 +14,13 @@ GROUP_MEMORY_BYTES = 1024
 
 _MEMBER_MEMORY_BYTES = 1024
 _PENDING_MEMORY_BYTES = 256
+# So much of an id or another text is in the figures above; a client may send 32 KiB in each.
+_TEXT_BYTES_INCLUDED = 128
+
+
+def long_text_bytes(*texts: str | None) -> int:
+    """What texts of clients take beside what is counted for every group and member, roughly."""
+    return sum(max(0, len(text) - _TEXT_BYTES_INCLUDED) for text in texts if text is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +36,7 @@ class Member:
     """A member. `awaiting_join` and `awaiting_sync`: the request that is to be answered, if any.
 
     `is_new`: it has not completed a join yet. `expires_at_ms`: when it is dropped unless it is heard of.
+    `counted_bytes`: what its group counts for it.
     """
 
     member_id: str
@@ -43,6 +51,7 @@ class Member:
     awaiting_join: int | None = None
     awaiting_sync: int | None = None
     expires_at_ms: int = 0
+    counted_bytes: int = 0
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """What it says under this protocol; empty when it does not follow it."""
@@ -57,7 +66,9 @@ class Member:
     def memory_bytes(self) -> int:
         """What it takes, roughly."""
         metadata = sum(len(one.name) + len(one.metadata) for one in self.protocols)
-        return _MEMBER_MEMORY_BYTES + metadata + len(self.assignment)
+        # A static member's instance id is a key of its group, too; another's is in its member id.
+        texts = long_text_bytes(self.member_id, self.client_id, self.group_instance_id)
+        return _MEMBER_MEMORY_BYTES + texts + metadata + len(self.assignment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,7 @@ class Group:
         self.static_members: dict[str, str] = {}
         self.pending_members: dict[str, int] = {}
         self.pending_syncs: set[str] = set()
-        self.memory_bytes = GROUP_MEMORY_BYTES
+        self.memory_bytes = GROUP_MEMORY_BYTES + long_text_bytes(group_id)
         self.join_deadline_ms: int | None = None
         self.sync_deadline_ms: int | None = None
         self.is_initial_rebalance = False
@@ -258,18 +269,20 @@ class Group:
 
     def set_assignment(self, member: Member, assignment: bytes) -> None:
         """The member's part."""
-        self.memory_bytes += len(assignment) - len(member.assignment)
+        growth = len(assignment) - len(member.assignment)
         member.assignment = assignment
+        member.counted_bytes += growth
+        self.memory_bytes += growth
 
     def add_pending(self, member_id: str, expires_at_ms: int) -> None:
         """Expect a member that was just given its id."""
         self.pending_members[member_id] = expires_at_ms
-        self.memory_bytes += _PENDING_MEMORY_BYTES
+        self.memory_bytes += _PENDING_MEMORY_BYTES + long_text_bytes(member_id)
 
     def forget_pending(self, member_id: str) -> None:
         """Expect it no longer, if it was expected."""
         if self.pending_members.pop(member_id, None) is not None:
-            self.memory_bytes -= _PENDING_MEMORY_BYTES
+            self.memory_bytes -= _PENDING_MEMORY_BYTES + long_text_bytes(member_id)
 
     def forget_all_pending(self) -> None:
         """Expect nobody."""
@@ -282,7 +295,9 @@ class Group:
         return self._store_id
 
     def _count(self, member: Member, sign: int) -> None:
-        self.memory_bytes += sign * member.memory_bytes
+        self.memory_bytes -= member.counted_bytes
+        member.counted_bytes = member.memory_bytes if sign > 0 else 0
+        self.memory_bytes += member.counted_bytes
         for name in {one.name for one in member.protocols}:
             self._protocol_counts[name] += sign
             if not self._protocol_counts[name]:

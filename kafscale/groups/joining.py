@@ -18,6 +18,7 @@ from kafscale.groups.rebalancing import (
 from kafscale.groups.states import GroupState
 from kafscale.groups.validation import member_error
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.quoting import quoted
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """A new member has no session yet: it is dropped when its join has waited this long. Clients ask again sooner."""
@@ -90,7 +91,9 @@ def _add(group: Group, member_id: str, event: Join, out: Effects) -> None:
     )
     group.add(member)
     group.member_added = True
-    rebalance_or_complete_join(group, f"member {member_id} joined{_because(event)}", event.now_ms, out)
+    rebalance_or_complete_join(
+        group, f"member {quoted(member_id)} joined{_because(event)}", event.now_ms, out
+    )
 
 
 def _join_known(group: Group, event: Join, out: Effects) -> None:
@@ -115,7 +118,7 @@ def _join_known(group: Group, event: Join, out: Effects) -> None:
     else:
         _update(group, member, event, out)
         rebalance_or_complete_join(
-            group, f"member {member.member_id} joined again{_because(event)}", event.now_ms, out
+            group, f"member {quoted(member.member_id)} joined again{_because(event)}", event.now_ms, out
         )
 
 
@@ -135,7 +138,8 @@ def _replace(group: Group, old_member_id: str, event: Join, out: Effects) -> Non
     member.client_id, member.client_host = event.client_id, event.client_host
     _update(group, member, event, out)
     extend_session(member, event.now_ms)
-    reason = f"static member {event.group_instance_id} joined again as {member.member_id}{_because(event)}"
+    names = f"{quoted(event.group_instance_id or '')} joined again as {quoted(member.member_id)}"
+    reason = f"static member {names}{_because(event)}"
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_all_are_here(group, event.now_ms, out)
     elif group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:

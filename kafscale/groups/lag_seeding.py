@@ -34,6 +34,11 @@ class LagSeeding:
         if self._waiting and self._task is None:
             self._task = asyncio.create_task(self._run(), name="consumer lag")
 
+    async def settled(self) -> None:
+        """Wait until there is nothing to read."""
+        while self._task is not None:
+            await asyncio.wait({self._task})
+
     async def close(self) -> None:
         """Read no more."""
         task = self._task

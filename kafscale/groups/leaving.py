@@ -17,6 +17,9 @@ from kafscale.groups.rebalancing import (
 from kafscale.groups.states import GroupState
 from kafscale.groups.validation import member_error
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.quoting import quoted
+
+_LOGGED_REASONS_CHARACTERS = 500
 
 
 def leave(group: Group, event: Leave, out: Effects) -> None:
@@ -27,7 +30,7 @@ def leave(group: Group, event: Leave, out: Effects) -> None:
     # One that was only expected and leaves may have been the last that a rebalance waited for, no more.
     if left or group.state is GroupState.PREPARING_REBALANCE:
         reasons = sorted({leaving.reason for leaving in event.members if leaving.reason})
-        because = f": {'; '.join(reasons)}" if reasons else ""
+        because = f": {quoted('; '.join(reasons), _LOGGED_REASONS_CHARACTERS)}" if reasons else ""
         rebalance_or_complete_join(group, f"{left} members left{because}", event.now_ms, out)
     content = Left(ErrorCode.NONE, results)
     emptied = next((effect.store_id for effect in out if isinstance(effect, Store)), None)

@@ -5,8 +5,7 @@ whoever coordinated the group then.
 """
 
 import logging
-import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -15,15 +14,16 @@ from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset, decode_committed_offset
+from kafscale.metadata.model import TopicState
 from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.stored_topics import stored_topics
+from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
-
-TopicId = Callable[[str], uuid.UUID | None]
-"""The id of the topic that has this name now, None when there is none."""
 
 NEVER: Final = None
 
@@ -43,16 +43,30 @@ async def read_offsets(store: MetadataStore, group_id: str) -> dict[TopicPartiti
     except StoreError as problem:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(problem)) from problem
     except CorruptDataError as problem:
-        logger.error("offsets cannot be read", extra={"group": group_id, "problem": str(problem)})
+        logger.error(
+            "offsets cannot be read", extra={"group": quoted(group_id), "problem": quoted(str(problem), 500)}
+        )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(problem)) from problem
 
 
-def of_existing_topics(
-    offsets: Mapping[TopicPartition, CommittedOffset], topic_id: TopicId
+async def of_existing_topics(
+    store: MetadataStore, offsets: Mapping[TopicPartition, CommittedOffset]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Those that mean a topic as it is now: a deleted topic takes its offsets with it, as in Kafka."""
-    ids: dict[str, uuid.UUID | None] = {topic: topic_id(topic) for topic, _ in offsets}
-    return {key: committed for key, committed in offsets.items() if committed.topic_id == ids[key[0]]}
+    """Those that mean a topic as it is now: a deleted topic takes its offsets with it, as in Kafka.
+
+    The store is asked what the topics are, not this broker's view of them: a view that lags behind would drop
+    the offsets of a topic it has not heard of, and keep those of one that is gone. Raises as `read_offsets`.
+    """
+    try:
+        found = await stored_topics(store, (topic for topic, _ in offsets))
+        topics = {name: decode_topic_record(item.key, item.value) for name, item in found.items()}
+    except StoreError as problem:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
+    except CorruptDataError as problem:
+        logger.error("a topic cannot be read", extra={"problem": quoted(str(problem), 500)})
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, quoted(str(problem), 500)) from problem
+    ids = {name: record.topic_id for name, record in topics.items() if record.state is TopicState.ACTIVE}
+    return {key: committed for key, committed in offsets.items() if committed.topic_id == ids.get(key[0])}
 
 
 def expires_at_ms(

@@ -9,13 +9,16 @@ from typing import Final
 from kafscale.groups.effects import Answer, Content, RebalanceCompleted, RebalanceStarted, Store
 from kafscale.groups.events import Commit, Event, Heartbeat, Stored, StoreFailed, TimePassed
 from kafscale.groups.group import Group
+from kafscale.groups.line_window import LineWindow
 from kafscale.groups.machine import apply
 from kafscale.groups.shard_writer import WriteInDoubtError
 from kafscale.groups.states import GroupState
+from kafscale.groups.stored_bytes import StoredGroup
 from kafscale.groups.totals import NOT_COUNTED, Counted, GroupTotals
 from kafscale.metadata.group_record import GroupRecord
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +27,10 @@ StoreGroup = Callable[["RunningGroup", GroupRecord], Awaitable[None]]
 
 # These only ever move a deadline further away: the timer that is set fires early then, and is set again.
 _SESSION_EVENTS: Final = (Heartbeat, Commit)
+
+# Ten rebalances, or half as many that fail.
+_LINES_A_MINUTE: Final = 20
+_MS_PER_MINUTE: Final = 60_000
 
 
 class InStore(Enum):
@@ -38,7 +45,8 @@ class RunningGroup:
     """A group, its timer, the requests that wait in it and the stores under way.
 
     `in_store`: whether it has a record there. `commits_under_way`: requests that may give it one.
-    `touched`: while somebody looks for expired offsets, the keys that were committed since.
+    `stored`: how much it has there. `touched`: while somebody looks for expired offsets, the keys that were
+    committed since.
     `expiry_check_at_ms`: no offset of it can expire before.
     """
 
@@ -55,6 +63,7 @@ class RunningGroup:
     ) -> None:
         self.group = group
         self.in_store = in_store
+        self.stored = StoredGroup(totals.stored)
         self.commits_under_way = 0
         self.touched: set[str] | None = None
         self.expiry_check_at_ms = 0
@@ -70,6 +79,7 @@ class RunningGroup:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._counted = NOT_COUNTED
+        self._lines = LineWindow(_LINES_A_MINUTE, _MS_PER_MINUTE)
         self._count()
         self._set_timer()
 
@@ -113,6 +123,7 @@ class RunningGroup:
             self._timer.cancel()
             self._timer = None
         self._counted = self._totals.replace(self._counted, NOT_COUNTED)
+        self.stored.clear()
         return set(self._stores)
 
     @property
@@ -146,10 +157,10 @@ class RunningGroup:
                     self._stores.add(task)
                     task.add_done_callback(self._stores.discard)
                 case RebalanceStarted(reason=reason):
-                    logger.info("rebalance", extra=self._fields() | {"reason": reason})
+                    self._log(logging.INFO, "rebalance", reason=reason)
                 case RebalanceCompleted(duration_ms=duration_ms):
                     self._metrics.rebalance_duration.observe(duration_ms / 1000)
-                    logger.info("stable", extra=self._fields() | {"duration_ms": duration_ms})
+                    self._log(logging.INFO, "stable", duration_ms=duration_ms)
         if not isinstance(event, _SESSION_EVENTS) and not self._stopped:
             self._count()
             self._set_timer()
@@ -166,7 +177,7 @@ class RunningGroup:
         try:
             await self._store(self, store.record)
         except KafkaError as problem:
-            logger.warning("could not store a group", extra=self._fields() | {"problem": str(problem)})
+            self._log(logging.WARNING, "could not store a group", problem=quoted(str(problem), 500))
             if isinstance(problem, WriteInDoubtError):
                 self.doubt_record()
             self._store_failed(store, problem.code)
@@ -208,6 +219,18 @@ class RunningGroup:
         counted = Counted(group.state, len(group.members), group.memory_bytes)
         self._counted = self._totals.replace(self._counted, counted)
 
+    def _log(self, level: int, message: str, **fields: object) -> None:
+        """A line, unless this group has had its share: a client can rebalance as fast as it asks."""
+        left_out = self._lines.take(self._now_ms())
+        if left_out is None:
+            return
+        shown = {"left_out_of_group": left_out} if left_out else {}
+        logger.log(level, message, extra=self._fields() | fields | shown)
+
     def _fields(self) -> dict[str, object]:
         group = self.group
-        return {"group": group.group_id, "generation": group.generation, "members": len(group.members)}
+        return {
+            "group": quoted(group.group_id),
+            "generation": group.generation,
+            "members": len(group.members),
+        }

@@ -106,3 +106,7 @@ def _register_gauges(shards: GroupShards, settings: Settings, metrics: Metrics) 
     metrics.gauge(metric_families.GROUP_MEMBERS, lambda: totals.members)
     metrics.gauge(metric_families.GROUP_MEMORY_USED, lambda: totals.memory_bytes)
     metrics.gauge(metric_families.GROUP_MEMORY_LIMIT, lambda: settings.group_memory_bytes)
+    stored, limits = totals.stored, shards.limits
+    metrics.gauge(metric_families.GROUPS_STORED, lambda: stored.offset_bytes, kind="offsets")
+    metrics.gauge(metric_families.GROUPS_STORED, lambda: stored.record_bytes, kind="records")
+    metrics.gauge(metric_families.GROUPS_STORED_LIMIT, lambda: limits.broker_bytes(shards.shard_count))

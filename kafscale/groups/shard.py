@@ -11,6 +11,8 @@ from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.offsets import TopicPartition, read_offsets
 from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.shard_writer import ShardWriter
+from kafscale.groups.stored_bytes import StoredGroup, stored_size
+from kafscale.groups.topic_condition import ConditionalPut
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset
@@ -18,30 +20,40 @@ from kafscale.metadata.coordination import ClaimedShard
 from kafscale.metadata.group_record import (
     MAX_GROUP_RECORD_BYTES,
     GroupRecord,
+    GroupRecordTooLargeError,
     decode_group_record,
     encode_group_record,
 )
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
 
 def encode_checked(group_id: str, record: GroupRecord) -> bytes:
     """The record's stored bytes. Raises `KafkaError` when they are too many, as Kafka answers then."""
-    data = encode_group_record(record)
+    try:
+        data = encode_group_record(record)
+    except GroupRecordTooLargeError as problem:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"group '{quoted(group_id)}': {problem}"
+        ) from problem
     if len(data) > MAX_GROUP_RECORD_BYTES:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"group {group_id!r} with {len(record.members)} members takes {len(data)} bytes, "
+            f"group '{quoted(group_id)}' with {len(record.members)} members takes {len(data)} bytes, "
             f"at most {MAX_GROUP_RECORD_BYTES} can be stored",
         )
     return data
 
 
 class GroupShard:
-    """Groups by id. `on_fenced` is told when another broker coordinates the shard."""
+    """Groups by id. `on_fenced` is told when another broker coordinates the shard.
+
+    `check_record` refuses a group's record that takes so many bytes more than the one before.
+    """
 
     def __init__(
         self,
@@ -54,6 +66,7 @@ class GroupShard:
         totals: GroupTotals,
         metrics: GroupMetrics,
         lag: ConsumerLag | None,
+        check_record: Callable[[int], None],
     ) -> None:
         self.shard = claimed.shard
         self.claimed_revision = claimed.revision
@@ -67,6 +80,7 @@ class GroupShard:
         self._totals = totals
         self._metrics = metrics
         self._lag = lag
+        self._check_record = check_record
         self._ending: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
@@ -80,10 +94,13 @@ class GroupShard:
             try:
                 record = decode_group_record(item.key, item.value)
             except CorruptDataError as problem:
-                logger.error("a group cannot be served", extra={"problem": str(problem)})
+                logger.error("a group cannot be served", extra={"problem": quoted(str(problem), 500)})
                 self.unreadable.add(group_id)
                 continue
-            self._run(Group.of(group_id, self._policy, record, self._now_ms()), in_store=InStore.YES)
+            group = Group.of(group_id, self._policy, record, self._now_ms())
+            running = self._run(group, in_store=InStore.YES)
+            running.stored.is_complete = False
+            running.stored.set_record(stored_size(item.key, item.value))
 
     def create(self, group_id: str) -> RunningGroup:
         """A new, empty group."""
@@ -112,9 +129,22 @@ class GroupShard:
         self._forget_lag(running)
         self.forget(running)
 
-    async def write(self, operations: Sequence[Operation]) -> None:
-        """Make it durable, in the order of the calls. Raises `KafkaError` (`ShardWriter.write`)."""
+    async def write(self, operations: Sequence[Operation | ConditionalPut]) -> None:
+        """Make it durable, in the order of the calls. Raises `WriteFailedError` (`ShardWriter.write`)."""
         await self._writer.write(operations, self._write_timeout_sec)
+
+    async def delete_offsets(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
+        """Remove the group's offsets in these partitions. Raises `KafkaError`."""
+        stored, group_id = running.stored, running.group.group_id
+        deleted = sorted({one for one in partitions if stored.may_hold(one)})
+        taken = stored.take(deleted)
+        try:
+            await self.write([Delete(keys.group_offset(group_id, *partition)) for partition in deleted])
+        except KafkaError:
+            if self.has(running):
+                running.stored.give_back(taken)
+            raise
+        self._tell_deleted(running, deleted)
 
     async def flush(self) -> None:
         """Wait until everything before is durable. Raises `KafkaError`."""
@@ -135,7 +165,7 @@ class GroupShard:
         if self._lag is not None and self.has(running):
             self._lag.committed(running.group.group_id, offsets)
 
-    def tell_deleted(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
+    def _tell_deleted(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
         """The group has no offsets in these partitions any more."""
         if self._lag is not None:
             self._lag.forget_offsets(running.group.group_id, partitions)
@@ -162,10 +192,11 @@ class GroupShard:
 
         It may be gone, or go yet, if its deletion was under way: the next commit writes it again.
         """
+        stored, running.stored = running.stored, StoredGroup(self._totals.stored)
         self.forget(running)
         record = running.group.record()
         group = Group.of(running.group.group_id, self._policy, record, self._now_ms())
-        self._run(group, in_store=InStore.MAYBE)
+        self._run(group, in_store=InStore.MAYBE).stored = stored
 
     def _run(self, group: Group, *, in_store: InStore) -> RunningGroup:
         running = RunningGroup(
@@ -182,5 +213,11 @@ class GroupShard:
 
     async def _store_group(self, running: RunningGroup, record: GroupRecord) -> None:
         group_id = running.group.group_id
-        value = encode_checked(group_id, record)
-        await self.write([Put(keys.group(group_id), value)])
+        key, value = keys.group(group_id), encode_checked(group_id, record)
+        size, before = stored_size(key, value), running.stored.record_bytes
+        self._check_record(size - before)
+        if self.has(running):
+            running.stored.set_record(max(size, before))
+        await self.write([Put(key, value)])
+        if self.has(running):
+            running.stored.set_record(size)

@@ -4,15 +4,19 @@ Every transaction compares the shard's record with what this coordinator wrote l
 coordinator that was replaced, and an attempt of our own that arrives late, change nothing. What an attempt
 did whose outcome is unknown is read from that record before anything else is written: writes take effect in
 the order in which they were asked for, or not at all.
+
+A write may depend on topics being those that its caller saw: the transaction compares their records, too. Where
+one is another topic now, that write ends, and the others of the transaction are sent again without it.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafscale.errors import CorruptDataError, StoreIndeterminateError, StoreUnavailableError
+from kafscale.groups.topic_condition import ConditionalPut, TopicCondition
 from kafscale.metadata import keys
 from kafscale.metadata.coordination import ClaimedShard
 from kafscale.metadata.model import GroupShardRecord
@@ -32,25 +36,84 @@ _OWN_OPERATIONS = 1
 class _Write:
     """`operations` that are still to be sent; `done` once the last one took effect.
 
-    `has_begun`: some of them were sent.
+    `has_begun`: some of them were sent. `durable_count`: so many of them, from the first on, took effect.
     """
 
-    operations: deque[Operation]
+    operations: deque[Operation | ConditionalPut]
     done: asyncio.Future[None] = field(repr=False)
     has_begun: bool = False
+    durable_count: int = 0
 
     @property
     def abandoned(self) -> bool:
         return self.done.done()
 
 
-class WriteInDoubtError(KafkaError):
+@dataclass(slots=True)
+class _Batch:
+    """What goes in one transaction. `conditions`: by the key of the operation; `compared`: by their own.
+
+    `parts`: the keys that each write has in it. `finished`: the writes that are done with it.
+    """
+
+    operations: dict[str, Operation] = field(default_factory=dict)
+    conditions: dict[str, TopicCondition] = field(default_factory=dict)
+    compared: dict[str, TopicCondition] = field(default_factory=dict)
+    parts: list[tuple[_Write, list[str]]] = field(default_factory=list)
+    finished: list[_Write] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def takes(self, operation: Operation, condition: TopicCondition | None) -> bool:
+        """Whether both can be part of it: of two operations on a key both take effect or neither does."""
+        if operation.key in self.operations and (operation.key in self.conditions) != (condition is not None):
+            return False
+        return condition is None or condition.agrees_with(self.compared.get(condition.key, condition))
+
+    def add(self, operation: Operation, condition: TopicCondition | None, size_bytes: int) -> None:
+        """Of two operations on a key the later one counts."""
+        self.operations[operation.key] = operation
+        self.size_bytes += size_bytes
+        if condition is not None:
+            self.conditions[operation.key] = condition
+            self.compared.setdefault(condition.key, condition)
+        self.parts[-1][1].append(operation.key)
+
+    def without(self, changed: Collection[str]) -> list[_Write]:
+        """Take out what depends on the changed keys; returns the writes that it is part of."""
+        dropped = {key for key, condition in self.conditions.items() if condition.key in changed}
+        for key in dropped:
+            del self.operations[key], self.conditions[key]
+        for key in changed:
+            del self.compared[key]
+        return [write for write, held in self.parts if not dropped.isdisjoint(held)]
+
+
+def _parts(operation: Operation | ConditionalPut) -> tuple[Operation, TopicCondition | None]:
+    if isinstance(operation, ConditionalPut):
+        return operation.put, operation.condition
+    return operation, None
+
+
+class WriteFailedError(KafkaError):
+    """A write that did not take effect as a whole: its first `durable_count` operations did."""
+
+    def __init__(self, code: ErrorCode, message: str, durable_count: int = 0) -> None:
+        super().__init__(code, message)
+        self.durable_count = durable_count
+
+
+class WriteInDoubtError(WriteFailedError):
     """COORDINATOR_NOT_AVAILABLE for a write that was sent, at least in part, and may take effect yet."""
 
 
-def fenced(shard: int) -> KafkaError:
+class ConditionChangedError(WriteFailedError):
+    """COORDINATOR_NOT_AVAILABLE: a topic that the write depends on is another now; no more of it is written."""
+
+
+def fenced(shard: int, durable_count: int = 0) -> KafkaError:
     """The refusal by a broker that coordinates a shard no longer."""
-    return KafkaError(ErrorCode.NOT_COORDINATOR, f"another broker coordinates the groups of shard {shard}")
+    message = f"another broker coordinates the groups of shard {shard}"
+    return WriteFailedError(ErrorCode.NOT_COORDINATOR, message, durable_count)
 
 
 class ShardWriter:
@@ -74,12 +137,13 @@ class ShardWriter:
         self._task: asyncio.Task[None] | None = None
         self._fenced = False
 
-    async def write(self, operations: Sequence[Operation], timeout_sec: float) -> None:
+    async def write(self, operations: Sequence[Operation | ConditionalPut], timeout_sec: float) -> None:
         """Return once all of it is durable; with nothing to write, once everything before it is.
 
-        Raises `KafkaError` NOT_COORDINATOR when this broker was replaced, COORDINATOR_NOT_AVAILABLE when the
-        time is over: what was under way then may still take effect, in its order (`WriteInDoubtError` if
+        Raises `WriteFailedError` NOT_COORDINATOR when this broker was replaced, COORDINATOR_NOT_AVAILABLE when
+        the time is over: what was under way then may still take effect, in its order (`WriteInDoubtError` if
         there is any); the rest never will.
+        `ConditionChangedError`: a condition does not hold any more.
         """
         if self._fenced:
             raise fenced(self._shard)
@@ -92,10 +156,11 @@ class ShardWriter:
             async with asyncio.timeout(timeout_sec):
                 await done
         except TimeoutError:
-            refusal = WriteInDoubtError if write.has_begun else KafkaError
+            refusal = WriteInDoubtError if write.has_begun else WriteFailedError
             raise refusal(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 f"the metadata store did not take the write within {timeout_sec:g} s",
+                write.durable_count,
             ) from None
 
     async def close(self) -> None:
@@ -123,43 +188,46 @@ class ShardWriter:
             self._task = None
 
     async def _write_batch(self) -> None:
-        batch, finished = self._next_batch()
+        batch = self._next_batch()
         landed = False
         try:
-            landed = not batch or await self._transact(batch)
+            landed = not batch.operations or await self._transact(batch)
         finally:
             if not landed:
-                self._fail(finished)
-        for write in finished:
+                self._fail(batch.finished)
+        for write, written in batch.parts:
+            write.durable_count += len(written)
+        for write in batch.finished:
             if not write.done.done():
                 write.done.set_result(None)
 
-    def _next_batch(self) -> tuple[list[Operation], list[_Write]]:
-        """What goes next, and the writes that are done with it. Of two operations on a key the later one counts."""
-        batch: dict[str, Operation] = {}
-        finished: list[_Write] = []
-        size_bytes = 0
+    def _next_batch(self) -> _Batch:
+        """What goes next."""
+        batch = _Batch()
         limit = self._store.max_operations - _OWN_OPERATIONS
         while self._queue:
             write = self._queue[0]
+            batch.parts.append((write, []))
             while write.operations and not write.abandoned:
-                operation = write.operations[0]
+                operation, condition = _parts(write.operations[0])
                 size = len(operation.key) + (len(operation.value) if isinstance(operation, Put) else 0)
-                full = len(batch) == limit and operation.key not in batch
-                if full or (batch and size_bytes + size > MAX_TRANSACTION_BYTES):
-                    return list(batch.values()), finished
-                batch[operation.key] = write.operations.popleft()
+                full = len(batch.operations) == limit and operation.key not in batch.operations
+                too_large = batch.operations and batch.size_bytes + size > MAX_TRANSACTION_BYTES
+                if full or too_large or not batch.takes(operation, condition):
+                    return batch
+                batch.add(operation, condition, size)
+                write.operations.popleft()
                 write.has_begun = True
-                size_bytes += size
-            finished.append(self._queue.popleft())
-        return list(batch.values()), finished
+            batch.finished.append(self._queue.popleft())
+        return batch
 
-    async def _transact(self, batch: Sequence[Operation]) -> bool:
+    async def _transact(self, batch: _Batch) -> bool:
         """Make the batch durable, however long it takes; False when this broker was replaced."""
         record = replace(self._record, sequence=self._record.sequence + 1)
-        compares = [Compare(self._key, self._revision)]
-        operations = [Put(self._key, encode_group_shard_record(record)), *batch]
+        own = Put(self._key, encode_group_shard_record(record))
         while True:
+            compares = [Compare(self._key, self._revision), *(one.compare for one in batch.compared.values())]
+            operations = [own, *batch.operations.values()]
             try:
                 result = await self._store.transact(compares, operations)
             except StoreUnavailableError as problem:
@@ -174,8 +242,30 @@ class ShardWriter:
                 if result.succeeded:
                     self._accept(record, result.revision)
                     return True
-                return self._judge(result.found[0], record)
+                found = result.found[0]
+                if found is None or found.mod_revision != self._revision:
+                    return self._judge(found, record)
+                # An earlier attempt of the same, still on its way, fails by that, too: no revision comes back.
+                self._look_again(batch, result.found[1:])
+                if not batch.operations:
+                    return True
+                continue
             await asyncio.sleep(self._retry_delay_sec)
+
+    def _look_again(self, batch: _Batch, found: Sequence[KeyValue | None]) -> None:
+        """Go on with the topics as they were found, and end the writes that were meant for others."""
+        changed = set()
+        for condition, item in zip(tuple(batch.compared.values()), found, strict=True):
+            now = condition.now(item)
+            if now is None:
+                changed.add(condition.key)
+            else:
+                batch.compared[condition.key] = now
+        for write in batch.without(changed):
+            if not write.done.done():
+                message = "a topic was made again while its offsets were written"
+                problem = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                write.done.set_exception(ConditionChangedError(problem, message, write.durable_count))
 
     async def _has_landed(self, record: GroupShardRecord) -> bool | None:
         """True: it has; False: never will, another broker coordinates; None: not yet."""
@@ -212,7 +302,7 @@ class ShardWriter:
     def _fail(self, writes: Iterable[_Write]) -> None:
         for write in writes:
             if not write.done.done():
-                write.done.set_exception(fenced(self._shard))
+                write.done.set_exception(fenced(self._shard, write.durable_count))
 
     def _log_retry(self, problem: Exception) -> None:
         logger.warning(

@@ -11,12 +11,15 @@ from kafscale.groups.lag_seeding import LagSeeding
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.states import GroupState
+from kafscale.groups.stored_counting import StoredCounting
+from kafscale.groups.stored_limits import StoredLimits
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
 from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -27,7 +30,7 @@ _RETRY_DELAY_SEC = 0.2
 
 def unknown_group(group_id: str) -> KafkaError:
     """The refusal of a group that is not there."""
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group '{quoted(group_id)}'")
 
 
 class GroupShards:
@@ -47,6 +50,9 @@ class GroupShards:
         lag: ConsumerLag | None = None,
     ) -> None:
         self.totals = GroupTotals()
+        self.limits = StoredLimits(
+            group_offset_bytes=settings.group_offsets_max_bytes, all_bytes=settings.groups_stored_max_bytes
+        )
         self.on_lost: Callable[[int], None] = lambda shard: None
         self._write_timeout_sec = settings.offsets_commit_timeout_ms / 1000
         self._store = store
@@ -59,6 +65,7 @@ class GroupShards:
         self._now_ms = now_ms
         self._lag = lag
         self._lag_seeding = None if lag is None else LagSeeding(lag, store)
+        self._counting = StoredCounting(store, self._lag_is_read)
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
         self._given_up: set[int] = set()
@@ -103,12 +110,22 @@ class GroupShards:
                 self.totals,
                 self._metrics,
                 self._lag,
+                self._check_record,
             )
             for one in claimed
         ]
         await asyncio.gather(*(load(shard) for shard in loaded))
+        kept = [shard for shard in loaded if self._shards.get(shard.shard) is shard]
         if self._lag_seeding is not None:
-            self._lag_seeding.add([shard for shard in loaded if self._shards.get(shard.shard) is shard])
+            self._lag_seeding.add(kept)
+        self._counting.add(kept)
+
+    async def _lag_is_read(self) -> None:
+        if self._lag_seeding is not None:
+            await self._lag_seeding.settled()
+
+    def _check_record(self, growth: int) -> None:
+        self.limits.check_record(self.totals.stored, self.shard_count, growth)
 
     async def _load(self, shard: GroupShard) -> None:
         while True:
@@ -163,6 +180,7 @@ class GroupShards:
     async def close(self) -> None:
         """Let writes that have begun come to their end, within their time, and give everything up."""
         self.refuse_requests()
+        await self._counting.close()
         if self._lag_seeding is not None:
             await self._lag_seeding.close()
         shards = tuple(self._shards.values())
@@ -182,7 +200,8 @@ class GroupShards:
         if shard is not None and not self._stopping:
             if group_id in shard.unreadable:
                 raise KafkaError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the record of group {group_id!r} cannot be read"
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    f"the record of group '{quoted(group_id)}' cannot be read",
                 )
             return shard
         if number in self._loading and not self._stopping:

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from kafscale.groups.states import GroupState
+from kafscale.groups.stored_bytes import StoredTotals
 
 
 class Counted(NamedTuple):
@@ -18,12 +19,13 @@ NOT_COUNTED: Final = Counted(None, 0, 0)
 
 
 class GroupTotals:
-    """Plain numbers, which another thread may read."""
+    """Plain numbers, which another thread may read. `stored`: what they have in the metadata store."""
 
     def __init__(self) -> None:
         self.by_state: Counter[GroupState] = Counter()
         self.members = 0
         self.memory_bytes = 0
+        self.stored = StoredTotals()
 
     def replace(self, before: Counted, after: Counted) -> Counted:
         """Count `after` where `before` was counted; returns `after`."""

@@ -5,21 +5,34 @@ retention; offsets are kept as long as their group (KIP-211). v6: leader epochs 
 (KIP-345). v8: flexible.
 """
 
+import logging
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import OffsetCommitResponse
 
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.groups.commits import PartlyCommittedError
 from kafscale.handlers.error_per_partition import answer_each, partitions_of
 from kafscale.handlers.in_turns import in_turns
+from kafscale.handlers.store_deadline import store_deadline
 from kafscale.metadata.committed_offset import CommittedOffset
+from kafscale.metadata.model import TopicRecord
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
+from kafscale.storage.object_keys import topic_name_problem
 
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
 
+logger = logging.getLogger(__name__)
+
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 
 _NO_RETENTION = -1
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+# A view that lags behind lacks few topics; a client may name any number.
+_MAX_TOPICS_TO_ASK_FOR = 1024
 _MAX_TIMESTAMP_MS = (1 << 63) - 1
 
 Offsets = dict[tuple[str, int], CommittedOffset]
@@ -27,29 +40,61 @@ Offsets = dict[tuple[str, int], CommittedOffset]
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     """Store what can be stored, all of it or nothing, and answer for each partition once it is durable."""
-    codes, offsets = await _sort_out(broker, message)
-    if any(code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for code in codes):
-        failure = await _commit(broker, message, offsets)
+    records, absent = await _topics(broker, message)
+    codes, offsets = await _sort_out(broker, message, records, absent)
+    if any(code is not _UNKNOWN for code in codes):
+        failure, stored = await _commit(broker, message, offsets)
         if failure is not ErrorCode.NONE:
-            # As in Kafka: a member that may not commit hears that, whatever its texts are like.
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            codes = [unknown if code is unknown else failure for code in codes]
+            codes = [
+                # As in Kafka: a member that may not commit hears that, whatever its texts are like.
+                code if code is _UNKNOWN or (code is ErrorCode.NONE and partition in stored) else failure
+                async for partition, code in in_turns(zip(_named(message), codes, strict=True))
+            ]
     topics = await answer_each(message.topics, codes, _Topic, _Topic.OffsetCommitResponsePartition)
     return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
-async def _sort_out(broker: "Broker", message: Any) -> tuple[list[ErrorCode], Offsets]:
+async def _topics(broker: "Broker", message: Any) -> tuple[list[TopicRecord | None], ErrorCode]:
+    """Each topic of the request, and what its other partitions hear.
+
+    The store is asked for topics that the view does not know as the client does: it may lag behind.
+    """
+    records = [broker.view.topic(topic.name) for topic in message.topics]
+    unsettled: dict[str, None] = {}
+    async for topic, record, wanted in in_turns(partitions_of(message.topics, records)):
+        if record is None or wanted.partition_index >= record.partition_count:
+            unsettled[topic.name] = None
+    legal = [name for name in unsettled if topic_name_problem(name) is None][:_MAX_TOPICS_TO_ASK_FOR]
+    if not legal:
+        return records, _UNKNOWN
+    try:
+        async with store_deadline():
+            stored = await broker.topics.stored(legal)
+    except (StoreError, CorruptDataError) as problem:
+        logger.info("could not ask for the topics of a commit", extra={"problem": quoted(str(problem), 500)})
+        return records, ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return [
+        stored.get(topic.name, record) for topic, record in zip(message.topics, records, strict=True)
+    ], _UNKNOWN
+
+
+def _named(message: Any) -> Iterator[tuple[str, int]]:
+    return ((topic.name, one.partition_index) for topic in message.topics for one in topic.partitions)
+
+
+async def _sort_out(
+    broker: "Broker", message: Any, records: list[TopicRecord | None], absent: ErrorCode
+) -> tuple[list[ErrorCode], Offsets]:
     """What is known of each partition beforehand, and the offsets of those that nothing is wrong with."""
     now_ms = broker.now_ms()
     expire_timestamp_ms = _expire_timestamp_ms(message.retention_time_ms, now_ms)
     metadata_max = broker.settings.offset_metadata_max_bytes
-    records = [broker.view.topic(topic.name) for topic in message.topics]
     codes: list[ErrorCode] = []
     offsets: Offsets = {}
     async for topic, record, wanted in in_turns(partitions_of(message.topics, records)):
         index, metadata = wanted.partition_index, wanted.committed_metadata or ""
         if record is None or not 0 <= index < record.partition_count:
-            codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            codes.append(absent)
         elif _length(metadata) > metadata_max:
             codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
         else:
@@ -76,14 +121,20 @@ def _expire_timestamp_ms(retention_time_ms: int, now_ms: int) -> int | None:
     return min(max(0, now_ms + retention_time_ms), _MAX_TIMESTAMP_MS)
 
 
-async def _commit(broker: "Broker", message: Any, offsets: Offsets) -> ErrorCode:
+async def _commit(
+    broker: "Broker", message: Any, offsets: Offsets
+) -> tuple[ErrorCode, Collection[tuple[str, int]]]:
+    """What became of the commit, and which offsets are durable although it failed."""
     try:
-        return await broker.groups.commit(
+        code = await broker.groups.commit(
             message.group_id,
             member_id=message.member_id,
             group_instance_id=message.group_instance_id,
             generation=message.generation_id_or_member_epoch,
             offsets=offsets,
         )
+    except PartlyCommittedError as refusal:
+        return refusal.code, refusal.stored
     except KafkaError as refusal:
-        return refusal.code
+        return refusal.code, ()
+    return code, ()

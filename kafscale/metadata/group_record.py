@@ -23,6 +23,9 @@ VERSION = 1
 MAX_GROUP_RECORD_BYTES = 1024 * 1024
 """The largest record that is written: etcd takes requests of up to 1.5 MiB unless told otherwise."""
 
+MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
+"""The most that a record holds before it is compressed: it is built, and read back, in memory and in one piece."""
+
 _PREFIX = Struct(">HB")
 _GROUP = Struct(">iqi")
 _TIMEOUTS = Struct(">ii")
@@ -67,8 +70,15 @@ class GroupRecord:
     members: tuple[MemberRecord, ...] = ()
 
 
+class GroupRecordTooLargeError(ValueError):
+    """The record has more than `MAX_UNCOMPRESSED_BYTES` before it is compressed."""
+
+
 def encode_group_record(record: GroupRecord) -> bytes:
-    """The record's stored bytes; may be more than `MAX_GROUP_RECORD_BYTES`, which the caller refuses."""
+    """The record's stored bytes; may be more than `MAX_GROUP_RECORD_BYTES`, which the caller refuses.
+
+    Raises `GroupRecordTooLargeError` for a record that `decode_group_record` would refuse.
+    """
     body = b"".join(
         (
             _GROUP.pack(record.generation, record.state_since_ms, len(record.members)),
@@ -78,6 +88,8 @@ def encode_group_record(record: GroupRecord) -> bytes:
             *(_encode_member(member) for member in record.members),
         )
     )
+    if len(body) > MAX_UNCOMPRESSED_BYTES:
+        raise GroupRecordTooLargeError(f"{len(body)} bytes, at most {MAX_UNCOMPRESSED_BYTES}")
     if len(body) < _COMPRESS_FROM_BYTES:
         return _PREFIX.pack(VERSION, _PLAIN) + body
     # The members of a group name the same topics: a large record shrinks to a small part of itself.
@@ -120,6 +132,12 @@ def decode_group_record(name: str, data: bytes) -> GroupRecord:
 
 
 def _decompressed(body: bytes) -> bytes:
+    # The frame says how large its content is, and room for that is taken before any of it is looked at.
+    size_bytes = zstandard.frame_content_size(body)
+    if size_bytes > MAX_UNCOMPRESSED_BYTES:
+        raise MalformedRequestError(
+            f"it decompresses to {size_bytes} bytes, at most {MAX_UNCOMPRESSED_BYTES} are legal"
+        )
     return zstandard.ZstdDecompressor().decompress(body, allow_extra_data=False)
 
 

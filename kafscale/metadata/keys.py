@@ -114,6 +114,11 @@ def group_offset(group_id: str, topic_name: str, index: int) -> str:
     return f"{group_offsets(group_id)}{topic_name}/{index}"
 
 
+def offset_group_id(key: str) -> str:
+    """The group of a `group_offset`."""
+    return unquote(key.split("/")[2])
+
+
 def offset_topic_and_partition(key: str) -> tuple[str, int]:
     """The topic and partition of a `group_offset`."""
     _, _, _, name, index = key.split("/")

@@ -116,7 +116,7 @@ def _entries(name: str, compressed: memoryview) -> Iterator[tuple[str, bytes]]:
         nonlocal total
         while len(buffer) < count:
             try:
-                piece = reader.read(max(_PIECE_BYTES, count - len(buffer)))
+                piece = reader.read(_PIECE_BYTES)
             except zstandard.ZstdError as problem:
                 raise CorruptDataError(name, f"zstd: {problem}") from problem
             total += len(piece)

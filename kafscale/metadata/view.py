@@ -20,7 +20,7 @@ from kafscale.metadata.model import (
     TopicState,
 )
 from kafscale.metadata.new_topic import collision_key
-from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
+from kafscale.metadata.store import ABSENT, Changes, Delete, KeyValue, Snapshot
 from kafscale.metadata.topic_record import (
     decode_broker_record,
     decode_coordinator_record,
@@ -69,6 +69,7 @@ class ClusterView:
         self._revisions: dict[str, int] = {}
         self._brokers: dict[int, BrokerRecord] = {}
         self._topics: dict[str, TopicRecord] = {}
+        self._topic_revisions: dict[str, int] = {}
         self._names_by_id: dict[uuid.UUID, str] = {}
         self._names_by_collision_key: dict[str, set[str]] = {}
         self._leaders: dict[str, dict[int, LeaderRecord]] = {}
@@ -123,6 +124,10 @@ class ClusterView:
         if record is None or include_deleting or record.state is TopicState.ACTIVE:
             return record
         return None
+
+    def topic_revision(self, name: str) -> int:
+        """The revision at which the record of `topic` was written; `ABSENT` without one."""
+        return self._topic_revisions.get(name, ABSENT)
 
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicRecord | None:
         """The topic with this id, None when there is none or it is being deleted."""
@@ -294,7 +299,12 @@ class ClusterView:
     def _apply_topics(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:
             name = change.key.removeprefix(keys.TOPICS)
-            after = None if isinstance(change, Delete) else decode_topic_record(change.key, change.value)
+            if isinstance(change, Delete):
+                after = None
+                self._topic_revisions.pop(name, None)
+            else:
+                after = decode_topic_record(change.key, change.value)
+                self._topic_revisions[name] = change.mod_revision
             before = self._topics.get(name)
             if before == after:
                 continue

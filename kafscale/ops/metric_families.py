@@ -178,6 +178,15 @@ GROUP_MEMORY_USED = _gauge(
 GROUP_MEMORY_LIMIT = _gauge(
     "kafscale_group_memory_limit_bytes", "Memory that groups may take before members are refused."
 )
+GROUPS_STORED = _gauge(
+    "kafscale_groups_stored_bytes",
+    "What the groups of this broker take in the metadata store, by kind: offsets, records.",
+    "kind",
+)
+GROUPS_STORED_LIMIT = _gauge(
+    "kafscale_groups_stored_limit_bytes",
+    "What they may take, by the share of the group shards that this broker coordinates.",
+)
 GROUP_REBALANCE_DURATION = _histogram(
     "kafscale_group_rebalance_duration_seconds",
     "Time from the first call to join again to the assignments being durable; its count is the number of "
@@ -308,6 +317,8 @@ FAMILIES: tuple[Family, ...] = (
     GROUP_MEMBERS,
     GROUP_MEMORY_USED,
     GROUP_MEMORY_LIMIT,
+    GROUPS_STORED,
+    GROUPS_STORED_LIMIT,
     GROUP_REBALANCE_DURATION,
     OFFSET_COMMITS,
     OFFSET_COMMIT_DURATION,

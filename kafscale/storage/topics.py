@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ from kafscale.metadata.new_topic import (
 )
 from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
 from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore, Put
+from kafscale.metadata.stored_topics import stored_topics
 from kafscale.metadata.topic_configs import validate
 from kafscale.metadata.topic_record import decode_retired_epoch, decode_topic_record, encode_topic_record
 from kafscale.metadata.view import ClusterView
@@ -138,6 +139,15 @@ class Topics:
             await self._view.wait_for(revision)
             await self._wait_for_leaders(dataclasses.replace(topic, partition_count=count))
         _log.info("topic %s has %d partitions now", name, count)
+
+    async def stored(self, names: Collection[str]) -> Mapping[str, TopicRecord]:
+        """Those of these topics that are there, asked of the store: the view may not have heard of them yet.
+
+        Raises store errors and `CorruptDataError`.
+        """
+        found = await stored_topics(self._store, names)
+        topics = {name: decode_topic_record(item.key, item.value) for name, item in found.items()}
+        return {name: record for name, record in topics.items() if record.state is TopicState.ACTIVE}
 
     async def alter_configs(
         self, name: str, change: ConfigChange, *, timeout_ms: int, validate_only: bool = False

@@ -70,12 +70,13 @@ class Metadata(MemoryStore):
     async def transact(
         self, compares: Sequence[Compare], operations: Sequence[Operation]
     ) -> TransactionResult:
-        await self._called("transact", *(operation.key for operation in operations))
+        # Without operations it is a read of what it compares.
+        await self._called("transact", *(one.key for one in operations or compares))
         if self.lost_requests:
             self.lost_requests -= 1
             raise StoreIndeterminateError("lost on the way there")
         result = await super().transact(compares, operations)
-        if result.succeeded:
+        if result.succeeded and operations:
             self.written.append([one for one in operations if not one.key.startswith(keys.GROUP_SHARDS)])
         if self.lost_answers:
             self.lost_answers -= 1

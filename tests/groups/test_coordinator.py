@@ -235,6 +235,38 @@ async def test_offsets_mean_the_topic_as_it_was_then(brokers: Brokers) -> None:
 
 
 @scenario()
+async def test_a_view_that_has_not_heard_of_a_topic_hides_no_offset(brokers: Brokers) -> None:
+    """`auto.offset.reset` would skip or repeat records: the offset was acknowledged."""
+    broker = await brokers.start()
+    await brokers.make_topic("new", UUID(int=7))
+    assert broker.view.topic("new") is None
+    await broker.commit_all(GROUP, {("new", 0): committed(5, topic_id=UUID(int=7))})
+    assert await broker.fetch(GROUP) == {("new", 0): 5}
+
+
+@scenario()
+async def test_a_view_that_shows_a_deleted_topic_keeps_no_offset(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    await broker.commit(GROUP, 1)
+    await brokers.delete_topic(TOPIC)
+    assert await broker.fetch(GROUP) == {}
+    await brokers.make_topic(TOPIC, UUID(int=2))
+    assert await broker.fetch(GROUP) == {}
+    await broker.commit(GROUP, 3, topic_id=UUID(int=2))
+    assert await broker.fetch(GROUP) == {(TOPIC, 0): 3}
+
+
+@scenario()
+async def test_a_topic_that_cannot_be_read_is_an_error_and_no_missing_offset(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    await broker.commit(GROUP, 1)
+    await MemoryStore.transact(brokers.store, [], [Put(keys.topic(TOPIC), b"broken")])
+    with refused(ErrorCode.UNKNOWN_SERVER_ERROR) as problem:
+        await broker.fetch(GROUP)
+    assert keys.topic(TOPIC) in str(problem.value)
+
+
+@scenario()
 async def test_offsets_that_cannot_be_read_are_an_error_and_no_missing_offsets(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1, partitions=2)

@@ -91,7 +91,7 @@ async def test_a_commit_while_expired_offsets_are_looked_for_survives(brokers: B
     broker = await brokers.start()
     await broker.commit(GROUP, 1, partitions=2)
     await asyncio.sleep(MINUTE)
-    with brokers.store.hold("get", keys.TOPICS) as hold:
+    with brokers.store.hold("transact", keys.TOPICS) as hold:
         check = asyncio.create_task(broker.expiry.check())
         await hold.until_reached()
         assert await broker.commit(GROUP, 2) is ErrorCode.NONE
@@ -108,7 +108,7 @@ async def test_a_first_commit_in_a_partition_while_all_others_expire_keeps_the_g
     broker = await brokers.start()
     await broker.commit(GROUP, 1)
     await asyncio.sleep(MINUTE)
-    with brokers.store.hold("get", keys.TOPICS) as hold:
+    with brokers.store.hold("transact", keys.TOPICS) as hold:
         check = asyncio.create_task(broker.expiry.check())
         await hold.until_reached()
         assert await broker.commit_all(GROUP, {(TOPIC, 1): committed(2)}) is ErrorCode.NONE
@@ -142,7 +142,7 @@ async def test_a_member_that_joins_while_expired_offsets_are_looked_for_keeps_th
     await broker.commit(GROUP, 1)
     await asyncio.sleep(MINUTE)
     member = Member(broker, GROUP)
-    with brokers.store.hold("get", keys.TOPICS) as hold:
+    with brokers.store.hold("transact", keys.TOPICS) as hold:
         check = asyncio.create_task(broker.expiry.check())
         await hold.until_reached()
         await stable(member)
@@ -179,7 +179,7 @@ async def test_an_offset_with_its_own_retention_that_comes_during_a_look_goes_in
 ) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1, partitions=2)
-    with brokers.store.hold("get", keys.TOPICS) as hold:
+    with brokers.store.hold("transact", keys.TOPICS) as hold:
         check = asyncio.create_task(broker.expiry.check())
         await hold.until_reached()
         expire_timestamp_ms = committed(0).commit_timestamp_ms + 1000

@@ -4,16 +4,24 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
-from kafscale.groups.shard_writer import MAX_TRANSACTION_BYTES, ShardWriter
+from kafscale.groups.shard_writer import (
+    MAX_TRANSACTION_BYTES,
+    ConditionChangedError,
+    ShardWriter,
+    WriteInDoubtError,
+)
+from kafscale.groups.topic_condition import ConditionalPut, TopicCondition
 from kafscale.metadata import keys
 from kafscale.metadata.coordination import ClaimedShard, Coordination
 from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import Compare, Delete, Operation, Put, TransactionResult
-from kafscale.metadata.topic_record import decode_group_shard_record
+from kafscale.metadata.topic_record import decode_group_shard_record, encode_topic_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
 from tests.support.holders import end_leases
@@ -273,3 +281,117 @@ async def test_the_record_counts_the_transactions() -> None:
     record = decode_group_shard_record("shard", value)
     assert record.coordinator_epoch == claimed.record.coordinator_epoch
     assert record.sequence == len(store.batches)
+
+
+# Writes that depend on their topic
+
+TOPIC_ID = UUID(int=1)
+
+
+async def put_topic(store: MemoryStore, name: str, topic_id: UUID = TOPIC_ID) -> TopicCondition:
+    record = TopicRecord(name=name, topic_id=topic_id, partition_count=1)
+    result = await MemoryStore.transact(store, [], [Put(keys.topic(name), encode_topic_record(record))])
+    return TopicCondition(keys.topic(name), topic_id, result.revision)
+
+
+async def test_a_write_for_a_topic_that_changed_otherwise_takes_effect() -> None:
+    store = Watched()
+    writer = await writer_of(store, await claim(store))
+    condition = await put_topic(store, "t")
+    await put_topic(store, "t")
+    await writer.write([ConditionalPut(Put("a", b"1"), condition)], TIMEOUT_SEC)
+    assert await store.value("a") == b"1"
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_write_for_a_topic_made_again_ends_and_others_go_on(is_gone: bool) -> None:
+    store = Watched(max_operations=128)
+    writer = await writer_of(store, await claim(store))
+    old, other = await put_topic(store, "t"), await put_topic(store, "u")
+    if is_gone:
+        await MemoryStore.transact(store, [], [Delete(keys.topic("t"))])
+    else:
+        await put_topic(store, "t", UUID(int=2))
+    store.hold = asyncio.Event()
+    writes = [
+        writer.write([Put("before", b"1")], TIMEOUT_SEC),
+        writer.write([Put("plain", b"1"), ConditionalPut(Put("a", b"1"), old)], TIMEOUT_SEC),
+        writer.write([ConditionalPut(Put("b", b"1"), other), Put("c", b"1")], TIMEOUT_SEC),
+    ]
+    tasks = [asyncio.create_task(one) for one in writes]
+    await store.reached.wait()
+    await asyncio.sleep(0)
+    store.hold.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in outcomes] == [type(None), ConditionChangedError, type(None)]
+    values = {key: await store.value(key) for key in ("before", "plain", "a", "b", "c")}
+    assert values == {"before": b"1", "plain": b"1", "a": None, "b": b"1", "c": b"1"}
+    await writer.write([Put("after", b"1")], TIMEOUT_SEC)
+    assert await store.value("after") == b"1"
+
+
+async def test_a_deletion_is_not_lost_to_a_later_write_that_ends() -> None:
+    """They are not in one transaction: what replaces the deletion there may be taken out of it."""
+    store = Watched(max_operations=128)
+    writer = await writer_of(store, await claim(store))
+    old = await put_topic(store, "t")
+    await writer.write([Put("a", b"0"), Put("other", b"0")], TIMEOUT_SEC)
+    await put_topic(store, "t", UUID(int=2))
+    store.hold = asyncio.Event()
+    store.reached.clear()
+    first = asyncio.create_task(writer.write([Put("other", b"1")], TIMEOUT_SEC))
+    await store.reached.wait()
+    deletion = asyncio.create_task(writer.write([Delete("a")], TIMEOUT_SEC))
+    ending = asyncio.create_task(writer.write([ConditionalPut(Put("a", b"1"), old)], TIMEOUT_SEC))
+    await asyncio.sleep(0)
+    store.hold.set()
+    await asyncio.gather(first, deletion)
+    with pytest.raises(ConditionChangedError):
+        await ending
+    assert await store.value("a") is None
+
+
+async def test_conditions_that_contradict_each_other_go_one_after_the_other() -> None:
+    store = Watched(max_operations=128)
+    writer = await writer_of(store, await claim(store))
+    old = await put_topic(store, "t")
+    new = await put_topic(store, "t", UUID(int=2))
+    outcomes = await asyncio.gather(
+        writer.write([ConditionalPut(Put("a", b"old"), old)], TIMEOUT_SEC),
+        writer.write([ConditionalPut(Put("a", b"new"), new)], TIMEOUT_SEC),
+        return_exceptions=True,
+    )
+    assert [type(one) for one in outcomes] == [ConditionChangedError, type(None)]
+    assert await store.value("a") == b"new"
+
+
+@pytest.mark.parametrize("fault", ERRORS)
+@pytest.mark.parametrize("call", range(1, 6))
+async def test_a_fault_while_a_topic_changes_loses_no_write(call: int, fault: Fault) -> None:
+    store = Watched()
+    claimed = await claim(store)
+    condition = await put_topic(store, "t")
+    await put_topic(store, "t")
+    writer = await writer_of(FusedMetadataStore(store, Fuse(call, fault)), claimed)
+    for number in range(3):
+        put = Put("a", b"%d" % number)
+        await asyncio.wait_for(writer.write([ConditionalPut(put, condition)], 10), 10)
+        assert await store.value("a") == b"%d" % number
+
+
+def test_a_write_that_runs_out_of_time_says_how_much_is_durable() -> None:
+    async def check() -> None:
+        store = Watched(max_operations=4)
+        writer = await writer_of(store, await claim(store))
+
+        def fail() -> Exception | None:
+            return StoreUnavailableError("away") if len(store.batches) > 4 else None
+
+        store.batches.clear()
+        store.fail = fail
+        with pytest.raises(WriteInDoubtError) as refusal:
+            await writer.write([Put(f"k{number:02}", b"") for number in range(30)], 2.0)
+        assert refusal.value.durable_count == 15
+        assert [item.key for item in (await store.range("k")).items] == [f"k{n:02}" for n in range(15)]
+
+    run_virtually(check())

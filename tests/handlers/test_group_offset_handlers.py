@@ -1,16 +1,23 @@
 """OffsetCommit, OffsetFetch and OffsetDelete, in every version: what is asked, and how it is answered."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 
+from kafscale.errors import StoreUnavailableError
+from kafscale.groups.commits import PartlyCommittedError
 from kafscale.handlers import offset_commit, offset_delete, offset_fetch
+from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.new_topic import NewTopic
-from kafscale.protocol.error_codes import ErrorCode
+from kafscale.metadata.store import Put, Snapshot
+from kafscale.metadata.topic_record import encode_topic_record
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, control_plane
 from tests.support.groups_stand_in import GroupsStandIn
@@ -139,6 +146,79 @@ async def test_what_cannot_be_committed_does_not_keep_the_rest(plane: ControlPla
     ]
     ((_, arguments),) = plane.groups.calls
     assert list(arguments["offsets"]) == [("t", 0)]
+
+
+def hide_topics(plane: ControlPlane) -> uuid.UUID:
+    """The view forgets every topic, as one that has not heard of them yet; returns the id of `t`."""
+    record = plane.view.topic("t")
+    assert record is not None
+    plane.view.apply(keys.TOPICS, Snapshot(items=(), revision=0))
+    return record.topic_id
+
+
+async def test_a_topic_that_the_view_has_not_heard_of_is_committed(plane: ControlPlane) -> None:
+    topic_id = hide_topics(plane)
+    reply = await ask(
+        plane, offset_commit.handle, 8, commit_request(("t", [(0, ""), (3, "")]), ("u", [(0, "")]))
+    )
+    assert codes_of(reply) == [("t", [(0, 0), (3, UNKNOWN)]), ("u", [(0, UNKNOWN)])]
+    ((_, arguments),) = plane.groups.calls
+    assert {key: one.topic_id for key, one in arguments["offsets"].items()} == {("t", 0): topic_id}
+
+
+async def test_a_partition_that_the_view_has_not_heard_of_is_committed(plane: ControlPlane) -> None:
+    record = plane.view.topic("t")
+    assert record is not None
+    grown = encode_topic_record(replace(record, partition_count=5))
+    await plane.store.transact([], [Put(keys.topic("t"), grown)])
+    plane.view.topic = lambda name, **_: record if name == "t" else None  # type: ignore[method-assign]
+    reply = await ask(plane, offset_commit.handle, 8, commit_request(("t", [(4, ""), (5, "")])))
+    assert codes_of(reply) == [("t", [(4, 0), (5, UNKNOWN)])]
+
+
+async def test_a_store_that_is_away_makes_no_topic_unknown(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(names: Any) -> Any:
+        raise StoreUnavailableError("away")
+
+    monkeypatch.setattr(plane.topics, "stored", away)
+    reply = await ask(plane, offset_commit.handle, 8, commit_request(("t", [(0, "")]), ("u", [(0, "")])))
+    assert codes_of(reply) == [("t", [(0, 0)]), ("u", [(0, ErrorCode.COORDINATOR_NOT_AVAILABLE)])]
+
+
+async def test_names_without_end_are_not_all_asked_for(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def stored(names: Any) -> Any:
+        asked.extend(names)
+        return {}
+
+    monkeypatch.setattr(plane.topics, "stored", stored)
+    topics: list[tuple[str, list[tuple[int, str | None]]]] = [
+        (f"u{number}", [(0, "")]) for number in range(3000)
+    ]
+    reply = await ask(plane, offset_commit.handle, 8, commit_request(*topics, ("no/name", [(0, "")])))
+    assert {code for _, partitions in codes_of(reply) for _, code in partitions} == {UNKNOWN}
+    assert asked == [f"u{number}" for number in range(1024)]
+
+
+async def test_what_is_durable_of_a_failed_commit_is_said(plane: ControlPlane) -> None:
+    refusal = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "late")
+    plane.groups.answer = PartlyCommittedError(refusal, frozenset({("t", 1)}))
+    request = commit_request(("t", [(0, ""), (1, ""), (2, "x" * 100), (7, "")]))
+    reply = await ask(plane, offset_commit.handle, 8, request)
+    late = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert codes_of(reply) == [("t", [(0, late), (1, 0), (2, late), (7, UNKNOWN)])]
+
+
+async def test_a_partition_named_twice_is_committed_as_named_last(plane: ControlPlane) -> None:
+    reply = await ask(plane, offset_commit.handle, 8, commit_request(("t", [(0, "a"), (1, ""), (0, "b")])))
+    assert codes_of(reply) == [("t", [(0, 0), (1, 0), (0, 0)])]
+    ((_, arguments),) = plane.groups.calls
+    assert {key: one.metadata for key, one in arguments["offsets"].items()} == {("t", 0): "b", ("t", 1): ""}
 
 
 async def test_metadata_is_counted_as_java_counts(plane: ControlPlane) -> None:

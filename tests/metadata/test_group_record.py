@@ -1,5 +1,6 @@
 """The group record: what is stored is what is read, and nothing else is."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.metadata.group_record import (
+    MAX_UNCOMPRESSED_BYTES,
     GroupRecord,
+    GroupRecordTooLargeError,
     MemberRecord,
     decode_group_record,
     encode_group_record,
@@ -140,6 +143,26 @@ def test_members_that_say_the_same_take_little_room() -> None:
     stored = encode_group_record(record)
     assert len(stored) < 2 * len(metadata)
     assert decode_group_record("record", stored) == record
+
+
+def test_a_record_that_inflates_past_the_limit_is_refused() -> None:
+    """A few kilobytes that announce, and hold, a byte more than a record may have."""
+    bomb = zstandard.ZstdCompressor().compress(bytes(MAX_UNCOMPRESSED_BYTES + 1))
+    assert len(bomb) < 10_000
+    with pytest.raises(CorruptDataError, match=r"groups/7/orders.*67108865 bytes, at most 67108864"):
+        decode_group_record("groups/7/orders", b"\x00\x01\x01" + bomb)
+
+
+def test_a_frame_of_untold_size_is_refused() -> None:
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(2000))
+    with pytest.raises(CorruptDataError, match="group record"):
+        decode_group_record("record", b"\x00\x01\x01" + frame)
+
+
+def test_a_record_that_could_not_be_read_back_is_not_written() -> None:
+    member = replace(ORDERS.members[0], assignment=bytes(MAX_UNCOMPRESSED_BYTES))
+    with pytest.raises(GroupRecordTooLargeError):
+        encode_group_record(replace(ORDERS, members=(member,)))
 
 
 def test_an_unknown_version_is_refused_by_name() -> None:

@@ -85,6 +85,8 @@ def count_groups(metrics: Metrics) -> None:
     metrics.gauge(families.GROUP_MEMBERS, lambda: 33)
     metrics.gauge(families.GROUP_MEMORY_USED, lambda: 34)
     metrics.gauge(families.GROUP_MEMORY_LIMIT, lambda: 35)
+    metrics.gauge(families.GROUPS_STORED, lambda: 135, kind="offsets")
+    metrics.gauge(families.GROUPS_STORED_LIMIT, lambda: 136)
     metrics.gauge(families.CONSUMER_GROUP_LAG_SERIES, lambda: 36)
     metrics.gauge(families.CONSUMER_GROUP_LAG_SERIES_OMITTED, lambda: 37)
     metrics.gauge_series(families.CONSUMER_GROUP_LAG, lambda: [((ODD_NAME, "orders", "7"), 38)])
@@ -146,6 +148,8 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_group_members", ()): 33,
         ("kafscale_group_memory_used_bytes", ()): 34,
         ("kafscale_group_memory_limit_bytes", ()): 35,
+        ("kafscale_groups_stored_bytes", (("kind", "offsets"),)): 135,
+        ("kafscale_groups_stored_limit_bytes", ()): 136,
         ("kafscale_segment_store_reads_total", replica): 40,
         ("kafscale_segment_store_bytes_total", replica): 41,
         ("kafscale_segment_store_misses_total", replica): 42,

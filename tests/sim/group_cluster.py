@@ -17,6 +17,7 @@ from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import MetadataStore, Put, TransactionResult
+from kafscale.metadata.topic_record import encode_topic_record
 from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -85,10 +86,10 @@ class World:
         metrics = Metrics(broker_id=broker_id, version="sim").groups
         shards = GroupShards(self.faulty, coordination, SETTINGS, metrics, self.now_ms)
         await shards.claim([keys.shard_of(GROUP)])
+        topic = TopicRecord(name=TOPIC, topic_id=TOPIC_ID, partition_count=PARTITIONS)
+        await self.store.transact([], [Put(keys.topic(TOPIC), encode_topic_record(topic))])
         view = ClusterView("sim")
-        view.topic = lambda name, **_: TopicRecord(  # type: ignore[method-assign]
-            name=name, topic_id=TOPIC_ID, partition_count=PARTITIONS
-        )
+        view.apply(keys.TOPICS, await self.store.range(keys.TOPICS))
         self.coordinators.append(GroupCoordinator(shards, self.faulty, view, SETTINGS, metrics, self.now_ms))
         self.shards.append(shards)
 

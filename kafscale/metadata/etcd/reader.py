@@ -10,6 +10,7 @@ from kafscale.metadata.etcd.codec import EtcdCodec
 from kafscale.metadata.etcd.connection import EtcdConnection, EtcdRefusedError
 from kafscale.metadata.etcd.verdict import COMPACTED
 from kafscale.metadata.store import KeyValue, Snapshot
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +19,12 @@ MAX_PAGE_KEYS = 1000
 # What a page should come to, judged by the page before it; one key is always fetched.
 PAGE_BYTES = 4 * 1024 * 1024
 _ATTEMPTS = 10
+_SHOWN_CHARACTERS = 200
+
+
+def _shown(key: bytes) -> str:
+    """The key for a message: parts of some keys are chosen by clients."""
+    return quoted(key.decode(), _SHOWN_CHARACTERS)
 
 
 class EtcdReader:
@@ -29,7 +36,9 @@ class EtcdReader:
 
     async def get(self, key: str) -> KeyValue | None:
         """The key as it is now."""
-        answer = await self._read(f"a read of {key!r}", rpc.RangeRequest(key=self._codec.key(key)))
+        answer = await self._read(
+            f"a read of '{quoted(key, _SHOWN_CHARACTERS)}'", rpc.RangeRequest(key=self._codec.key(key))
+        )
         return self._codec.item(answer.kvs[0]) if answer.kvs else None
 
     async def range(self, first: bytes, end: bytes) -> Snapshot:
@@ -40,9 +49,9 @@ class EtcdReader:
             except EtcdRefusedError as refused:
                 if refused.details != COMPACTED:
                     raise
-                logger.info("a range was compacted away between two pages", extra={"first": first.decode()})
+                logger.info("a range was compacted away between two pages", extra={"first": _shown(first)})
         raise StoreUnavailableError(
-            f"etcd compacted the range from {first.decode()} away {_ATTEMPTS} times while it was read"
+            f"etcd compacted the range from {_shown(first)} away {_ATTEMPTS} times while it was read"
         )
 
     async def _read_pages(self, first: bytes, end: bytes) -> Snapshot:
@@ -50,7 +59,7 @@ class EtcdReader:
         revision, limit = 0, FIRST_PAGE_KEYS
         while True:
             page = await self._read(
-                f"a read of the range from {first.decode()}",
+                f"a read of the range from {_shown(first)}",
                 rpc.RangeRequest(key=first, range_end=end, limit=limit, revision=revision),
             )
             items += map(self._codec.item, page.kvs)

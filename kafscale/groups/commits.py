@@ -1,0 +1,232 @@
+"""OffsetCommit: who may commit, how much, for which topics as they are now, and what became of each offset."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.groups.effects import Decided
+from kafscale.groups.events import Commit
+from kafscale.groups.offsets import TopicPartition
+from kafscale.groups.running_group import InStore, RunningGroup
+from kafscale.groups.shard import GroupShard
+from kafscale.groups.shard_writer import ConditionChangedError, WriteFailedError, WriteInDoubtError
+from kafscale.groups.shards import GroupShards
+from kafscale.groups.stored_bytes import KEY_BYTES, stored_size
+from kafscale.groups.stored_limits import check_commit_bytes
+from kafscale.groups.topic_condition import ConditionalPut, TopicCondition
+from kafscale.metadata import keys
+from kafscale.metadata.committed_offset import CommittedOffset, encode_committed_offset
+from kafscale.metadata.group_record import GroupRecord, encode_group_record
+from kafscale.metadata.store import MetadataStore, Operation, Put
+from kafscale.metadata.stored_topics import stored_topics
+from kafscale.metadata.topic_record import decode_topic_record
+from kafscale.metadata.view import ClusterView
+from kafscale.ops.metrics import GroupMetrics
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
+
+_ATTEMPTS: Final = 5
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
+# So many offsets are encoded before others have their turn: about a millisecond's worth.
+_OFFSETS_PER_TURN: Final = 256
+
+
+class PartlyCommittedError(KafkaError):
+    """A commit of which the offsets in `stored` are durable, and the others may not be."""
+
+    def __init__(self, problem: KafkaError, stored: frozenset[TopicPartition]) -> None:
+        super().__init__(problem.code, problem.message)
+        self.stored = stored
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A commit as it would be written. `keys` are the offsets'; `sizes`: what each takes in the store."""
+
+    offsets: Offsets
+    operations: list[Operation | ConditionalPut]
+    keys: list[str]
+    sizes: Mapping[TopicPartition, int]
+
+
+class OffsetCommits:
+    """Commits of the groups that this broker coordinates. `now_ms`: see `GroupCoordinator`."""
+
+    def __init__(
+        self,
+        shards: GroupShards,
+        store: MetadataStore,
+        view: ClusterView,
+        metrics: GroupMetrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._shards = shards
+        self._store = store
+        self._view = view
+        self._metrics = metrics
+        self._now_ms = now_ms
+
+    async def commit(
+        self,
+        shard: GroupShard,
+        running: RunningGroup,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation: int,
+        offsets: Offsets,
+    ) -> ErrorCode:
+        """NONE once every offset is durable. Raises `KafkaError`; `PartlyCommittedError` if some of them are."""
+        began = time.perf_counter()
+        running.commits_under_way += 1
+
+        def decide() -> ErrorCode:
+            reply_id = running.next_reply_id()
+            event = Commit(
+                now_ms=self._now_ms(),
+                reply_id=reply_id,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                generation=generation,
+            )
+            return cast(Decided, running.decide(event, reply_id)).error_code
+
+        try:
+            error_code = await self._commit(shard, running, decide, offsets)
+        except (WriteInDoubtError, asyncio.CancelledError):
+            running.doubt_record()
+            raise
+        finally:
+            running.commits_under_way -= 1
+            if running.is_needless:
+                shard.forget(running)
+        if error_code is ErrorCode.NONE and offsets:
+            self._metrics.commits += len(offsets)
+            self._metrics.commit_duration.observe(time.perf_counter() - began)
+        return error_code
+
+    async def _commit(
+        self, shard: GroupShard, running: RunningGroup, decide: Callable[[], ErrorCode], offsets: Offsets
+    ) -> ErrorCode:
+        """Again while a topic changes: what is written is for the topics as they are at that moment."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            prepared = await self._prepare(running.group.group_id, offsets, is_repeated=attempt > 1)
+            # Nothing is awaited between the decision and the writer's queue: by then a member may be none.
+            error_code = decide()
+            if error_code is not ErrorCode.NONE or not offsets:
+                return error_code
+            try:
+                await self._write(shard, running, prepared)
+                break
+            except ConditionChangedError:
+                if attempt == _ATTEMPTS:
+                    raise
+        return ErrorCode.NONE
+
+    async def _prepare(self, group_id: str, offsets: Offsets, *, is_repeated: bool) -> _Prepared:
+        check_commit_bytes(len(offsets) * (KEY_BYTES + len(keys.group_offsets(group_id))))
+        offsets, topics = await self._for_topics_of_now(offsets, ask_for_all=is_repeated)
+        operations: list[Operation | ConditionalPut] = []
+        written_keys, sizes, commit_bytes = [], {}, 0
+        for number, (partition, committed) in enumerate(offsets.items(), 1):
+            key, value = keys.group_offset(group_id, *partition), encode_committed_offset(committed)
+            put, condition = Put(key, value), topics.get(partition[0])
+            operations.append(put if condition is None else ConditionalPut(put, condition))
+            written_keys.append(key)
+            sizes[partition] = stored_size(key, value)
+            commit_bytes += sizes[partition]
+            if number % _OFFSETS_PER_TURN == 0:
+                check_commit_bytes(commit_bytes)
+                await asyncio.sleep(0)
+        check_commit_bytes(commit_bytes)
+        return _Prepared(offsets, operations, written_keys, sizes)
+
+    async def _for_topics_of_now(
+        self, offsets: Offsets, *, ask_for_all: bool
+    ) -> tuple[Offsets, Mapping[str, TopicCondition]]:
+        """The offsets with the ids of the topics, and what the commit depends on, by topic.
+
+        The store is asked where the view does not have the id that the offsets came with, and for all topics
+        once the view has turned out to be behind.
+        """
+        ids = {topic: committed.topic_id for (topic, _), committed in offsets.items()}
+        topics: dict[str, TopicCondition] = {}
+        for topic, topic_id in ids.items():
+            record = self._view.topic(topic)
+            if not ask_for_all and record is not None and record.topic_id == topic_id:
+                topics[topic] = TopicCondition(keys.topic(topic), topic_id, self._view.topic_revision(topic))
+        unsettled = [topic for topic in ids if topic not in topics]
+        if not unsettled:
+            return offsets, topics
+        try:
+            found = await stored_topics(self._store, unsettled)
+            stored_ids = {
+                topic: decode_topic_record(item.key, item.value).topic_id for topic, item in found.items()
+            }
+        except (StoreError, CorruptDataError) as problem:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
+        # Of a topic that has gone the offset is written as it came: it means nothing any more, and expires.
+        topics |= {
+            topic: TopicCondition(item.key, stored_ids[topic], item.mod_revision)
+            for topic, item in found.items()
+        }
+        ids |= stored_ids
+        of_now = {
+            partition: committed
+            if committed.topic_id == ids[partition[0]]
+            else replace(committed, topic_id=ids[partition[0]])
+            for partition, committed in offsets.items()
+        }
+        return of_now, topics
+
+    async def _write(self, shard: GroupShard, running: RunningGroup, prepared: _Prepared) -> None:
+        self._admit(running, prepared)
+        operations = [*_record_put(running), *prepared.operations]
+        try:
+            await shard.write(operations)
+        except WriteFailedError as problem:
+            durable = problem.durable_count - (len(operations) - len(prepared.operations))
+            if problem.durable_count:
+                running.doubt_record()
+            if durable <= 0 or isinstance(problem, ConditionChangedError):
+                raise
+            raise PartlyCommittedError(problem, frozenset(list(prepared.offsets)[:durable])) from problem
+        running.in_store = InStore.YES
+        shard.tell_committed(running, prepared.offsets)
+
+    def _admit(self, running: RunningGroup, prepared: _Prepared) -> None:
+        """Count the commit as stored, or refuse all of it. Raises `KafkaError`."""
+        growth = running.stored.growth(prepared.sizes)
+        totals, shard_count = self._shards.totals.stored, self._shards.shard_count
+        self._shards.limits.check_commit(running.stored, totals, shard_count, growth)
+        running.stored.put(prepared.sizes)
+        if running.touched is not None:
+            running.touched.update(prepared.keys)
+        for committed in prepared.offsets.values():
+            if committed.expire_timestamp_ms is not None:
+                running.expiry_check_at_ms = min(running.expiry_check_at_ms, committed.expire_timestamp_ms)
+
+
+def _record_put(running: RunningGroup) -> list[Operation]:
+    """The group's record with its first commit.
+
+    So with one after a write of the record whose outcome is unknown: offsets must not be there without it.
+    """
+    if running.in_store is InStore.YES:
+        return []
+    group = running.group
+    # Without members: who has joined by now is stored with the generation, once it has assignments.
+    record = GroupRecord(
+        generation=group.generation,
+        state_since_ms=group.state_since_ms,
+        protocol_type=group.protocol_type,
+    )
+    put = Put(keys.group(group.group_id), encode_group_record(record))
+    running.stored.set_record(max(running.stored.record_bytes, stored_size(put.key, put.value)))
+    return [put]

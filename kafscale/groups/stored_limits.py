@@ -1,0 +1,75 @@
+"""What of a group may still be stored: a commit, a group, a group's record."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from kafscale.groups.stored_bytes import StoredGroup, StoredTotals
+from kafscale.metadata.keys import GROUP_SHARD_COUNT
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+MAX_COMMIT_BYTES: Final = 4 * 1024 * 1024
+"""The most that one commit may store. Kafka takes one batch of its offsets topic: 1 MiB, in smaller records."""
+
+# The rest is for the records of groups that are there: whoever fills the store with offsets, or with groups, does not
+# keep others from rebalancing.
+_OFFSETS_AND_NEW_GROUPS_PERCENT: Final = 75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLimits:
+    """`group_offset_bytes`: the offsets of one group. `all_bytes`: offsets and records of all the cluster's groups.
+
+    A broker may use of the latter what its share of the group shards is: together they keep the limit without
+    asking one another.
+    """
+
+    group_offset_bytes: int
+    all_bytes: int
+
+    def broker_bytes(self, shard_count: int) -> int:
+        """What the groups of a broker that coordinates so many shards may take."""
+        return self.all_bytes * shard_count // GROUP_SHARD_COUNT
+
+    def check_commit(self, group: StoredGroup, totals: StoredTotals, shard_count: int, growth: int) -> None:
+        """Raises `KafkaError` INVALID_COMMIT_OFFSET_SIZE; what takes no more room than before is always taken."""
+        if growth <= 0:
+            return
+        if group.offset_bytes + growth > self.group_offset_bytes:
+            raise _refusal(
+                f"the group's offsets would take {group.offset_bytes + growth} bytes, at most "
+                f"{self.group_offset_bytes} are allowed by KAFSCALE_GROUP_OFFSETS_MAX_BYTES"
+            )
+        if not self._has_room(totals, shard_count, growth):
+            raise _refusal(
+                "all groups together have what KAFSCALE_GROUPS_STORED_MAX_BYTES leaves for offsets"
+            )
+
+    def check_new_group(self, totals: StoredTotals, shard_count: int) -> None:
+        """Raises `KafkaError` GROUP_MAX_SIZE_REACHED when no group may be added."""
+        if not self._has_room(totals, shard_count, 0):
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                "all groups together have what KAFSCALE_GROUPS_STORED_MAX_BYTES leaves for new ones",
+            )
+
+    def check_record(self, totals: StoredTotals, shard_count: int, growth: int) -> None:
+        """Raises `KafkaError` COORDINATOR_NOT_AVAILABLE, after which members try again later."""
+        if growth > 0 and totals.all_bytes + growth > self.broker_bytes(shard_count):
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "all groups together have all that KAFSCALE_GROUPS_STORED_MAX_BYTES allows",
+            )
+
+    def _has_room(self, totals: StoredTotals, shard_count: int, growth: int) -> bool:
+        allowed = self.broker_bytes(shard_count) * _OFFSETS_AND_NEW_GROUPS_PERCENT // 100
+        return totals.all_bytes + growth <= allowed
+
+
+def check_commit_bytes(commit_bytes: int) -> None:
+    """Raises `KafkaError` INVALID_COMMIT_OFFSET_SIZE for more than one commit may store."""
+    if commit_bytes > MAX_COMMIT_BYTES:
+        raise _refusal(f"a commit stores at most {MAX_COMMIT_BYTES} bytes")
+
+
+def _refusal(problem: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, problem)

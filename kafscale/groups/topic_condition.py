@@ -1,0 +1,44 @@
+"""What a committed offset depends on: that its topic is the one that it was committed for."""
+
+import uuid
+from dataclasses import dataclass, replace
+
+from kafscale.errors import CorruptDataError
+from kafscale.metadata.store import Compare, KeyValue, Put
+from kafscale.metadata.topic_record import decode_topic_record
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCondition:
+    """`key`: the topic's. `topic_id`: its id. `mod_revision`: at which its record was written."""
+
+    key: str
+    topic_id: uuid.UUID
+    mod_revision: int
+
+    @property
+    def compare(self) -> Compare:
+        """What a transaction compares."""
+        return Compare(self.key, self.mod_revision)
+
+    def agrees_with(self, other: "TopicCondition") -> bool:
+        """Whether one transaction can keep both; which of the two revisions is older does not matter."""
+        return self.key != other.key or self.topic_id == other.topic_id
+
+    def now(self, found: KeyValue | None) -> "TopicCondition | None":
+        """The condition with the topic's record as found; None: it does not hold any more."""
+        if found is None:
+            return None
+        try:
+            record = decode_topic_record(found.key, found.value)
+        except CorruptDataError:
+            return None
+        return replace(self, mod_revision=found.mod_revision) if record.topic_id == self.topic_id else None
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalPut:
+    """A committed offset that is written only while its topic is the one it was committed for."""
+
+    put: Put
+    condition: TopicCondition
