@@ -101,10 +101,15 @@ def epoch_of(record: PartitionRecord, offset: int) -> int:
 
 
 def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offset: int) -> bool | None:
-    """Whether a segment that ends with `last_offset` was published before another leader wrote `successor`.
+    """Whether a segment that ends with `last_offset` was published before `successor` was written.
 
-    `ours` is a record of the leader that tried to. None: the epochs that would tell are forgotten.
+    `ours` is a record of the leader that tried to. None: `successor` is not of a later epoch, so that its epochs do
+    not tell its writer's offsets from ours, or it has forgotten ours.
     """
+    if successor.leader_epoch <= ours.leader_epoch:
+        return None
+    if last_offset >= successor.log_end_offset:
+        return False
     epoch = epoch_of(successor, last_offset)
     if epoch == UNDEFINED_EPOCH:
         return None

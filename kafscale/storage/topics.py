@@ -267,7 +267,9 @@ class Topics:
         """
         retired_key, topic_key = keys.retired(record.name), keys.topic(record.name)
         retired = await self._store.get(retired_key)
-        epoch = NO_EPOCH if retired is None else decode_retired_epoch(retired_key, retired.value)
+        # Above the old topic's, before there is a leader: the old one's, which may have heard of nothing yet, must
+        # not find its own epoch here (`LogManager.is_leader_still`).
+        epoch = NO_EPOCH if retired is None else decode_retired_epoch(retired_key, retired.value) + 1
         leftovers = await self._store.range(keys.partitions(record.name))
         held = {item.key: item.mod_revision for item in leftovers.items}
         unchanged = [
