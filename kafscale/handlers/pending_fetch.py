@@ -288,6 +288,9 @@ class PendingFetch:
             for segment in loads.loaded:
                 segment.release()
             raise
+        for fetch in self._partitions:
+            # The log start offset may have moved meanwhile: what follows in its place would be a silent gap.
+            fetch.check_offset()
         self._send(loads.loaded)
 
     async def _wait_before_refusing(self) -> None:
