@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from kafscale.errors import StoreError
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint, encode_checkpoint
 from kafscale.storage.object_store import ObjectStore
@@ -21,19 +23,29 @@ PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 SUPERSEDED_GRACE_MS = 5 * 60 * 1000
 # More take longer to encode than the event loop should be held up.
 _COSTLY_ENTRIES = 1000
+# Of a checkpoint without which nothing more is published.
+_FIRST_RETRY_SEC = 0.25
+_LAST_RETRY_SEC = 5.0
 
 
 class Checkpointer:
     """Writes checkpoints beside the flushes: the next publication names them (see `PartitionLog`)."""
 
     def __init__(
-        self, objects: ObjectStore, namespace: str, now_ms: Callable[[], int], new_token: Callable[[], str]
+        self,
+        objects: ObjectStore,
+        namespace: str,
+        now_ms: Callable[[], int],
+        new_token: Callable[[], str],
+        failures: Counter[str] | None = None,
     ) -> None:
         self._objects = objects
         self._namespace = namespace
         self._now_ms = now_ms
         self._new_token = new_token
         self._tasks: dict[Partition, asyncio.Task[None]] = {}
+        self._held_up: set[Partition] = set()
+        self._failures = ItemFailures(BackgroundWork.CHECKPOINTS, failures)
 
     async def load(self, partition: Partition) -> Checkpoint:
         """The checkpoint that the partition's record names. Raises `CorruptDataError`, `StoreError`."""
@@ -50,6 +62,45 @@ class Checkpointer:
         task = asyncio.create_task(self._write(partition), name=f"checkpoint {partition.id}")
         self._tasks[partition] = task
         task.add_done_callback(lambda _: self._tasks.pop(partition))
+
+    @property
+    def held_up_count(self) -> int:
+        """How many partitions take no records until a checkpoint of them can be stored. For any thread."""
+        return len(self._held_up)
+
+    async def make_room(self, partition: Partition, log: PartitionLog) -> None:
+        """Return when the record has room for another segment, or the log is given up.
+
+        Until then nothing more of the partition is published. What a checkpoint takes over need not stand in the
+        record, which would grow beyond what the metadata store takes in one request; so one is written, again and
+        again while the store takes none.
+        """
+        delay_sec = _FIRST_RETRY_SEC
+        try:
+            while partition.log is log and not log.has_room:
+                if await self._renewed(partition, log):
+                    continue
+                log.is_held_up = True
+                self._held_up.add(partition)
+                await asyncio.sleep(delay_sec)
+                delay_sec = min(2 * delay_sec, _LAST_RETRY_SEC)
+        finally:
+            log.is_held_up = False
+            self._held_up.discard(partition)
+
+    async def _renewed(self, partition: Partition, log: PartitionLog) -> bool:
+        """Whether a checkpoint of the log as it is now waits to be named."""
+        try:
+            async with self.alone(partition):
+                references = partition.references
+                if references is None:
+                    return False
+                if partition.log is log and not log.has_room:
+                    log.waiting_checkpoint = await self.write(partition, log, references)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._failures.report(partition.id, problem)
+            return False
+        return True
 
     @asynccontextmanager
     async def alone(self, partition: Partition) -> AsyncIterator[None]:
@@ -103,6 +154,8 @@ class Checkpointer:
                 "could not write a checkpoint",
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._failures.report(partition.id, problem)
 
     async def remove_superseded(self, partition: Partition, end_offset: int) -> None:
         """Remove checkpoints that end below `end_offset`, that of one that the record names, if they are old.

@@ -64,10 +64,10 @@ class LogManager:
         self.on_missing: Callable[[Partition, SegmentReference], None] = lambda partition, reference: None
         self.claims = ClaimsUnderWay()
         self._checkpointer = checkpointer
-        self._metrics = metrics
+        self.metrics = metrics
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._led_changes = 0
-        self._factory = PartitionFactory(view, settings)
+        self._factory = PartitionFactory(view, settings, metrics.background_failures)
         self._followed = FollowedPartitions(metadata, self._factory.followed)
         self._openings: SingleFlight[Partition, None] = SingleFlight()
         self._closings: set[asyncio.Task[None]] = set()
@@ -234,7 +234,7 @@ class LogManager:
         self._led_changes += 1
         self._followed.drop(claimed.topic, claimed.index)
         self.claims.end((claimed.topic, claimed.index))
-        self._metrics.leadership_changes[LeadershipChange.GAINED] += 1
+        self.metrics.leadership_changes[LeadershipChange.GAINED] += 1
 
     async def resign(self, partition: Partition) -> None:
         """Lead the partition no longer: accept nothing more, and publish what was accepted.
@@ -246,14 +246,14 @@ class LogManager:
         if not await self.flusher.drained(partition, _RESIGN_SEC):
             await self.flusher.settle(partition, 0)
         if self._forget(partition):
-            self._metrics.leadership_changes[LeadershipChange.HANDED_OVER] += 1
+            self.metrics.leadership_changes[LeadershipChange.HANDED_OVER] += 1
         self.flusher.abandon(
             partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker is to lead this partition"
         )
 
     def _lost(self, partition: Partition) -> None:
         if self._forget(partition):
-            self._metrics.leadership_changes[LeadershipChange.LOST] += 1
+            self.metrics.leadership_changes[LeadershipChange.LOST] += 1
             self.on_lost(partition.id.topic, partition.id.index)
 
     def _forget(self, partition: Partition) -> bool:
@@ -309,7 +309,7 @@ class LogManager:
             self.flusher.abandon(
                 partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted"
             )
-        self._metrics.forget_topic(name)
+        self.metrics.forget_topic(name)
 
     # --- stopping
 

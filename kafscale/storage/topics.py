@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
-from kafscale.errors import StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata import keys
 from kafscale.metadata.cluster import new_kafka_uuid
 from kafscale.metadata.features import SEGMENT_FORMAT
@@ -208,8 +208,9 @@ class Topics:
     async def _try_create(self, record: TopicRecord) -> int | None:
         held = await self._store.get(keys.topic(record.name))
         if held is not None:
-            if decode_topic_record(held.key, held.value).topic_id == record.topic_id:
-                return held.mod_revision  # an earlier attempt of ours had landed
+            with suppress(CorruptDataError):
+                if decode_topic_record(held.key, held.value).topic_id == record.topic_id:
+                    return held.mod_revision  # an earlier attempt of ours had landed
             raise _already_exists(record.name)
         return await self._write(record, ABSENT, 0)
 
@@ -250,7 +251,12 @@ class Topics:
     async def _read_active(self, name: str) -> tuple[KeyValue, TopicRecord]:
         held = await self._store.get(keys.topic(name))
         if held is not None:
-            topic = decode_topic_record(held.key, held.value)
+            try:
+                topic = decode_topic_record(held.key, held.value)
+            except CorruptDataError as problem:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"The record of topic {name!r} cannot be read."
+                ) from problem
             if topic.state is TopicState.ACTIVE:
                 return held, topic
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")

@@ -92,7 +92,7 @@ class BrokerParts:
         self.logs = LogManager(
             self.view,
             metadata,
-            Flusher(publisher, policy, self.budget, self.now_ms, self.metrics),
+            Flusher(publisher, policy, self.budget, self.now_ms, self.metrics, self.checkpointer.make_room),
             publisher,
             self.reader,
             self.checkpointer,
