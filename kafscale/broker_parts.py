@@ -126,7 +126,12 @@ class ServingParts:
             self._index_version,
         )
         self.checkpointer = Checkpointer(
-            basics.objects, settings.s3_namespace, clocks.now_ms, new_token, metrics.background_failures
+            basics.objects,
+            metadata,
+            settings.s3_namespace,
+            clocks.now_ms,
+            new_token,
+            metrics.background_failures,
         )
         self.logs = self._make_logs()
         self.partitions = PartitionService(metadata, view, self._lease, self.logs, settings.broker_id)

@@ -117,6 +117,20 @@ def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offs
     return epoch == ours.leader_epoch and ours.epochs[-1] in successor.epochs
 
 
+def is_same_log(later: PartitionRecord, earlier: PartitionRecord) -> bool:
+    """Whether `later` may be what became of `earlier`; False for the record of a topic that has the name now.
+
+    A log never shrinks, and the epoch under which its last record was written stays, with the same start, until it
+    is forgotten. Epochs go on for a name, and a topic that is made anew begins at offset 0.
+    """
+    if later.leader_epoch < earlier.leader_epoch or later.log_end_offset < earlier.log_end_offset:
+        return False
+    written = [entry for entry in earlier.epochs if entry.start_offset < earlier.log_end_offset]
+    if not written or written[-1] in later.epochs:
+        return True
+    return bool(later.epochs) and later.epochs[0].start_offset >= earlier.log_end_offset
+
+
 def epoch_end(record: PartitionRecord, leader_epoch: int) -> tuple[int, int]:
     """The largest known epoch not above `leader_epoch`, and the offset after its last record (KIP-101, KIP-279).
 

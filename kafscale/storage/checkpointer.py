@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
-from kafscale.errors import StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.metadata.store import MetadataStore
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint, encode_checkpoint
+from kafscale.storage.leader_check import is_leader_still
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
@@ -34,12 +36,14 @@ class Checkpointer:
     def __init__(
         self,
         objects: ObjectStore,
+        metadata: MetadataStore,
         namespace: str,
         now_ms: Callable[[], int],
         new_token: Callable[[], str],
         failures: Counter[str] | None = None,
     ) -> None:
         self._objects = objects
+        self._metadata = metadata
         self._namespace = namespace
         self._now_ms = now_ms
         self._new_token = new_token
@@ -148,7 +152,7 @@ class Checkpointer:
                 named_end_offset = log.record.checkpoint_end_offset
                 log.waiting_checkpoint = await self.write(partition, log, references)
             await self.remove_superseded(partition, named_end_offset)
-        except StoreError as problem:
+        except (StoreError, CorruptDataError) as problem:
             # The record only grows a little longer: the next flush tries again under a new key.
             logger.warning(
                 "could not write a checkpoint",
@@ -161,7 +165,8 @@ class Checkpointer:
         """Remove checkpoints that end below `end_offset`, that of one that the record names, if they are old.
 
         Only those: a leader that was replaced and does not know it names an older one than its successors,
-        never a newer one, so it removes nothing that they need.
+        never a newer one, so it removes nothing that they need. Nor of a topic that has the name now, and begins
+        at offset 0 again: the store is asked after the listing whether this broker leads still.
         """
         prefix = object_keys.checkpoints_partition_prefix(
             self._namespace, partition.id.topic, partition.id.index
@@ -174,7 +179,7 @@ class Checkpointer:
             and (parsed := object_keys.parse_checkpoint_key(info.key)) is not None
             and parsed.log_end_offset < end_offset
         ]
-        if superseded:
+        if superseded and await is_leader_still(self._metadata, partition):
             await self._objects.delete(superseded)
 
     async def close(self) -> None:

@@ -135,7 +135,7 @@ class SimulatedBroker:
         metadata = cast(MetadataStore, UnreliableMetadata(world.metadata, world.network))
         rng = world.rng
         self._checkpointer = Checkpointer(
-            objects, NAMESPACE, lambda: NOW_MS, lambda: f"{rng.getrandbits(32):08x}"
+            objects, metadata, NAMESPACE, lambda: NOW_MS, lambda: f"{rng.getrandbits(32):08x}"
         )
         self._publisher = Publisher(
             objects,

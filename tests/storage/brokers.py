@@ -77,7 +77,7 @@ class BrokerParts:
         self.reader = LogReader(loader, settings.cache_size_bytes, 0, self.pool, self.metrics)
         tokens = itertools.count()
         self.checkpointer = Checkpointer(
-            objects, NAMESPACE, self.now_ms, lambda: f"{broker_id:04x}{next(tokens):04x}"
+            objects, metadata, NAMESPACE, self.now_ms, lambda: f"{broker_id:04x}{next(tokens):04x}"
         )
         publisher = Publisher(
             objects,
