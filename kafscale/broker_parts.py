@@ -6,6 +6,7 @@ Who starts and stops them, and in which order: `broker_process`.
 
 import random
 import uuid
+from functools import partial
 
 from kafscale import clocks
 from kafscale.groups.service import GroupService
@@ -27,6 +28,7 @@ from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.store_contact import StoreContact
 from kafscale.metadata.tenure import Tenure
+from kafscale.metadata.unreadable_records import KINDS
 from kafscale.metadata.view import ClusterView
 from kafscale.metadata.view_feeder import ClusterViewFeeder
 from kafscale.ops import metric_families
@@ -128,7 +130,14 @@ class ServingParts:
             metrics,
             self._index_version,
         )
-        self.checkpointer = Checkpointer(basics.objects, settings.s3_namespace, clocks.now_ms, new_token)
+        self.checkpointer = Checkpointer(
+            basics.objects,
+            metadata,
+            settings.s3_namespace,
+            clocks.now_ms,
+            new_token,
+            metrics.background_failures,
+        )
         self.gap_guard = ProducerGapGuard()
         self.logs = self._make_logs()
         self.partitions = PartitionService(metadata, view, self._lease, self.logs, settings.broker_id)
@@ -140,6 +149,7 @@ class ServingParts:
             self.logs,
             broker_id=settings.broker_id,
             namespace=settings.s3_namespace,
+            failures=metrics.background_failures,
         )
         self.groups = GroupService(
             metadata, view, self._lease, self.logs.log_end_offset, settings, metrics, clocks.steady_clock()
@@ -186,6 +196,7 @@ class ServingParts:
             clocks.now_ms,
             basics.metrics,
             self.gap_guard,
+            self.checkpointer.make_room,
         )
         return LogManager(
             self.view,
@@ -223,7 +234,10 @@ class ServingParts:
         basics.object_store_health.register_gauges(basics.metrics)
         basics.health.add_warning("object_store", basics.object_store_health.warning)
         gauge(metric_families.TOPICS, lambda: view.topic_count)
+        gauge(metric_families.PARTITIONS_HELD_UP, lambda: self.checkpointer.held_up_count)
         gauge(metric_families.BROKERS, lambda: view.broker_count)
+        for prefix, kind in KINDS.items():
+            gauge(metric_families.RECORDS_UNREADABLE, partial(view.unreadable.count, prefix), kind=kind)
         self.logs.register_gauges(basics.metrics)
         gauge(metric_families.PARTITIONS_OFFLINE, view.offline_partition_count)
 

@@ -17,6 +17,7 @@ from kafscale.errors import (
 from kafscale.metadata.features import SEGMENT_FORMAT, SUPPORTED, check_segment_settings
 from kafscale.metadata.model import BrokerRecord, BrokerState, Endpoint, ListenerName
 from kafscale.metadata.view import ClusterView
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.setting_kinds import Address
 from kafscale.settings import advertised_address, external_address
 from kafscale.storage.bucket.probe import prove_conditional_writes
@@ -93,7 +94,7 @@ class BrokerProcess:
         self._keep_running(basics.object_store_probe.run(), "object store probe")
         cluster_id = await self._find_cluster()
         await basics.registration.register(self._record(advertised))
-        self.serving = serving = ServingParts(basics, ClusterView(cluster_id))
+        self.serving = serving = ServingParts(basics, self._view(cluster_id))
         view = serving.view
         self._keep_running(serving.feeder.run(), "cluster view")
         self._staying_registered = self._keep_running(
@@ -111,6 +112,10 @@ class BrokerProcess:
         await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
         await basics.listener.start(serving.dispatcher())
         basics.health.set_ready()
+
+    def _view(self, cluster_id: str) -> ClusterView:
+        counts = self.basics.metrics.background_failures
+        return ClusterView(cluster_id, ItemFailures(BackgroundWork.VIEW, counts))
 
     async def _find_cluster(self) -> str:
         """The cluster's id, once the stores have shown that they are fit for it. Raises `StartupError`."""

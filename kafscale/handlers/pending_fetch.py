@@ -348,6 +348,8 @@ class PendingFetch:
         at_least_one: bool,
         loaded: Mapping[int, Sequence[CachedSegment]],
     ) -> Read:
+        # The log start offset may have moved since the plan: what follows in its place would be a silent gap.
+        fetch.check_offset()
         partition = fetch.partition
         if partition is None or fetch.error_code or fetch.preferred_read_replica != NO_BROKER:
             return Read()

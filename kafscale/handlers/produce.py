@@ -310,6 +310,11 @@ class _Appender:
                 )
             if partition.log is None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the partition's log could not be opened")
+            if partition.log.is_held_up:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    "the partition takes nothing until a checkpoint of it is stored (decision 0044)",
+                )
             return partition, partition.log
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
 

@@ -7,17 +7,23 @@ it before can write nothing, because the record is another one. It is given up b
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError, LeaseEndedError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata.read_many import read_many
 from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, Delete, KeyValue, MetadataStore, Put
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
 logger = logging.getLogger(__name__)
 
 MAX_TRANSACTION_BYTES = 1024 * 1024
 """What the values of one transaction may add up to: etcd takes up to 1.5 MiB unless told otherwise."""
+
+REFUSED_AGAIN_SEC = 30.0
+"""When a record that the store refused for its size is tried again, unless it has changed before."""
 
 _CLAIMS_AT_ONCE = 8
 
@@ -55,6 +61,7 @@ class Claims:
         lease: Callable[[], int],
         next_record: NextRecord,
         retry_delay_sec: float,
+        failures: ItemFailures | None = None,
     ) -> None:
         self._store = store
         self._lease = lease
@@ -62,6 +69,8 @@ class Claims:
         self._retry_delay_sec = retry_delay_sec
         self._at_once = asyncio.Semaphore(_CLAIMS_AT_ONCE)
         self._told_of: dict[str, int] = {}
+        self._failures = failures or ItemFailures(BackgroundWork.CLAIMS)
+        self._refused: dict[str, _Refusal] = {}
 
     async def gain(
         self,
@@ -108,14 +117,50 @@ class Claims:
             else:
                 held = {c.record_key: known[c.record_key] for c in claims if c.record_key in known}
             gained: list[Holding] = []
-            for part in _by_size(claims, held):
-                for holding in await self._gain_part(lease, part, held):
+            parts = deque(_by_size(claims, held))
+            while parts:
+                part = parts.popleft()
+                try:
+                    holdings = await self._gain_part(lease, part, held)
+                except ValueError as refusal:
+                    parts.extendleft(self._divided(part, held, refusal))
+                    continue
+                for holding in holdings:
                     if self._lease() != lease:
                         # The answer took so long that what it tells of went with the lease.
                         raise LeaseEndedError(lease)
                     tell(holding)
                     gained.append(holding)
             return gained
+
+    def _divided(
+        self, claims: Sequence[Claim], held: Mapping[str, KeyValue], refusal: ValueError
+    ) -> list[Sequence[Claim]]:
+        """What to try in place of claims whose transaction the store refused for its size: halves, then none.
+
+        A store may take less than it does by default, and one record may be too large by itself: that has no
+        holder, and is no reason to go without the others.
+        """
+        if len(claims) > 1:
+            middle = len(claims) // 2
+            return [claims[middle:], claims[:middle]]
+        key = claims[0].record_key
+        stored = held.get(key)
+        revision = ABSENT if stored is None else stored.mod_revision
+        self._refused[key] = _Refusal(revision, asyncio.get_running_loop().time() + REFUSED_AGAIN_SEC)
+        self._failures.report(key, refusal)
+        return []
+
+    def _is_refused(self, claim: Claim, held: Mapping[str, KeyValue]) -> bool:
+        """Whether the store refused this record a moment ago."""
+        refusal, stored = self._refused.get(claim.record_key), held.get(claim.record_key)
+        if refusal is None:
+            return False
+        now_sec = asyncio.get_running_loop().time()
+        if now_sec >= refusal.until_sec or (stored is not None and stored.mod_revision != refusal.revision):
+            del self._refused[claim.record_key]
+            return False
+        return True
 
     async def _gain_part(
         self, lease: int, claims: Sequence[Claim], held: Mapping[str, KeyValue]
@@ -127,7 +172,11 @@ class Claims:
         ours: list[Holding] = []
         tried: dict[Claim, bytes] = {}
         while True:
-            claims = [claim for claim in claims if not self._is_settled(claim, held, lease, tried, ours)]
+            claims = [
+                claim
+                for claim in claims
+                if not self._is_settled(claim, held, lease, tried, ours) and not self._is_refused(claim, held)
+            ]
             attempt = self._attempt(claims, held, lease)
             if not attempt.holdings:
                 return ours
@@ -136,6 +185,11 @@ class Claims:
             try:
                 result = await self._store.transact(attempt.compares, attempt.puts)
             except LeaseEndedError:
+                raise
+            except ValueError:
+                if ours:
+                    # Told of now: what is left is looked at again.
+                    return ours
                 raise
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 # Whatever became of it: the next attempt starts from what the store holds.
@@ -155,6 +209,8 @@ class Claims:
             except CorruptDataError as problem:
                 # It has no holder until somebody mends it; that is no reason to go without the others.
                 self._tell_of(stored, problem)
+            except Exception as problem:  # noqa: BLE001 - reported
+                self._failures.report(claim.record_key, problem)
             else:
                 if values is not None:
                     attempt.add(claim, stored, *values, lease)
@@ -240,6 +296,13 @@ class Claims:
             "the metadata store did not answer a claim, trying again", extra={"problem": str(problem)}
         )
         await asyncio.sleep(self._retry_delay_sec)
+
+
+class _Refusal(NamedTuple):
+    """A record, as it was at `revision`, is too large for the store; `until_sec`: of the event loop's clock."""
+
+    revision: int
+    until_sec: float
 
 
 class _Attempt:

@@ -15,6 +15,7 @@ from kafscale.metadata.partition_record import (
 )
 from kafscale.metadata.store import KeyValue, MetadataStore
 from kafscale.metadata.topic_record import encode_leader_record
+from kafscale.ops.item_failures import ItemFailures
 
 # More epochs than any client asks for; without a limit the record would grow with every change of leader.
 REMEMBERED_EPOCHS = 128
@@ -53,10 +54,11 @@ class Leadership:
         broker_id: int,
         lease: Callable[[], int],
         retry_delay_sec: float = 0.2,
+        failures: ItemFailures | None = None,
     ) -> None:
         self._store = store
         self._broker_id = broker_id
-        self._claims = Claims(store, lease, self._next_record, retry_delay_sec)
+        self._claims = Claims(store, lease, self._next_record, retry_delay_sec, failures)
 
     def _next_record(self, key: str, value: bytes | None) -> tuple[bytes, bytes] | None:
         if value is None:

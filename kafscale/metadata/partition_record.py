@@ -101,15 +101,34 @@ def epoch_of(record: PartitionRecord, offset: int) -> int:
 
 
 def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offset: int) -> bool | None:
-    """Whether a segment that ends with `last_offset` was published before another leader wrote `successor`.
+    """Whether a segment that ends with `last_offset` was published before `successor` was written.
 
-    `ours` is a record of the leader that tried to. None: the epochs that would tell are forgotten.
+    `ours` is a record of the leader that tried to. None: `successor` is not of a later epoch, so that its epochs do
+    not tell its writer's offsets from ours, or it has forgotten ours.
     """
+    if successor.leader_epoch <= ours.leader_epoch:
+        return None
+    if last_offset >= successor.log_end_offset:
+        return False
     epoch = epoch_of(successor, last_offset)
     if epoch == UNDEFINED_EPOCH:
         return None
     # Its start is compared, too: a topic of this name that was made anew has the same epochs again.
     return epoch == ours.leader_epoch and ours.epochs[-1] in successor.epochs
+
+
+def is_same_log(later: PartitionRecord, earlier: PartitionRecord) -> bool:
+    """Whether `later` may be what became of `earlier`; False for the record of a topic that has the name now.
+
+    A log never shrinks, and the epoch under which its last record was written stays, with the same start, until it
+    is forgotten. Epochs go on for a name, and a topic that is made anew begins at offset 0.
+    """
+    if later.leader_epoch < earlier.leader_epoch or later.log_end_offset < earlier.log_end_offset:
+        return False
+    written = [entry for entry in earlier.epochs if entry.start_offset < earlier.log_end_offset]
+    if not written or written[-1] in later.epochs:
+        return True
+    return bool(later.epochs) and later.epochs[0].start_offset >= earlier.log_end_offset
 
 
 def epoch_end(record: PartitionRecord, leader_epoch: int) -> tuple[int, int]:

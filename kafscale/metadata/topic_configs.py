@@ -436,6 +436,15 @@ def effective(configs: Mapping[str, str], settings: Settings) -> TopicConfig:
     )
 
 
+def is_legal(name: str, text: str) -> bool:
+    """Whether there is such a config, and it may have this value by itself."""
+    try:
+        _parse(name, text)
+    except KafkaError:
+        return False
+    return True
+
+
 def _parse(name: str, text: str) -> ConfigValue:
     row = ROWS_BY_NAME.get(name)
     if row is None:

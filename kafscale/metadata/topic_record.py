@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
+from kafscale.metadata import keys
 from kafscale.metadata.model import (
     NO_BROKER,
     BrokerRecord,
@@ -24,6 +25,9 @@ from kafscale.metadata.model import (
 )
 
 VERSION = 1
+
+# Far more than a topic may be given: whoever believed a number without a bound would walk it for hours.
+_MOST_PARTITIONS = 1_000_000
 
 
 def encode_topic_record(record: TopicRecord) -> bytes:
@@ -55,10 +59,17 @@ def decode_topic_record(name: str, data: bytes) -> TopicRecord:
     except ValueError as problem:
         raise CorruptDataError(name, str(problem)) from problem
     deleting = state is TopicState.DELETING
+    topic, partition_count = _field(name, fields, "name", str), _field(name, fields, "partition_count", int)
+    if name.startswith(keys.TOPICS) and name != keys.topic(topic):
+        raise CorruptDataError(name, f"it describes a topic {topic!r}")
+    if not 0 <= partition_count <= _MOST_PARTITIONS:
+        raise CorruptDataError(
+            name, f"'partition_count' is {partition_count}, legal are 0 to {_MOST_PARTITIONS}"
+        )
     return TopicRecord(
-        name=_field(name, fields, "name", str),
+        name=topic,
         topic_id=topic_id,
-        partition_count=_field(name, fields, "partition_count", int),
+        partition_count=partition_count,
         configs=configs,
         state=state,
         deleting_broker_id=_field(name, fields, "deleting_broker_id", int) if deleting else NO_BROKER,

@@ -8,8 +8,9 @@ import asyncio
 import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.metadata import keys
 from kafscale.metadata.features import LEGACY_LEVEL, decode_level
 from kafscale.metadata.model import (
@@ -27,6 +28,10 @@ from kafscale.metadata.topic_record import (
     decode_leader_record,
     decode_topic_record,
 )
+from kafscale.metadata.unreadable_records import UnreadableRecords
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+
+Record = TypeVar("Record")
 
 PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS, keys.COORDINATORS, keys.FEATURES)
 
@@ -60,11 +65,15 @@ class ClusterView:
     """Brokers, topics, leaders, coordinators, feature levels. Every method belongs to the event loop's thread.
 
     Listeners are called synchronously, after the picture holds the change; a snapshot that replaces the
-    picture calls them for the differences only.
+    picture calls them for the differences only. One that raises is reported to `failures`, and keeps nothing from
+    the others. A record that cannot be read is in `unreadable`: a topic or a broker stays as it was known, a leader
+    or coordinator is not known.
     """
 
-    def __init__(self, cluster_id: str) -> None:
+    def __init__(self, cluster_id: str, failures: ItemFailures | None = None) -> None:
         self.cluster_id = cluster_id
+        self.unreadable = UnreadableRecords()
+        self._failures = failures or ItemFailures(BackgroundWork.VIEW)
         self.change_count = 0
         self._revisions: dict[str, int] = {}
         self._brokers: dict[int, BrokerRecord] = {}
@@ -245,11 +254,13 @@ class ClusterView:
     def apply(self, prefix: str, event: Snapshot | Changes) -> None:
         """Take in what the watch of `prefix`, one of `PREFIXES`, reported.
 
-        Raises `CorruptDataError` and `UnknownFormatVersionError` for a record that cannot be read.
+        Raises `UnknownFormatVersionError` only for a feature's level that this program does not support: what it
+        wrote would break what the others rely on.
         """
         if isinstance(event, Snapshot):
             held = {item.key for item in event.items}
             gone = [Delete(key) for key in self._known_keys(prefix) if key not in held]
+            self.unreadable.retain(prefix, held)
             changes: Iterable[KeyValue | Delete] = (*gone, *event.items)
         else:
             changes = event.puts_and_deletes
@@ -283,30 +294,48 @@ class ClusterView:
             return [keys.feature(name) for name in self._features]
         return [keys.leader(topic, index) for topic, leaders in self._leaders.items() for index in leaders]
 
+    def _read(self, change: KeyValue | Delete, decode: Callable[[str, bytes], Record]) -> Record | None:
+        """What the record says; None for one that is gone or, see `unreadable`, cannot be read."""
+        if isinstance(change, Delete):
+            self.unreadable.remove(change.key)
+            return None
+        try:
+            record = decode(change.key, change.value)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self.unreadable.add(change, problem)
+            return None
+        self.unreadable.remove(change.key)
+        return record
+
+    def _notify(self, listeners: Iterable[Callable[..., None]], *change: object) -> None:
+        for listener in tuple(listeners):
+            try:
+                listener(*change)
+            except Exception as problem:  # noqa: BLE001 - reported
+                self._failures.report(change, problem)
+
     def _apply_brokers(self, changes: Iterable[KeyValue | Delete]) -> None:
         before = dict(self._brokers)
         for change in changes:
             self._brokers_generation = next(self._generations)
-            if isinstance(change, Delete):
-                self._brokers.pop(int(change.key.removeprefix(keys.BROKERS)), None)
-            else:
-                record = decode_broker_record(change.key, change.value)
+            record = self._read(change, _broker_of_key)
+            if record is not None:
                 self._brokers[record.broker_id] = record
+            elif isinstance(change, Delete) and (broker_id := _number(change.key, keys.BROKERS)) is not None:
+                self._brokers.pop(broker_id, None)
         if self._brokers != before:
-            for listener in tuple(self._broker_listeners):
-                listener()
+            self._notify(self._broker_listeners)
 
     def _apply_topics(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:
             name = change.key.removeprefix(keys.TOPICS)
+            after = self._read(change, decode_topic_record)
             if isinstance(change, Delete):
-                after = None
                 self._topic_revisions.pop(name, None)
-            else:
-                after = decode_topic_record(change.key, change.value)
+            elif after is not None:
                 self._topic_revisions[name] = change.mod_revision
             before = self._topics.get(name)
-            if before == after:
+            if before == after or (after is None and not isinstance(change, Delete)):
                 continue
             if before is not None and after is not None and before.topic_id != after.topic_id:
                 self._set_topic(name, before, None)
@@ -315,7 +344,7 @@ class ClusterView:
 
     def _set_topic(self, name: str, before: TopicRecord | None, after: TopicRecord | None) -> None:
         if before is not None:
-            del self._names_by_id[before.topic_id]
+            self._names_by_id.pop(before.topic_id, None)
             del self._topics[name]
             self._forget_name(name)
         if after is not None:
@@ -323,8 +352,7 @@ class ClusterView:
             self._names_by_id[after.topic_id] = name
             self._names_by_collision_key.setdefault(collision_key(name), set()).add(name)
         self._sorted_topics = None
-        for listener in tuple(self._topic_listeners):
-            listener(before, after)
+        self._notify(self._topic_listeners, before, after)
 
     def _forget_name(self, name: str) -> None:
         key = collision_key(name)
@@ -336,10 +364,17 @@ class ClusterView:
     def _apply_leaders(self, changes: Iterable[KeyValue | Delete]) -> None:
         read: dict[bytes, LeaderRecord] = {}  # Few differ: most name the same broker and the same epoch.
         for change in changes:
-            topic, partition = keys.topic_and_partition(change.key)
-            after = None
-            if not isinstance(change, Delete) and (after := read.get(change.value)) is None:
-                after = read[change.value] = decode_leader_record(change.key, change.value)
+            after = None if isinstance(change, Delete) else read.get(change.value)
+            if after is None:
+                after = self._read(change, decode_leader_record)
+            else:
+                self.unreadable.remove(change.key)
+            if after is not None and not isinstance(change, Delete):
+                read[change.value] = after
+            place = self._place(change)
+            if place is None:
+                continue
+            topic, partition = place
             leaders = self._leaders.setdefault(topic, {})
             before = leaders.get(partition)
             if before != after:
@@ -352,24 +387,56 @@ class ClusterView:
                 del self._leaders[topic]
                 self._leaders_generations.pop(topic, None)  # As of every topic without leaders.
             if before != after:
-                for listener in tuple(self._leader_listeners):
-                    listener(topic, partition, after)
+                self._notify(self._leader_listeners, topic, partition, after)
+
+    def _place(self, change: KeyValue | Delete) -> tuple[str, int] | None:
+        """The topic and partition of a leader's key, None for a key that is none."""
+        try:
+            return keys.topic_and_partition(change.key)
+        except ValueError as problem:
+            if isinstance(change, KeyValue):
+                self.unreadable.add(change, problem)
+            return None
 
     def _apply_coordinators(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:
-            shard = int(change.key.removeprefix(keys.COORDINATORS))
+            record = self._read(change, decode_coordinator_record)
+            shard = _number(change.key, keys.COORDINATORS)
+            if shard is None:
+                continue
             before = self._coordinators.pop(shard, None)
-            if not isinstance(change, Delete):
-                self._coordinators[shard] = decode_coordinator_record(change.key, change.value).broker_id
+            if record is not None:
+                self._coordinators[shard] = record.broker_id
             if self._coordinators.get(shard) != before:
-                for listener in tuple(self._coordinator_listeners):
-                    listener(shard)
+                self._notify(self._coordinator_listeners, shard)
 
     def _apply_features(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:
             name = keys.feature_name(change.key)
             if isinstance(change, Delete):
+                self.unreadable.remove(change.key)
                 self._features.pop(name, None)
-            else:
+                continue
+            try:
                 level = decode_level(change.key, change.value)
+            except UnknownFormatVersionError:
+                raise
+            except CorruptDataError as problem:
+                # What is written meanwhile is what every release reads, or what the level allowed before.
+                self.unreadable.add(change, problem)
+            else:
+                self.unreadable.remove(change.key)
                 self._features[name] = FinalizedFeature(level, change.mod_revision)
+
+
+def _broker_of_key(key: str, value: bytes) -> BrokerRecord:
+    record = decode_broker_record(key, value)
+    if key != keys.broker(record.broker_id):
+        raise CorruptDataError(key, f"it describes broker {record.broker_id}")
+    return record
+
+
+def _number(key: str, prefix: str) -> int | None:
+    """The number that the key ends with; None for one that ends otherwise, which no broker wrote."""
+    text = key.removeprefix(prefix)
+    return int(text) if text.isdecimal() else None

@@ -22,8 +22,8 @@ class ClusterViewFeeder:
     async def run(self) -> None:
         """Feed the view until cancelled.
 
-        Raises `CorruptDataError` and `UnknownFormatVersionError` (in an `ExceptionGroup`) when the store
-        holds a record that this program cannot read: a broker that knows only a part must not go on.
+        Raises `UnknownFormatVersionError` (in an `ExceptionGroup`) when a feature is finalized at a level that
+        this program does not support: a broker that does not know what the others rely on must not go on.
         """
         async with asyncio.TaskGroup() as tasks:
             for prefix in PREFIXES:

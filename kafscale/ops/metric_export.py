@@ -86,6 +86,7 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
         families.BYTES_EXPIRED.name: _by_label(metrics.bytes_expired),
         families.SEGMENTS_LOST.name: _by_label(metrics.segments_lost),
         families.LEASES_ENDED.name: [((), metrics.leases_ended)],
+        families.BACKGROUND_FAILURES.name: _by_label(metrics.background_failures),
         families.INDEX_REBUILDS.name: [((), metrics.index_rebuilds)],
         families.OFFSET_COMMITS.name: [((), metrics.groups.commits)],
         families.CONNECTIONS.name: [((), metrics.connections.current)],

@@ -276,6 +276,21 @@ SEGMENTS_LOST = _counter(
 LEASES_ENDED = _counter(
     "kafscale_leases_ended_total", "How often the broker's lease ended although the broker was running."
 )
+BACKGROUND_FAILURES = _counter(
+    "kafscale_background_failures_total",
+    "Errors that background work met at one partition, topic or object, without which it went on; the log says at "
+    "which.",
+    "work",
+)
+RECORDS_UNREADABLE = _gauge(
+    "kafscale_records_unreadable",
+    "Records in the metadata store that this broker cannot read and goes on without, by what they describe.",
+    "kind",
+)
+PARTITIONS_HELD_UP = _gauge(
+    "kafscale_partitions_held_up",
+    "Partitions led by this broker that take no records until a checkpoint of them can be stored.",
+)
 
 FAMILIES: tuple[Family, ...] = (
     BROKER_INFO,
@@ -344,4 +359,7 @@ FAMILIES: tuple[Family, ...] = (
     BYTES_EXPIRED,
     SEGMENTS_LOST,
     LEASES_ENDED,
+    BACKGROUND_FAILURES,
+    RECORDS_UNREADABLE,
+    PARTITIONS_HELD_UP,
 )

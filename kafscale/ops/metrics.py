@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from kafscale.ops import metric_families
+from kafscale.ops.item_failures import BackgroundWork
 from kafscale.ops.metric_families import Family, MetricType
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
@@ -274,6 +275,7 @@ class Metrics:
         self.object_store_probes: Counter[str] = Counter(dict.fromkeys(ProbeOutcome, 0))
         self.leadership_changes: Counter[str] = Counter(dict.fromkeys(LeadershipChange, 0))
         self.leases_ended = 0
+        self.background_failures: Counter[str] = Counter(dict.fromkeys(BackgroundWork, 0))
         self.garbage_removed = 0
         self.segments_expired: Counter[str] = Counter(dict.fromkeys(ExpiryReason, 0))
         self.bytes_expired: Counter[str] = Counter(dict.fromkeys(ExpiryReason, 0))

@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
-from kafscale.errors import StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.metadata.store import MetadataStore
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint, encode_checkpoint
+from kafscale.storage.leader_check import is_leader_still
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
@@ -22,19 +26,31 @@ PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 SUPERSEDED_GRACE_MS = 5 * 60 * 1000
 # More take longer to encode than the event loop should be held up.
 _COSTLY_ENTRIES = 1000
+# Of a checkpoint without which nothing more is published.
+_FIRST_RETRY_SEC = 0.25
+_LAST_RETRY_SEC = 5.0
 
 
 class Checkpointer:
     """Writes checkpoints beside the flushes: the next publication names them (see `PartitionLog`)."""
 
     def __init__(
-        self, objects: ObjectStore, namespace: str, now_ms: Callable[[], int], new_token: Callable[[], str]
+        self,
+        objects: ObjectStore,
+        metadata: MetadataStore,
+        namespace: str,
+        now_ms: Callable[[], int],
+        new_token: Callable[[], str],
+        failures: Counter[str] | None = None,
     ) -> None:
         self._objects = objects
+        self._metadata = metadata
         self._namespace = namespace
         self._now_ms = now_ms
         self._new_token = new_token
         self._tasks: dict[Partition, asyncio.Task[None]] = {}
+        self._held_up: set[Partition] = set()
+        self._failures = ItemFailures(BackgroundWork.CHECKPOINTS, failures)
 
     async def load(self, partition: Partition) -> Checkpoint:
         """The checkpoint that the partition's record names. Raises `CorruptDataError`, `StoreError`."""
@@ -51,6 +67,45 @@ class Checkpointer:
         task = asyncio.create_task(self._write(partition), name=f"checkpoint {partition.id}")
         self._tasks[partition] = task
         task.add_done_callback(lambda _: self._tasks.pop(partition))
+
+    @property
+    def held_up_count(self) -> int:
+        """How many partitions take no records until a checkpoint of them can be stored. For any thread."""
+        return len(self._held_up)
+
+    async def make_room(self, partition: Partition, log: PartitionLog) -> None:
+        """Return when the record has room for another segment, or the log is given up.
+
+        Until then nothing more of the partition is published. What a checkpoint takes over need not stand in the
+        record, which would grow beyond what the metadata store takes in one request; so one is written, again and
+        again while the store takes none.
+        """
+        delay_sec = _FIRST_RETRY_SEC
+        try:
+            while partition.log is log and not log.has_room:
+                if await self._renewed(partition, log):
+                    continue
+                log.is_held_up = True
+                self._held_up.add(partition)
+                await asyncio.sleep(delay_sec)
+                delay_sec = min(2 * delay_sec, _LAST_RETRY_SEC)
+        finally:
+            log.is_held_up = False
+            self._held_up.discard(partition)
+
+    async def _renewed(self, partition: Partition, log: PartitionLog) -> bool:
+        """Whether a checkpoint of the log as it is now waits to be named."""
+        try:
+            async with self.alone(partition):
+                references = partition.references
+                if references is None:
+                    return False
+                if partition.log is log and not log.has_room:
+                    log.waiting_checkpoint = await self.write(partition, log, references)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._failures.report(partition.id, problem)
+            return False
+        return True
 
     @asynccontextmanager
     async def alone(self, partition: Partition) -> AsyncIterator[None]:
@@ -103,18 +158,21 @@ class Checkpointer:
                 named_end_offset = log.record.checkpoint_end_offset
                 log.waiting_checkpoint = await self.write(partition, log, references)
             await self.remove_superseded(partition, named_end_offset)
-        except StoreError as problem:
+        except (StoreError, CorruptDataError) as problem:
             # The record only grows a little longer: the next flush tries again under a new key.
             logger.warning(
                 "could not write a checkpoint",
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._failures.report(partition.id, problem)
 
     async def remove_superseded(self, partition: Partition, end_offset: int) -> None:
         """Remove checkpoints that end below `end_offset`, that of one that the record names, if they are old.
 
         Only those: a leader that was replaced and does not know it names an older one than its successors,
-        never a newer one, so it removes nothing that they need.
+        never a newer one, so it removes nothing that they need. Nor of a topic that has the name now, and begins
+        at offset 0 again: the store is asked after the listing whether this broker leads still.
         """
         prefix = object_keys.checkpoints_partition_prefix(
             self._namespace, partition.id.topic, partition.id.index
@@ -127,7 +185,7 @@ class Checkpointer:
             and (parsed := object_keys.parse_checkpoint_key(info.key)) is not None
             and parsed.log_end_offset < end_offset
         ]
-        if superseded:
+        if superseded and await is_leader_still(self._metadata, partition):
             await self._objects.delete(superseded)
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 
-from kafscale.errors import StartupError
+from kafscale.errors import CorruptDataError, StartupError
 from kafscale.metadata import keys
 from kafscale.metadata.cluster import ensure_cluster_id, read_cluster_id
 from kafscale.metadata.partition_record import decode_partition_record
@@ -43,7 +43,10 @@ async def establish_cluster(metadata: MetadataStore, objects: ObjectStore, names
 async def _check_records_are_there(metadata: MetadataStore, objects: ObjectStore, namespace: str) -> None:
     """Of a namespace that no cluster has claimed. Raises `StartupError`."""
     for found in (await metadata.range(keys.PARTITIONS)).items:
-        record = decode_partition_record(found.key, found.value)
+        try:
+            record = decode_partition_record(found.key, found.value)
+        except CorruptDataError:
+            break  # It may have told of records.
         if record.log_start_offset < record.log_end_offset:
             break
     else:

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,6 +24,9 @@ MOST_TASKS = 4
 """Of one partition: those that publish, and those that wait for the index of what they have published."""
 
 
+MakeRoom = Callable[[Partition, PartitionLog], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushPolicy:
     """When a buffer is due: at its topic's segment size or at this age; 0 means at once.
@@ -36,7 +39,10 @@ class FlushPolicy:
 
 
 class Flusher:
-    """Runs flushes. A partition without buffered records costs nothing here."""
+    """Runs flushes. A partition without buffered records costs nothing here.
+
+    `make_room` is awaited before a flush whose partition's record has none: see `PartitionLog.has_room`.
+    """
 
     def __init__(
         self,
@@ -46,9 +52,11 @@ class Flusher:
         now_ms: Callable[[], int],
         metrics: Metrics,
         gap_guard: ProducerGapGuard,
+        make_room: MakeRoom,
     ) -> None:
         self._gap_guard = gap_guard
         self._publisher = publisher
+        self._make_room = make_room
         self._policy = policy
         self._budget = budget
         self._now_ms = now_ms
@@ -80,6 +88,7 @@ class Flusher:
             or not partition.is_led
             or not self._budget.has_room
             or buffer.size_bytes >= partition.rules.segment_bytes
+            or buffer.is_full
             or self._has_come(buffer.first_append_ms + self._policy.interval_ms)
         )
 
@@ -124,6 +133,9 @@ class Flusher:
 
     async def _run(self, partition: Partition, log: PartitionLog) -> None:
         try:
+            if not log.has_room:
+                # Without a slot: that partition waits, and the others do not.
+                await self._make_room(partition, log)
             async with self._slots:
                 upload = await self._flush(partition, log)
             if upload is not None:

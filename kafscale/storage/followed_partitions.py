@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kafscale.cache.single_flight import SingleFlight
 from kafscale.errors import StoreError
 from kafscale.metadata import keys
-from kafscale.metadata.partition_record import PartitionRecord, decode_partition_record
+from kafscale.metadata.partition_record import PartitionRecord, decode_partition_record, is_same_log
 from kafscale.metadata.store import Delete, KeyValue, MetadataStore, Snapshot
 from kafscale.storage.partition import Partition
 
@@ -124,6 +124,12 @@ class FollowedPartitions:
                 followed.task.cancel()
             followed.partition.notify_closed()
 
+    def drop_if(self, partition: Partition) -> None:
+        """Follow the partition no longer, unless another one is followed in its place by now."""
+        followed = self._followed.get((partition.id.topic, partition.id.index))
+        if followed is not None and followed.partition is partition:
+            self.drop(partition.id.topic, partition.id.index)
+
     def drop_topic(self, topic: str) -> None:
         """Follow none of the topic's partitions any longer."""
         for name, index in [followed for followed in self._followed if followed[0] == topic]:
@@ -155,7 +161,7 @@ def _take(partition: Partition, changes: Sequence[KeyValue | Delete]) -> bool:
     newest = changes[-1]
     assert isinstance(newest, KeyValue)
     record = decode_partition_record(newest.key, newest.value)
-    if newest.mod_revision > partition.revision and record.log_end_offset < partition.record.log_end_offset:
-        return False  # A log never shrinks: its topic was deleted and is there again.
+    if newest.mod_revision > partition.revision and not is_same_log(record, partition.record):
+        return False  # Its topic was deleted and is there again.
     partition.follow(record, newest.mod_revision)
     return True

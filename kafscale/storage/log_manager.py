@@ -5,10 +5,10 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from kafscale.cache.single_flight import SingleFlight
-from kafscale.errors import ObjectNotFoundError, StoreError
+from kafscale.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from kafscale.metadata.leadership import Claimed
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.partition_record import SegmentReference
+from kafscale.metadata.partition_record import PartitionRecord, SegmentReference, is_same_log
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.view import ClusterView
 from kafscale.ops import metric_families
@@ -20,6 +20,7 @@ from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.claims_under_way import ClaimsUnderWay
 from kafscale.storage.flusher import Flusher
 from kafscale.storage.followed_partitions import FollowedPartitions
+from kafscale.storage.leader_check import is_leader_still
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_factory import PartitionFactory
@@ -64,10 +65,11 @@ class LogManager:
         self.on_missing: Callable[[Partition, SegmentReference], None] = lambda partition, reference: None
         self.claims = ClaimsUnderWay()
         self._checkpointer = checkpointer
-        self._metrics = metrics
+        self.metrics = metrics
+        self._metadata = metadata
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._led_changes = 0
-        self._factory = PartitionFactory(view, settings)
+        self._factory = PartitionFactory(view, settings, metrics.background_failures)
         self._followed = FollowedPartitions(metadata, self._factory.followed)
         self._openings: SingleFlight[Partition, None] = SingleFlight()
         self._closings: set[asyncio.Task[None]] = set()
@@ -165,6 +167,8 @@ class LogManager:
                 found = await self._followed.read(partition)
                 if not partition.is_followed or found is None or found[0].checkpoint_key == key:
                     raise
+                if not self._is_same(partition, found[0]):
+                    raise
                 partition.follow(*found)
                 continue
             if partition.record.checkpoint_key != key:
@@ -183,8 +187,26 @@ class LogManager:
         """
         found = await self._followed.read(partition)
         if found is not None:
+            if not self._is_same(partition, found[0]):
+                raise StoreUnavailableError(f"{partition.id} is a partition of another topic by now")
             partition.follow(*found)
         partition.references = None
+
+    def _is_same(self, partition: Partition, record: PartitionRecord) -> bool:
+        """Whether the record that was read is of the log that is served; if not, it is followed no longer."""
+        if is_same_log(record, partition.record):
+            return True
+        if partition.is_followed:
+            self._followed.drop_if(partition)
+        return False
+
+    async def is_same_still(self, partition: Partition) -> bool:
+        """Whether the metadata store has the log that is served here, and not another topic's of the same name.
+
+        Raises `StoreError`, `CorruptDataError`.
+        """
+        found = await self._followed.read(partition)
+        return found is not None and self._is_same(partition, found[0])
 
     async def check_beyond_end(self, partition: Partition, offset: int) -> ErrorCode:
         """Why `offset` is above the log end offset as it is known here.
@@ -200,6 +222,8 @@ class LogManager:
         if found is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         record, revision = found
+        if not self._is_same(partition, record):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if offset > record.log_end_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if partition.is_followed:
@@ -215,11 +239,8 @@ class LogManager:
 
     async def is_leader_still(self, partition: Partition) -> bool:
         """Whether no other broker led when the metadata store was asked. Raises `StoreError`."""
-        found = await self._followed.read(partition)
         return (
-            partition.is_led
-            and found is not None
-            and found[0].leader_epoch == partition.record.leader_epoch
+            await is_leader_still(self._metadata, partition)
             and self.partition(partition.id.topic, partition.id.index) is partition
         )
 
@@ -234,7 +255,7 @@ class LogManager:
         self._led_changes += 1
         self._followed.drop(claimed.topic, claimed.index)
         self.claims.end((claimed.topic, claimed.index))
-        self._metrics.leadership_changes[LeadershipChange.GAINED] += 1
+        self.metrics.leadership_changes[LeadershipChange.GAINED] += 1
 
     async def resign(self, partition: Partition) -> None:
         """Lead the partition no longer: accept nothing more, and publish what was accepted.
@@ -246,14 +267,14 @@ class LogManager:
         if not await self.flusher.drained(partition, _RESIGN_SEC):
             await self.flusher.settle(partition, 0)
         if self._forget(partition):
-            self._metrics.leadership_changes[LeadershipChange.HANDED_OVER] += 1
+            self.metrics.leadership_changes[LeadershipChange.HANDED_OVER] += 1
         self.flusher.abandon(
             partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker is to lead this partition"
         )
 
     def _lost(self, partition: Partition) -> None:
         if self._forget(partition):
-            self._metrics.leadership_changes[LeadershipChange.LOST] += 1
+            self.metrics.leadership_changes[LeadershipChange.LOST] += 1
             self.on_lost(partition.id.topic, partition.id.index)
 
     def _forget(self, partition: Partition) -> bool:
@@ -309,7 +330,7 @@ class LogManager:
             self.flusher.abandon(
                 partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted"
             )
-        self._metrics.forget_topic(name)
+        self.metrics.forget_topic(name)
 
     # --- stopping
 

@@ -51,6 +51,7 @@ class Partition:
         "__weakref__",
         "_listeners",
         "checkpoint_lock",
+        "compares_epochs",
         "config",
         "flush_scheduled",
         "flush_starting",
@@ -90,6 +91,9 @@ class Partition:
         self.references: SegmentReferences | None = None
         self.record_lock = asyncio.Lock()
         self.checkpoint_lock: asyncio.Lock | None = None
+        # Whether a segment with other leader epochs than the record's may be another topic's: until the metadata
+        # store has shown that this log has such segments.
+        self.compares_epochs = True
         # The oldest first. The last of them may not have taken what waits yet: it is `flush_starting` then.
         self.flush_tasks: tuple[asyncio.Task[None], ...] = ()
         self.flush_starting: asyncio.Task[None] | None = None

@@ -1,16 +1,27 @@
 """How what the metadata store tells of topics and partitions becomes the partitions that this broker holds."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.partition_record import PartitionRecord
-from kafscale.metadata.topic_configs import CompressionType, MessageTimestampType, TopicConfig, effective
+from kafscale.metadata.topic_configs import (
+    CompressionType,
+    MessageTimestampType,
+    TopicConfig,
+    effective,
+    is_legal,
+)
 from kafscale.metadata.view import ClusterView
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.protocol.compression import Codec
+from kafscale.protocol.error_codes import KafkaError
 from kafscale.settings import Settings
 from kafscale.storage.partition import NOT_LED, Partition, PartitionId
-from kafscale.storage.partition_log import SEGMENT_BUFFER_LIMIT_BYTES, AppendRules
+from kafscale.storage.partition_log import AppendRules
+from kafscale.storage.segment_buffer import SEGMENT_BUFFER_LIMIT_BYTES
 
 _CODECS = {
     CompressionType.GZIP: Codec.GZIP,
@@ -34,9 +45,10 @@ def append_rules(config: TopicConfig) -> AppendRules:
 class PartitionFactory:
     """Makes partitions of the topics that `view` shows, and remembers what all of a topic have in common."""
 
-    def __init__(self, view: ClusterView, settings: Settings) -> None:
+    def __init__(self, view: ClusterView, settings: Settings, failures: Counter[str] | None = None) -> None:
         self._view = view
         self._settings = settings
+        self._failures = ItemFailures(BackgroundWork.CONFIGS, failures)
         self._numbers: dict[str, dict[int, int]] = {}
         self._configs: dict[str, tuple[Mapping[str, str], TopicConfig, AppendRules]] = {}
         self._next_number = itertools.count()
@@ -76,9 +88,21 @@ class PartitionFactory:
         """What the topic's configuration says. Read once for all its partitions: there may be thousands."""
         read = self._configs.get(topic.name)
         if read is None or read[0] != topic.configs:
-            config = effective(topic.configs, self._settings)
+            config = self._config_of(topic)
             read = self._configs[topic.name] = topic.configs, config, append_rules(config)
         return read[1:]
+
+    def _config_of(self, topic: TopicRecord) -> TopicConfig:
+        """What its configs say; with the defaults for what this program cannot read, and without a retention.
+
+        A value that only a newer release can read may have been meant to keep what the default would remove.
+        """
+        try:
+            return effective(topic.configs, self._settings)
+        except KafkaError as problem:
+            self._failures.report(topic.name, problem)
+        readable = {name: text for name, text in topic.configs.items() if is_legal(name, text)}
+        return replace(effective(readable, self._settings), retention_ms=-1, retention_bytes=-1)
 
     def _number(self, topic: str, index: int) -> int:
         """The same as long as the topic is: what is cached stays of use when the leader changes."""

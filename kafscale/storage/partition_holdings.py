@@ -8,10 +8,11 @@ from operator import itemgetter
 from typing import Final
 
 from kafscale.metadata.keeper import Wanted
-from kafscale.metadata.leadership import Leadership, TopicPartition
+from kafscale.metadata.leadership import Claimed, Leadership, TopicPartition
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.rankings import Rankings
 from kafscale.metadata.view import ClusterView
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class PartitionHoldings:
         self._preferred: dict[str, tuple[int, ...]] = {}
         self._rankings = Rankings()
         self._brokers: tuple[int, ...] = ()
+        self._failures = ItemFailures(BackgroundWork.KEEPING, logs.metrics.background_failures)
 
     # --- what changes
 
@@ -69,18 +71,25 @@ class PartitionHoldings:
             if topic is not None:
                 told.add(name)
                 partitions += topic.partition_count
-                yield from self._of_topic(topic, range(topic.partition_count))
+                yield from self._guarded(topic, range(topic.partition_count))
         # Only these, not their topics: the leaders of a large topic change in many steps.
         for name, group in groupby(sorted(items), key=itemgetter(0)):
             is_named = name in told or name in self._topics  # With all of its topic, if not now then later.
             topic = None if is_named else self._view.topic(name)
             if topic is not None:
                 indexes = (index for _, index in group)
-                yield from self._of_topic(topic, takewhile(topic.partition_count.__gt__, indexes))
+                yield from self._guarded(topic, takewhile(topic.partition_count.__gt__, indexes))
 
     def has_more(self) -> bool:
         """Whether a change is still to be named, by the next `changed`."""
         return bool(self._topics or self._items)
+
+    def _guarded(self, topic: TopicRecord, indexes: Iterable[int]) -> Iterator[Wanted[TopicPartition]]:
+        """As `_of_topic`; a defect at one topic is no reason to go without the others."""
+        try:
+            yield from self._of_topic(topic, indexes)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._failures.report(topic.name, problem)
 
     def _of_topic(self, topic: TopicRecord, indexes: Iterable[int]) -> Iterator[Wanted[TopicPartition]]:
         preferred = self._preferred.get(topic.name)
@@ -107,13 +116,24 @@ class PartitionHoldings:
         return self._logs.partition(*item) is not None
 
     async def gain(self, items: set[TopicPartition]) -> None:
-        """Lead those that nobody leads. Raises `LeaseEndedError`."""
+        """Lead those that nobody leads. Raises `LeaseEndedError`, and what one of them met once all are done."""
+        problems: list[Exception] = []
+
+        def lead(claimed: Claimed) -> None:
+            try:
+                self._logs.lead(claimed)
+            except Exception as problem:  # noqa: BLE001 - raised below
+                self._failures.report(f"{claimed.topic}-{claimed.index}", problem)
+                problems.append(problem)
+
         with self._logs.claims.making(items):
-            gained = await self._leadership.claim(sorted(items), self._logs.lead)
+            gained = await self._leadership.claim(sorted(items), lead)
         if gained:
             logger.info(
                 "leads more partitions", extra={"gained": len(gained), "led": self._logs.partition_count}
             )
+        if problems:
+            raise problems[0]
 
     async def let_go(self, items: set[TopicPartition]) -> None:
         """Publish what was accepted and let others lead, each as soon as it can be."""
@@ -126,6 +146,9 @@ class PartitionHoldings:
         try:
             while resigning:
                 done, _ = await asyncio.wait(resigning, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if not task.cancelled() and isinstance(problem := task.exception(), Exception):
+                        self._failures.report(task.get_name(), problem)
                 await self._leadership.release(dict(sorted(resigning.pop(task) for task in done)))
         finally:
             for task in resigning:

@@ -41,9 +41,15 @@ from kafscale.storage.segment import (
 from kafscale.storage.segment_buffer import AppendWaiter, SegmentBuffer
 from kafscale.storage.slab import SlabPool
 
-SEGMENT_BUFFER_LIMIT_BYTES = 64 * 1024 * 1024
 CHECKPOINT_SEGMENTS = 128
 CHECKPOINT_PRODUCERS = 256
+
+MOST_RECORD_SEGMENTS = 2048
+MOST_RECORD_PRODUCERS = 2048
+"""A record with more takes no further segment until a checkpoint takes them over (decision 0044).
+
+What is sealed then may still come: `MOST_SEALED` segments with their producers, 512 KiB in all.
+"""
 
 _UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, "it is not known whether the records were published")
 
@@ -99,6 +105,7 @@ class PartitionLog:
         "_recent_producers",
         "_sealed",
         "_trials",
+        "is_held_up",
         "producers",
         "record",
         "waiting_checkpoint",
@@ -108,6 +115,8 @@ class PartitionLog:
         self.record = record
         self.producers = producers
         self.waiting_checkpoint: CheckpointPointer | None = None
+        # Whether the record has no room, and the checkpoint that would make some could not be stored.
+        self.is_held_up = False
         # The oldest `_closed_count` take no more batches, and stay so when their flush is ended half way; the oldest
         # of these are sealed, in the same order.
         self._buffers: deque[SegmentBuffer] = deque()
@@ -172,10 +181,7 @@ class PartitionLog:
         """The newest buffer, or a new one where that is full or `record_count` more would overflow its header."""
         if len(self._buffers) > self._closed_count:
             newest = self._buffers[-1]
-            if (
-                newest.size_bytes < SEGMENT_BUFFER_LIMIT_BYTES
-                and newest.record_count + record_count <= MAX_MESSAGE_COUNT
-            ):
+            if not newest.is_full and newest.record_count + record_count <= MAX_MESSAGE_COUNT:
                 return newest
         buffer = SegmentBuffer(now_ms)
         self._buffers.append(buffer)
@@ -194,6 +200,7 @@ class PartitionLog:
         )
         self.producers.append(header.producer_id, pending)
         buffer.producer_ids.append((header.producer_id, relative_offset))
+        buffer.producers.add(header.producer_id)
 
     # --- what waits
 
@@ -378,6 +385,17 @@ class PartitionLog:
             producer_id for buffer in self._buffers for producer_id, _ in buffer.producer_ids
         )
         return list(self.producers.unpublished(waiting))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the record, with the checkpoint that it will name next, may take what is sealed and more."""
+        record = self.record
+        if len(record.segments) < MOST_RECORD_SEGMENTS and len(record.producers) < MOST_RECORD_PRODUCERS:
+            return True
+        if self.waiting_checkpoint is None:
+            return False
+        record = self.record_with(self.waiting_checkpoint)
+        return len(record.segments) < MOST_RECORD_SEGMENTS and len(record.producers) < MOST_RECORD_PRODUCERS
 
     @property
     def checkpoint_due(self) -> bool:

@@ -8,6 +8,7 @@ from kafscale.metadata.leadership import Leadership
 from kafscale.metadata.model import LeaderRecord, TopicRecord
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.view import ClusterView
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition_holdings import PartitionHoldings
 
@@ -24,7 +25,9 @@ class PartitionService:
         broker_id: int,
     ) -> None:
         self._logs = logs
-        self._holdings = PartitionHoldings(view, Leadership(store, broker_id, lease), logs, broker_id)
+        failures = ItemFailures(BackgroundWork.CLAIMS, logs.metrics.background_failures)
+        leadership = Leadership(store, broker_id, lease, failures=failures)
+        self._holdings = PartitionHoldings(view, leadership, logs, broker_id)
         self._keeper = Keeper("partitions", broker_id, self._holdings)
         logs.on_lost = self._partition_lost
         view.subscribe(self._topic_changed)

@@ -13,6 +13,10 @@ _BATCH_PREFIX_BYTES = 12
 
 COSTLY_BATCHES = 2000
 
+SEGMENT_BUFFER_LIMIT_BYTES = 64 * 1024 * 1024
+MOST_SEGMENT_PRODUCERS = 1024
+"""Idempotent producers with a batch in one segment: its publication puts all of them into the partition's record."""
+
 
 class AppendWaiter(Protocol):
     """Who is to be told what became of one partition of a produce request."""
@@ -28,7 +32,7 @@ class SegmentBuffer:
     """One segment in the making. Offsets are relative to its first one until it is sealed.
 
     `codec` is what the segment's header will name: the batches' codec where they agree, else none.
-    `charged_bytes` is what the memory budget was charged for the buffer.
+    `charged_bytes` is what the memory budget was charged for the buffer. `producers`: the ids of `producer_ids`.
     """
 
     __slots__ = (
@@ -39,6 +43,7 @@ class SegmentBuffer:
         "first_append_ms",
         "max_timestamp_ms",
         "producer_ids",
+        "producers",
         "record_count",
         "size_bytes",
         "waiters",
@@ -55,6 +60,12 @@ class SegmentBuffer:
         self.codec = Codec.NONE
         self.waiters: list[tuple[AppendWaiter, int]] = []
         self.producer_ids: list[tuple[int, int]] = []
+        self.producers: set[int] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another batch belongs into another segment."""
+        return self.size_bytes >= SEGMENT_BUFFER_LIMIT_BYTES or len(self.producers) >= MOST_SEGMENT_PRODUCERS
 
     def room(self, size_bytes: int, pool: SlabPool) -> memoryview:
         """Contiguous memory of `size_bytes` at the buffer's end, to be filled and then taken by `add`."""

@@ -20,6 +20,7 @@ import asyncio
 import dataclasses
 import logging
 import uuid
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, Protocol
 
@@ -35,6 +36,7 @@ from kafscale.metadata.topic_record import (
     encode_topic_record,
 )
 from kafscale.metadata.view import ClusterView
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.storage.object_keys import checkpoints_topic_prefix, topic_prefix
 from kafscale.storage.object_store import ObjectStore
 
@@ -48,6 +50,10 @@ OBJECTS_PER_DELETE: Final = 1000
 
 DOUBT_GRACE_SEC: Final = 60.0
 """How long a name stays taken when a request to delete objects of the topic may still be on its way."""
+
+
+DEFECT_DELAY_SEC: Final = 30.0
+"""When a deletion that met a bad record, or a defect, is tried again."""
 
 
 class PartitionCloser(Protocol):
@@ -74,6 +80,7 @@ class TopicDeletion:
         namespace: str,
         retry_delay_sec: float = 0.5,
         grace_sec: float = DOUBT_GRACE_SEC,
+        failures: Counter[str] | None = None,
     ) -> None:
         self._store = store
         self._objects = objects
@@ -84,6 +91,7 @@ class TopicDeletion:
         self._retry_delay_sec = retry_delay_sec
         self._grace_sec = grace_sec
         self._in_doubt: set[uuid.UUID] = set()
+        self._failures = ItemFailures(BackgroundWork.TOPIC_DELETION, failures)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._unsubscribe: list[Callable[[], None]] = []
 
@@ -150,6 +158,9 @@ class TopicDeletion:
             except StoreError as problem:
                 _log.warning("deletion of topic %s is held up, trying again: %s", topic.name, problem)
                 await asyncio.sleep(self._retry_delay_sec)
+            except Exception as problem:  # noqa: BLE001 - reported
+                self._failures.report(topic.name, problem)
+                await asyncio.sleep(DEFECT_DELAY_SEC)
 
     async def _remove(self, topic: TopicRecord) -> bool:
         """One attempt; False when something changed meanwhile and it is to be repeated."""

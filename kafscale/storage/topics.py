@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
-from kafscale.errors import StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata import keys
 from kafscale.metadata.cluster import new_kafka_uuid
 from kafscale.metadata.features import SEGMENT_FORMAT
@@ -228,8 +228,9 @@ class Topics:
     async def _try_create(self, record: TopicRecord) -> int | None:
         held = await self._store.get(keys.topic(record.name))
         if held is not None:
-            if decode_topic_record(held.key, held.value).topic_id == record.topic_id:
-                return held.mod_revision  # an earlier attempt of ours had landed
+            with suppress(CorruptDataError):
+                if decode_topic_record(held.key, held.value).topic_id == record.topic_id:
+                    return held.mod_revision  # an earlier attempt of ours had landed
             raise _already_exists(record.name)
         return await self._write(record, ABSENT, 0)
 
@@ -271,7 +272,12 @@ class Topics:
         # A name that no topic has may be any text, and is no part of a key.
         held = None if topic_name_problem(name) else await self._store.get(keys.topic(name))
         if held is not None:
-            topic = decode_topic_record(held.key, held.value)
+            try:
+                topic = decode_topic_record(held.key, held.value)
+            except CorruptDataError as problem:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"The record of topic {name!r} cannot be read."
+                ) from problem
             if topic.state is TopicState.ACTIVE:
                 return held, topic
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{quoted(name)}'.")
@@ -288,7 +294,9 @@ class Topics:
         """
         retired_key, topic_key = keys.retired(record.name), keys.topic(record.name)
         retired = await self._store.get(retired_key)
-        epoch = NO_EPOCH if retired is None else decode_retired_epoch(retired_key, retired.value)
+        # Above the old topic's, before there is a leader: the old one's, which may have heard of nothing yet, must
+        # not find its own epoch here (`LogManager.is_leader_still`).
+        epoch = NO_EPOCH if retired is None else decode_retired_epoch(retired_key, retired.value) + 1
         leftovers = await self._store.range(keys.partitions(record.name))
         held = {item.key: item.mod_revision for item in leftovers.items}
         unchanged = [

@@ -8,9 +8,10 @@ import pytest
 
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.records import first_record_at_or_after
 from kafscale.storage.merging import merge_planner
 from kafscale.storage.partition import Partition
-from kafscale.storage.reading import segment_loader
+from kafscale.storage.reading import segment_loader, timestamp_search
 from tests.handlers.test_cold_fetch import key, one_segment_each
 from tests.handlers.test_fetch_elsewhere import TOPIC, Pair, pair
 from tests.handlers.test_offsets import TIME_MS, delete_before, list_offset, produce_times
@@ -104,6 +105,64 @@ async def test_records_that_expire_while_they_are_read_are_out_of_range() -> Non
         part = (await client.receive_fetch())[0]
         assert (part.error_code, part.records or b"") == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
         assert missing == []
+
+
+@pytest.mark.parametrize("in_cache_too", [False, True])
+@on_uvloop
+async def test_log_start_moved_while_loading_is_out_of_range(in_cache_too: bool) -> None:
+    """The reply went on with the first segment that was left, and said nothing of those before it."""
+    async with in_process_broker(**BY_HAND) as broker, broker.connect() as client, broker.connect() as other:
+        topic = await broker.create_topic()
+        await one_segment_each(client, topic, VALUES)
+        if not in_cache_too:
+            broker.forget_cached(topic)
+        else:
+            partition = broker.partition(topic)
+            assert partition.references is not None
+            reader = broker.process.serving.logs.reader
+            reader.forget_segments(partition, [next(partition.references.from_offset(1))])
+        with broker.objects.hold("read_into", key(topic, 1)) as hold:
+            await client.send_fetch(topic, {0: 1})
+            await hold.reached()
+            assert await delete_before(other, topic, 3) == (0, 3)
+        part = (await client.receive_fetch())[0]
+        assert (part.error_code, part.records or b"") == (ErrorCode.OFFSET_OUT_OF_RANGE, b"")
+
+
+@on_uvloop
+async def test_other_partitions_of_a_fetch_out_of_range_are_served() -> None:
+    async with in_process_broker(**BY_HAND) as broker, broker.connect() as client, broker.connect() as other:
+        topic = await broker.create_topic(partitions=2)
+        await one_segment_each(client, topic, VALUES)
+        assert (await client.produce(topic, 1, wire.batch([b"kept"]))).error_code == 0
+        broker.forget_cached(topic)
+        with broker.objects.hold("read_into", key(topic, 1)) as hold:
+            await client.send_fetch(topic, {0: 1, 1: 0})
+            await hold.reached()
+            assert await delete_before(other, topic, 3) == (0, 3)
+        parts = await client.receive_fetch()
+        assert parts[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert wire.records_in(parts[1].records) == [(0, b"kept")]
+
+
+@on_uvloop
+async def test_timestamp_found_below_a_moved_log_start_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with in_process_broker(**BY_HAND) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await produce_times(client, topic, *([number] for number in range(6)))
+        partition, look = broker.partition(topic), first_record_at_or_after
+
+        def found_before_the_log_start_moves(*arguments: Any, **named: Any) -> tuple[int, int] | None:
+            found = look(*arguments, **named)
+            if partition.record.log_start_offset == 0:
+                assert partition.references is not None
+                partition.record = replace(partition.record, log_start_offset=3)
+                partition.references.drop_below(3)
+            return found
+
+        monkeypatch.setattr(timestamp_search, "first_record_at_or_after", found_before_the_log_start_moves)
+        found = await list_offset(client, topic, TIME_MS + 1000)
+        assert (found.error_code, found.offset, found.timestamp) == (0, 3, TIME_MS + 3000)
 
 
 @on_uvloop

@@ -298,9 +298,3 @@ async def test_who_stops_waiting_leaves_nothing_behind(view: ClusterView) -> Non
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert not view._waiters
-
-
-def test_a_record_of_a_newer_version_is_refused(view: ClusterView) -> None:
-    newer = KeyValue(key=keys.topic("t"), value=b'{"version":2}', mod_revision=1)
-    with pytest.raises(UnknownFormatVersionError, match="topics/t"):
-        view.apply(keys.TOPICS, snapshot(newer))

@@ -247,10 +247,10 @@ async def test_what_changed_while_a_watch_was_broken_is_seen() -> None:
     await asyncio.gather(feeder, return_exceptions=True)
 
 
-async def test_a_record_of_a_newer_version_ends_the_feeder() -> None:
+async def test_a_feature_level_of_a_newer_version_ends_the_feeder() -> None:
     store = MemoryStore()
-    await store.transact([], [Put(keys.topic("a"), b'{"version":2}')])
+    await store.transact([], [Put(keys.feature(SEGMENT_FORMAT), encode_level(99))])
     with pytest.raises(ExceptionGroup) as problems:
         await ClusterViewFeeder(store, ClusterView("cluster")).run()
-    assert problems.group_contains(UnknownFormatVersionError, match="topics/a")
+    assert problems.group_contains(UnknownFormatVersionError, match="features/")
     assert store.watcher_count == 0

@@ -5,6 +5,7 @@ import threading
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafscale.ops import metric_families as families
+from kafscale.ops.item_failures import BackgroundWork
 from kafscale.ops.metric_export import render
 from kafscale.ops.metric_families import FAMILIES, MetricType
 from kafscale.ops.metrics import FlushOutcome, FrameRefusal, LeadershipChange, Metrics, ProbeOutcome
@@ -53,6 +54,9 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.PARTITIONS_OFFLINE, lambda: 31)
     metrics.gauge(families.GROUP_SHARDS, lambda: 32)
     metrics.gauge(families.BROKERS, lambda: 33)
+    metrics.gauge(families.PARTITIONS_HELD_UP, lambda: 40)
+    metrics.gauge(families.RECORDS_UNREADABLE, lambda: 41, kind="topic")
+    metrics.background_failures[BackgroundWork.RETENTION] = 42
     metrics.leadership_changes[LeadershipChange.GAINED] = 34
     metrics.leadership_changes[LeadershipChange.HANDED_OVER] = 35
     metrics.leadership_changes[LeadershipChange.LOST] = 36
@@ -137,6 +141,9 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_leadership_changes_total", (("change", "handed_over"),)): 35,
         ("kafscale_leadership_changes_total", (("change", "lost"),)): 36,
         ("kafscale_leases_ended_total", ()): 37,
+        ("kafscale_partitions_held_up", ()): 40,
+        ("kafscale_records_unreadable", (("kind", "topic"),)): 41,
+        ("kafscale_background_failures_total", (("work", "retention"),)): 42,
         ("kafscale_garbage_removed_total", ()): 38,
         ("kafscale_offset_commits_total", ()): 30,
         ("kafscale_offset_commit_duration_seconds_count", ()): 1,

@@ -22,8 +22,9 @@ from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record, decode_records
 from kafscale.settings import Settings
 from kafscale.storage import object_keys
-from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
+from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, decode_checkpoint, encode_checkpoint
 from kafscale.storage.checkpointer import Checkpointer
+from kafscale.storage.fsck import dropping
 from kafscale.storage.index import LEGACY_VERSION
 from kafscale.storage.memory_store import MemoryStore as MemoryObjects
 from kafscale.storage.object_store import ObjectStore
@@ -101,6 +102,26 @@ class World:
         self.leader = SimulatedBroker(self, record, result.revision)
         await self.leader.open()
 
+    async def repair(self) -> None:
+        """As `fsck --repair --drop-missing` does once no broker is registered: the leader does not know."""
+        found = await self.metadata.get(KEY)
+        assert found is not None
+        record = decode_partition_record(KEY, found.value)
+        checkpoint = EMPTY_CHECKPOINT
+        if record.checkpoint_key:
+            checkpoint = decode_checkpoint(
+                record.checkpoint_key, await self.objects.get(record.checkpoint_key)
+            )
+        token = f"{self.rng.getrandbits(32):08x}"
+        key = object_keys.checkpoint_key(
+            NAMESPACE, TOPIC, 0, record.log_end_offset, record.leader_epoch, token
+        )
+        changed, whole = dropping.without_segments(record, checkpoint, (), key)
+        await self.objects.put_if_absent(key, [encode_checkpoint(whole)])
+        await self.metadata.transact(
+            [Compare(KEY, found.mod_revision)], [Put(KEY, encode_partition_record(changed))]
+        )
+
 
 class SimulatedBroker:
     """The real partition log, publisher and checkpointer of one leader."""
@@ -114,7 +135,7 @@ class SimulatedBroker:
         metadata = cast(MetadataStore, UnreliableMetadata(world.metadata, world.network))
         rng = world.rng
         self._checkpointer = Checkpointer(
-            objects, NAMESPACE, lambda: NOW_MS, lambda: f"{rng.getrandbits(32):08x}"
+            objects, metadata, NAMESPACE, lambda: NOW_MS, lambda: f"{rng.getrandbits(32):08x}"
         )
         self._publisher = Publisher(
             objects,
@@ -204,9 +225,12 @@ async def _send(world: World, batch: bytes) -> int:
 
 
 async def disturb(world: World, changes: int) -> None:
-    """Leaders are replaced while they live, and killed."""
+    """Leaders are replaced while they live, and killed; records are repaired beside leaders without a lease."""
     for _ in range(changes):
         await asyncio.sleep(world.rng.uniform(0.1, 3.0))
+        if world.rng.random() < 0.3:
+            await world.repair()
+            await asyncio.sleep(world.rng.uniform(0.1, 1.0))
         if world.rng.random() < 0.5 and world.leader is not None:
             await world.leader.kill()
         await world.elect()

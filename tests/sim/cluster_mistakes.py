@@ -252,7 +252,13 @@ def checkpoint_that_is_named_before_it_is_stored(patch: pytest.MonkeyPatch) -> N
             list = self._objects.list
             delete = self._objects.delete
 
-        patched = Checkpointer(_Hopeful, self._namespace, self._now_ms, self._new_token)  # type: ignore[arg-type]
+        patched = Checkpointer(
+            _Hopeful,  # type: ignore[arg-type]
+            self._metadata,
+            self._namespace,
+            self._now_ms,
+            self._new_token,
+        )
         assert log is not None
         await write(patched, held)
 

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 import pytest
 
 from kafscale.errors import CorruptDataError, ObjectExistsError
+from kafscale.metadata.partition_record import PartitionRecord, epoch_of
 from kafscale.metadata.store import Compare, Operation, TransactionResult
 from kafscale.protocol.types import Buffer
 from kafscale.storage import partition_log
+from kafscale.storage.fsck import dropping
 from kafscale.storage.uploads import Uploader
 from tests.sim.cluster import World, disturb, produce, published_values
 from tests.sim.unreliable import UnreliableMetadata
 from tests.support.virtual_time import run_virtually
 
 SEEDS_PER_RUN = 150
+VIRTUAL_SECONDS = 3600
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,8 @@ async def _simulate(seed: int, *, producers: int = 3, batches: int = 12, changes
     await world.elect()
     producing = [asyncio.create_task(produce(world, number, batches)) for number in range(1, producers + 1)]
     await disturb(world, changes)
+    _, unfinished = await asyncio.wait(producing, timeout=VIRTUAL_SECONDS)
+    assert not unfinished, f"seed {seed}: batches are neither acknowledged nor refused for good"
     await asyncio.gather(*producing)
     await world.network.settle()
     if world.leader is not None:
@@ -113,6 +118,17 @@ def test_it_finds_an_upload_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> 
         return True
 
     monkeypatch.setattr(Uploader, "_put", overwrite)
+    assert _some_seed_fails()
+
+
+def test_it_finds_a_repair_within_the_leaders_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader in doubt takes what fsck wrote for a successor's record, which tells what was published."""
+
+    def epochs_alone(successor: PartitionRecord, ours: PartitionRecord, last_offset: int) -> bool:
+        return epoch_of(successor, last_offset) == ours.leader_epoch
+
+    monkeypatch.setattr(dropping, "next_epoch", lambda record: record)
+    monkeypatch.setattr(partition_log, "is_published_in", epochs_alone)
     assert _some_seed_fails()
 
 

@@ -80,7 +80,7 @@ class BrokerParts:
         self.reader = LogReader(loader, settings.cache_size_bytes, 0, self.pool, self.metrics)
         tokens = itertools.count()
         self.checkpointer = Checkpointer(
-            objects, NAMESPACE, self.now_ms, lambda: f"{broker_id:04x}{next(tokens):04x}"
+            objects, metadata, NAMESPACE, self.now_ms, lambda: f"{broker_id:04x}{next(tokens):04x}"
         )
         publisher = Publisher(
             objects,
@@ -95,7 +95,15 @@ class BrokerParts:
         self.logs = LogManager(
             self.view,
             metadata,
-            Flusher(publisher, policy, self.budget, self.now_ms, self.metrics, ProducerGapGuard()),
+            Flusher(
+                publisher,
+                policy,
+                self.budget,
+                self.now_ms,
+                self.metrics,
+                ProducerGapGuard(),
+                self.checkpointer.make_room,
+            ),
             publisher,
             self.reader,
             self.checkpointer,

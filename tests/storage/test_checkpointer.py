@@ -3,7 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 
-from kafscale.metadata.partition_record import PartitionRecord, ProducerBatch, ProducerRecord
+import pytest
+
+from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
+from kafscale.metadata.partition_record import (
+    PartitionRecord,
+    ProducerBatch,
+    ProducerRecord,
+    encode_partition_record,
+)
+from kafscale.metadata.store import Put
 from kafscale.metadata.topic_configs import effective
 from kafscale.settings import Settings
 from kafscale.storage import object_keys
@@ -48,6 +58,13 @@ def many_producers(from_offset: int) -> tuple[ProducerRecord, ...]:
     )
 
 
+async def holding(record: PartitionRecord) -> MemoryMetadata:
+    """A metadata store with the record."""
+    metadata = MemoryMetadata()
+    await metadata.transact([], [Put(keys.partition(TOPIC, 0), encode_partition_record(record))])
+    return metadata
+
+
 def leader(record: PartitionRecord) -> Partition:
     config = effective({}, Settings())
     partition = Partition(PartitionId(TOPIC, 0), 0, record, 7, config, RULES, 7)
@@ -78,7 +95,8 @@ async def test_a_replaced_leader_removes_no_checkpoint_of_its_successors() -> No
         checkpoint_end_offset=200,
         producers=many_producers(from_offset=200),
     )
-    checkpointer = Checkpointer(objects, NAMESPACE, lambda: now_ms, lambda: "new")
+    metadata = await holding(record)
+    checkpointer = Checkpointer(objects, metadata, NAMESPACE, lambda: now_ms, lambda: "new")
     new = await written(checkpointer, leader(record))
     assert await listed(objects) == {named, successors, new}
     assert older not in await listed(objects)
@@ -97,7 +115,36 @@ async def test_what_was_superseded_a_moment_ago_stays_for_its_readers() -> None:
         checkpoint_end_offset=200,
         producers=many_producers(from_offset=200),
     )
-    checkpointer = Checkpointer(objects, NAMESPACE, lambda: now_ms, lambda: "new")
+    metadata = await holding(record)
+    checkpointer = Checkpointer(objects, metadata, NAMESPACE, lambda: now_ms, lambda: "new")
     new = await written(checkpointer, leader(record))
     assert await listed(objects) == {older, named, new}
+    await checkpointer.close()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(PartitionRecord(leader_epoch=4, log_end_offset=150), id="made again"),
+        pytest.param(PartitionRecord(leader_epoch=3, log_end_offset=600), id="led elsewhere"),
+        pytest.param(None, id="deleted"),
+    ],
+)
+async def test_leader_of_a_name_that_came_back_removes_nothing(found: PartitionRecord | None) -> None:
+    """The new topic begins at offset 0: its checkpoints end below those that the old leader knows of."""
+    now_ms = NOW_MS
+    objects = MemoryStore(lambda: now_ms)
+    there = await put_checkpoints(objects, [(100, 4), (150, 4), (200, 2)])
+    now_ms += 10 * SUPERSEDED_GRACE_MS
+    record = PartitionRecord(
+        leader_epoch=2,
+        log_end_offset=600,
+        checkpoint_key=there[2],
+        checkpoint_end_offset=200,
+        producers=many_producers(from_offset=200),
+    )
+    metadata = MemoryMetadata() if found is None else await holding(found)
+    checkpointer = Checkpointer(objects, metadata, NAMESPACE, lambda: now_ms, lambda: "new")
+    new = await written(checkpointer, leader(record))
+    assert await listed(objects) == {*there, new}
     await checkpointer.close()

@@ -1,6 +1,7 @@
 """What a pass over the partitions names: everything that changed, and of a large topic no more than that."""
 
 import uuid
+from types import SimpleNamespace
 from typing import Final, cast
 
 import pytest
@@ -14,6 +15,7 @@ from kafscale.metadata.preferred import preferred_brokers
 from kafscale.metadata.store import Changes, Delete, KeyValue
 from kafscale.metadata.topic_record import encode_broker_record, encode_leader_record, encode_topic_record
 from kafscale.metadata.view import ClusterView
+from kafscale.ops.metrics import Metrics
 from kafscale.storage import partition_holdings
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition_holdings import PartitionHoldings
@@ -27,7 +29,7 @@ class Picture:
 
     def __init__(self) -> None:
         self.view = ClusterView("test")
-        nowhere = cast(Leadership, None), cast(LogManager, None)  # No move is made.
+        nowhere = cast(Leadership, None), cast(LogManager, SimpleNamespace(metrics=Metrics()))
         self.holdings = PartitionHoldings(self.view, *nowhere, MYSELF)
         self.view.subscribe(self.holdings.topic_changed)
         self.view.subscribe_leaders(lambda topic, index, _: self.holdings.reconsider([(topic, index)]))

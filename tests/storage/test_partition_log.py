@@ -13,7 +13,7 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record, decode_records
-from kafscale.storage import partition_log
+from kafscale.storage import partition_log, segment_buffer
 from kafscale.storage.index import LARGE_VERSION, LEGACY_VERSION, parse_index
 from kafscale.storage.partition_log import AppendRules, CheckpointPointer, PartitionLog, SealedSegment
 from kafscale.storage.producer_state import ProducerStates
@@ -249,7 +249,7 @@ def test_a_checkpoint_takes_its_part_out_of_the_next_record(monkeypatch: pytest.
 
 
 def test_a_large_backlog_is_split_into_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_log, "SEGMENT_BUFFER_LIMIT_BYTES", 1000)
+    monkeypatch.setattr(segment_buffer, "SEGMENT_BUFFER_LIMIT_BYTES", 1000)
     log = new_log()
     told = [append(log, batch(1)) for _ in range(20)]
     sizes = []

@@ -15,7 +15,7 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
-from kafscale.storage import partition_log
+from kafscale.storage import segment_buffer
 from kafscale.storage.index import LEGACY_VERSION
 from kafscale.storage.partition_log import MOST_SEALED, AppendRules, PartitionLog, SealedSegment
 from kafscale.storage.producer_state import REMEMBERED_BATCHES, ProducerStates
@@ -101,7 +101,7 @@ class PipelinedLog(RuleBasedStateMachine):
 
     @initialize(log_end_offset=st.sampled_from([0, 100]), is_busy=st.booleans())
     def begin(self, log_end_offset: int, is_busy: bool) -> None:
-        self.patch = patch.object(partition_log, "SEGMENT_BUFFER_LIMIT_BYTES", FULL_BYTES)
+        self.patch = patch.object(segment_buffer, "SEGMENT_BUFFER_LIMIT_BYTES", FULL_BYTES)
         self.patch.start()
         self.waiters: list[Waiter] = []
         self.published: list[ModelBatch] = []

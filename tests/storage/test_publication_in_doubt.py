@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,8 @@ from kafscale.metadata.partition_record import (
 from kafscale.metadata.store import Compare, KeyValue, Operation, Put, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.storage import log_manager
+from kafscale.storage.checkpoint import EMPTY_CHECKPOINT
+from kafscale.storage.fsck.dropping import without_segments
 from tests.support import wire
 from tests.support.in_process_broker import InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
@@ -55,12 +58,19 @@ class DoubtfulMetadata(MemoryMetadata):
         return await super().get(key)
 
     async def another_leader_claims(self) -> None:
+        await self._change(next_epoch)
+
+    async def fsck_drops_missing(self) -> None:
+        await self._change(lambda record: without_segments(record, EMPTY_CHECKPOINT, {0}, "checkpoint")[0])
+
+    async def is_changed_within_its_epoch(self) -> None:
+        await self._change(lambda record: replace(record, log_start_offset=record.log_end_offset))
+
+    async def _change(self, change: Callable[[PartitionRecord], PartitionRecord]) -> None:
         found = await super().get(KEY)
         assert found is not None
-        claimed = next_epoch(decode_partition_record(KEY, found.value))
-        await super().transact(
-            [Compare(KEY, found.mod_revision)], [Put(KEY, encode_partition_record(claimed))]
-        )
+        changed = encode_partition_record(change(decode_partition_record(KEY, found.value)))
+        await super().transact([Compare(KEY, found.mod_revision)], [Put(KEY, changed)])
 
 
 async def begun(broker: InProcessBroker) -> None:
@@ -99,6 +109,35 @@ async def test_records_that_were_not_published_before_another_leader_took_over_a
         found = await metadata.get(KEY)
         assert found is not None
         assert decode_partition_record(KEY, found.value).log_end_offset == 1
+
+
+@on_uvloop
+async def test_record_in_doubt_repaired_by_fsck_is_not_acknowledged() -> None:
+    """A leader without a lease read fsck's record back, of its own epoch, and acknowledged what is not in it."""
+    metadata = DoubtfulMetadata()
+    async with in_process_broker(metadata=metadata) as broker:
+        await begun(broker)
+        metadata.is_doubtful, metadata.is_done = True, False
+        metadata.meanwhile = metadata.fsck_drops_missing
+        async with broker.connect() as client:
+            answer = await client.produce(TOPIC, 0, wire.batch([b"in doubt"]))
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        found = await metadata.get(KEY)
+        assert found is not None
+        assert decode_partition_record(KEY, found.value).log_end_offset == 1
+
+
+@on_uvloop
+async def test_record_in_doubt_changed_within_its_epoch_times_out() -> None:
+    """Whoever wrote it, an unknown outcome stays unknown."""
+    metadata = DoubtfulMetadata()
+    async with in_process_broker(metadata=metadata) as broker:
+        await begun(broker)
+        metadata.is_doubtful, metadata.is_done = True, False
+        metadata.meanwhile = metadata.is_changed_within_its_epoch
+        async with broker.connect() as client:
+            answer = await client.produce(TOPIC, 0, wire.batch([b"in doubt"]))
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
 @on_uvloop
@@ -145,6 +184,10 @@ OURS = record(4, 20, (2, 0), (4, 10))
         pytest.param(record(5, 10, (2, 0), (5, 10)), 10, False, id="nothing at all under this epoch"),
         pytest.param(record(200, 900, (72, 500), (200, 890)), 24, None, id="long forgotten"),
         pytest.param(record(5, 30, (0, 0), (4, 15), (5, 28)), 24, False, id="the topic was made anew"),
+        pytest.param(record(4, 20, (2, 0), (4, 10)), 24, None, id="not of a later epoch"),
+        pytest.param(record(3, 30, (2, 0), (3, 28)), 24, None, id="of an earlier epoch"),
+        pytest.param(record(10_004, 20, (2, 0), (4, 10)), 24, False, id="rebuilt without it"),
+        pytest.param(record(10_004, 25, (2, 0), (4, 10)), 24, True, id="rebuilt with it"),
     ],
 )
 def test_the_epochs_of_a_successors_record_tell_what_was_published(

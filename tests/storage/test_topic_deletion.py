@@ -89,9 +89,9 @@ async def test_the_name_comes_back_with_a_new_id_and_higher_epochs() -> None:
         assert second.topic_id != first.topic_id
         leader = plane.view.leader("t", 0)
         assert leader is not None
-        assert leader.leader_epoch == 1
+        assert leader.leader_epoch == 2
         await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
-        assert await retired_epoch(plane, "t") == 1
+        assert await retired_epoch(plane, "t") == 2
 
 
 async def test_while_it_is_deleted_the_topic_is_unknown_and_its_name_taken() -> None:
@@ -311,7 +311,7 @@ async def test_the_retired_epoch_is_the_highest_of_any_partition_and_never_falls
         assert await retired_epoch(plane, "t") == 7
         await make_topic(plane, "t", partitions=3)
         await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
-        assert await retired_epoch(plane, "t") == 8
+        assert await retired_epoch(plane, "t") == 9
 
 
 async def test_a_partition_that_is_claimed_meanwhile_takes_its_epoch_along() -> None:

@@ -157,7 +157,7 @@ async def test_a_crash_during_deletion(fault: Fault) -> None:
             await plane.view.wait_until(lambda: plane.view.topic("t", include_deleting=True) is None)
             await check_gone(plane, highest)
             await create(plane)
-            await check_whole(plane, highest + 1)
+            await check_whole(plane, highest + 2)
 
     await at_every_call(run, fault)
 
@@ -176,6 +176,6 @@ async def test_an_error_during_deletion(fault: Fault) -> None:
             await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
             await check_gone(plane, 0)
             await create(plane)
-            await check_whole(plane, 1)
+            await check_whole(plane, 2)
 
     await at_every_call(run, fault)

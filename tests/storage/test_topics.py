@@ -176,7 +176,7 @@ async def test_new_partitions_go_on_from_the_names_retired_epoch(plane: ControlP
     await plane.store.transact([], [Put(keys.retired("t"), encode_retired_epoch(41))])
     await plane.topics.create(NewTopic(name="t", partition_count=1), timeout_ms=TIMEOUT_MS)
     await plane.topics.create_partitions("t", 2, timeout_ms=TIMEOUT_MS)
-    assert await epochs(plane, "t") == [42, 42]
+    assert await epochs(plane, "t") == [43, 43]
 
 
 @pytest.mark.parametrize(

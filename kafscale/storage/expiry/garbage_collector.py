@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.ops.metrics import Metrics
 from kafscale.storage import object_keys
 from kafscale.storage.expiry.garbage import candidates, garbage
@@ -53,6 +54,7 @@ class GarbageCollector:
         self._on_listed = on_listed
         self._grace_ms = grace_sec * 1000
         self._interval_sec = interval_sec
+        self._failures = ItemFailures(BackgroundWork.GARBAGE, metrics.background_failures)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -71,6 +73,8 @@ class GarbageCollector:
                 "could not look for garbage, looking again later",
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._failures.report(partition.id, problem)
 
     async def collect(self, partition: Partition) -> int:
         """Remove the partition's garbage; returns how many objects. Raises `StoreError`, `CorruptDataError`."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.storage import object_keys
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.object_store import ObjectStore
@@ -29,6 +30,7 @@ class Removals:
         self._namespace = namespace
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[str] = set()
+        self._failures = ItemFailures(BackgroundWork.REMOVALS, logs.metrics.background_failures)
 
     def remove_later(self, partition: Partition, references: Iterable[SegmentReference]) -> None:
         """Remove the segments, and their indexes, after the grace period. No record names them any more."""
@@ -59,6 +61,8 @@ class Removals:
             logger.warning(
                 "could not remove old segments", extra={"problem": str(problem), "objects": len(keys)}
             )
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._failures.report(partition.id, problem)
         finally:
             self._waiting.difference_update(keys)
 

@@ -13,6 +13,7 @@ from itertools import islice
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.ops.metrics import ExpiryReason, Metrics
 from kafscale.storage import object_keys
 from kafscale.storage.bounded import map_bounded
@@ -65,6 +66,7 @@ class RetentionEnforcer:
         self._metrics = metrics
         self._interval_sec = interval_ms / 1000
         self._known: dict[Partition, _Known] = {}
+        self._failures = ItemFailures(BackgroundWork.RETENTION, metrics.background_failures)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -89,6 +91,8 @@ class RetentionEnforcer:
                     "could not enforce retention, looking again later",
                     extra={"partition": str(partition.id), "problem": str(problem)},
                 )
+            except Exception as problem:  # noqa: BLE001 - reported
+                self._failures.report(partition.id, problem)
 
     async def enforce(self, partition: Partition) -> int:
         """Let go of the partition's expired segments; returns how many.

@@ -3,6 +3,7 @@
 from collections.abc import Container
 from dataclasses import replace
 
+from kafscale.metadata.leadership import next_epoch
 from kafscale.metadata.partition_record import PartitionRecord
 from kafscale.storage.checkpoint import Checkpoint
 from kafscale.storage.fsck.record_check import published_references
@@ -11,11 +12,12 @@ from kafscale.storage.fsck.record_check import published_references
 def without_segments(
     record: PartitionRecord, checkpoint: Checkpoint, lost: Container[int], checkpoint_key: str
 ) -> tuple[PartitionRecord, Checkpoint]:
-    """The record that names the rest, and the checkpoint that it names under `checkpoint_key`.
+    """The record of the rest, in the next leader epoch, and the checkpoint that it names under `checkpoint_key`.
 
     `lost`: base offsets of the segments. The checkpoint takes all of the rest, so that one that is named tells
     the log's end even where no segment is left (docs/recover.md). The log starts later when what is lost lay
-    at its start; its end stays.
+    at its start; its end stays. A leader whose lease has ended may still wait to learn what became of its last
+    publication: the later epoch says that this record is not its own (`is_published_in`).
     """
     references = published_references(record, checkpoint)
     kept = tuple(reference for reference in references if reference.base_offset not in lost)
@@ -28,7 +30,7 @@ def without_segments(
     whole = Checkpoint(end_offset=record.log_end_offset, segments=kept, producers=tuple(producers.values()))
     return (
         replace(
-            record,
+            next_epoch(record),
             log_start_offset=log_start_offset,
             segments=(),
             producers=(),

@@ -6,7 +6,7 @@ nothing has changed for anybody; from then on nothing names the sources (docs/de
 
 import logging
 
-from kafscale.errors import StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.log_manager import LogManager
@@ -52,7 +52,7 @@ class SegmentSwap:
                 sources = references.replace(merged)
         try:
             await self._checkpointer.remove_superseded(partition, named_end_offset)
-        except StoreError as problem:
+        except (StoreError, CorruptDataError) as problem:
             # The next checkpoint's writer looks again.
             logger.info(
                 "could not remove old checkpoints",

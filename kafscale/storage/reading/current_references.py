@@ -1,14 +1,20 @@
 """Loads of segments while merging and expiry remove what this broker still believes to be there.
 
 A broker that hears late of a merge, or has planned a read before it, may ask for a segment whose object is gone.
-What the partition's record names now then says whether that is an error.
+What the partition's record names now then says whether that is an error. One that hears late of a topic's end may
+find the objects of the next topic of the name: their leader epochs are others.
 """
 
-from kafscale.errors import ObjectNotFoundError
+import logging
+
+from kafscale.errors import ObjectNotFoundError, StoreUnavailableError
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.partition import Partition
 from kafscale.storage.reading.cached_segment import CachedSegment
+from kafscale.storage.reading.segment_check import OtherTopicError
+
+logger = logging.getLogger(__name__)
 
 
 class OutdatedReferenceError(Exception):
@@ -30,6 +36,16 @@ async def load_named(
             logs.on_missing(partition, reference)
             raise
         raise OutdatedReferenceError from None
+    except OtherTopicError as problem:
+        # The name may have come back, and what was read is the new topic's: the record that is known here is old.
+        if not partition.compares_epochs:
+            raise
+        if not await logs.is_same_still(partition):
+            raise StoreUnavailableError(f"{partition.id} is a partition of another topic by now") from problem
+        # Other writers of this format put in what epochs their clients sent.
+        logger.info("segments have other leader epochs than their record", extra={"problem": str(problem)})
+        partition.compares_epochs = False
+        return await load_named(logs, partition, reference, offset)
 
 
 async def _is_named(logs: LogManager, partition: Partition, reference: SegmentReference) -> bool:

@@ -23,7 +23,10 @@ from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, parse_f
 
 
 class OtherTopicError(CorruptDataError):
-    """The batches carry leader epochs that the record does not know: a replica holds an older topic's object."""
+    """The batches carry leader epochs that the record does not know.
+
+    A replica holds an older topic's object, or this broker's record is that of an older topic.
+    """
 
 
 class UncertainChunkError(CorruptDataError):
@@ -32,11 +35,15 @@ class UncertainChunkError(CorruptDataError):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the partition's record says of a segment. `name` says in errors which object this is."""
+    """What the partition's record says of a segment. `name` says in errors which object this is.
+
+    `compares_epochs`: whether leader epochs that the record does not know are an error, in the primary as well.
+    """
 
     name: str
     reference: SegmentReference
     record: PartitionRecord
+    compares_epochs: bool = False
 
     @property
     def body_end(self) -> int:
@@ -97,7 +104,7 @@ def check_whole(expected: Expected, file: Pieces, *, is_from_replica: bool) -> S
             f"its batches hold {chain.record_count} records up to offset {chain.next_offset - 1} and position "
             f"{chain.next_position}; header and footer say {message_count}, {reference.last_offset} and {end}",
         )
-    if is_from_replica and not epochs_agree(chain, expected.epoch_of):
+    if (is_from_replica or expected.compares_epochs) and not epochs_agree(chain, expected.epoch_of):
         raise OtherTopicError(name, "its leader epochs are not those of the partition")
     return _index_of(name, chain)
 
@@ -176,7 +183,7 @@ def _check_certain(
 ) -> None:
     """Raise unless every offset and leader epoch in the chunk follows from what others say."""
     knows_epochs = epochs_agree(chain, expected.epoch_of)
-    if is_from_replica and not knows_epochs:
+    if (is_from_replica or expected.compares_epochs) and not knows_epochs:
         raise OtherTopicError(expected.name, "its leader epochs are not those of the partition")
     # Without a memory, batches can only be each other's witnesses.
     agree = len({run.leader_epoch for run in (*chain.epochs, *following)}) == 1

@@ -99,13 +99,13 @@ class SegmentLoader:
     async def load(self, segment: StoredSegment) -> CachedSegment:
         """The whole segment.
 
-        Raises `CorruptDataError` when the object is, twice, not what the record says, `ObjectNotFoundError`,
-        and `StoreError` as the store does.
+        Raises `CorruptDataError` when the object is, twice, not what the record says, of these `OtherTopicError` for
+        its leader epochs, `ObjectNotFoundError`, and `StoreError` as the store does.
         """
         try:
             return await self._read_whole(self._objects, segment)
         except OtherTopicError as problem:
-            logger.info("a replica holds another object", extra={"problem": str(problem)})
+            logger.info("an object has other leader epochs than its record", extra={"problem": str(problem)})
         except CorruptDataError as problem:
             # What was damaged may have been the transfer.
             logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
@@ -121,7 +121,7 @@ class SegmentLoader:
             layout = await self.layouts.verified(segment, index_is_wrong=False)
             return await self._read_chunk(self._primary, segment, layout, offset)
         except OtherTopicError as problem:
-            logger.info("a replica holds another object", extra={"problem": str(problem)})
+            logger.info("an object has other leader epochs than its record", extra={"problem": str(problem)})
         except CorruptDataError as problem:
             logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
         layout = await self.layouts.read_again(segment)

@@ -40,4 +40,5 @@ def stored_segment(namespace: str, partition: Partition, reference: SegmentRefer
     """The segment as the partition's record says it is now."""
     topic, index = partition.id.topic, partition.id.index
     key = object_keys.key_of_reference(namespace, topic, index, reference)
-    return StoredSegment(segment_key(partition, reference), Expected(key, reference, partition.record))
+    expected = Expected(key, reference, partition.record, partition.compares_epochs)
+    return StoredSegment(segment_key(partition, reference), expected)

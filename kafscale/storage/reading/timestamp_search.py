@@ -54,9 +54,11 @@ async def find_at_or_after(logs: LogManager, partition: Partition, timestamp_ms:
             found = await _scan(logs, partition, reference, timestamp_ms, scan)
         except OutdatedReferenceError:
             continue
-        if found is not None:
+        log_start = partition.record.log_start_offset
+        if found is not None and found[0] >= log_start:
             return found
-        offset = reference.last_offset + 1
+        # What was found may have been deleted while it was looked for.
+        offset = log_start if found is not None else reference.last_offset + 1
 
 
 async def find_max_timestamp(logs: LogManager, partition: Partition) -> Found | None:
