@@ -54,10 +54,22 @@ from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
 from kafscale.storage.topics import Topics
 
+_EARLY_FLUSHES = 2
+
 
 def new_token() -> str:
     """Eight characters that no other process draws."""
     return uuid.uuid4().hex[:8]
+
+
+def _flush_policy(settings: Settings) -> FlushPolicy:
+    early = settings.early_flushes
+    if early is None:
+        # On a bucket each is two requests that are paid for, and takes as long as many together.
+        early = _EARLY_FLUSHES if settings.s3_bucket is None else 0
+    return FlushPolicy(
+        interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency, early=early
+    )
 
 
 class BasicParts:
@@ -170,7 +182,7 @@ class ServingParts:
         )
         flusher = Flusher(
             publisher,
-            FlushPolicy(interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency),
+            _flush_policy(settings),
             basics.budget,
             clocks.now_ms,
             basics.metrics,

@@ -72,6 +72,12 @@ def integer(low: int, high: int) -> Kind[int]:
     return Kind(f"a whole number from {low} to {high}", parse, schema)
 
 
+def optional_integer(low: int, high: int) -> Kind[int | None]:
+    """The same, for a setting that something else decides where it is not set."""
+    kind = integer(low, high)
+    return Kind(kind.legal, kind.parse, kind.schema)
+
+
 def fraction() -> Kind[float]:
     """A share of a whole, above 0."""
 
