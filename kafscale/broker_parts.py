@@ -11,6 +11,7 @@ from kafscale import clocks
 from kafscale.groups.service import GroupService
 from kafscale.handlers.context import Broker
 from kafscale.handlers.deadlines import Deadlines
+from kafscale.handlers.decompression import Decompression
 from kafscale.handlers.encoded_topics import EncodedTopics
 from kafscale.handlers.first_batches import FirstBatches
 from kafscale.handlers.idle_answers import IdleAnswers
@@ -245,6 +246,7 @@ class ServingParts:
             listed_brokers=self.listed_brokers,
             leader_changes=self.leader_changes,
             deadlines=Deadlines(),
+            decompression=Decompression(basics.settings.codec_clients, self.reader, basics.metrics),
             idle_answers=IdleAnswers(view, self.logs),
             sequence_refusals=self.sequence_refusals,
             first_batches=self.first_batches,

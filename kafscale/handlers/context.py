@@ -1,11 +1,12 @@
 """What a handler is given: the broker's services, the request it answers, and where a hot path's reply goes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.handlers.deadlines import Deadlines
+from kafscale.handlers.decompression import Decompression
 from kafscale.handlers.encoded_topics import EncodedTopics
 from kafscale.handlers.first_batches import FirstBatches
 from kafscale.handlers.idle_answers import IdleAnswers
@@ -44,6 +45,7 @@ class Broker:
     listed_brokers: ListedBrokers
     leader_changes: LeaderChanges
     deadlines: Deadlines
+    decompression: Decompression
     idle_answers: IdleAnswers
     sequence_refusals: SequenceRefusals
     first_batches: FirstBatches
@@ -53,15 +55,26 @@ class Broker:
     now_ms: Callable[[], int]
 
 
+@dataclass(slots=True)
+class ClientSoftware:
+    """What a connection's client says of itself. `has_codecs`: whether it reads all that a batch may be in."""
+
+    has_codecs: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """The request at hand. `client_host` is the peer's address as text, `listener` where it came in."""
+    """The request at hand. `client_host` is the peer's address as text, `listener` where it came in.
+
+    `software` is the connection's, the same for all its requests.
+    """
 
     api_version: int
     correlation_id: int
     client_id: str | None
     client_host: str
     listener: ListenerName = ListenerName.PLAINTEXT
+    software: ClientSoftware = field(default_factory=ClientSoftware)
 
 
 class Held(Protocol):

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.decompression import REPLY_MAX_BYTES
 from kafscale.handlers.fetch_loads import FetchLoads, gather_all
 from kafscale.handlers.idle_answers import Asked
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
@@ -47,6 +48,14 @@ class _Reads:
     def add(self, read: Read) -> None:
         self._reads.append(read)
 
+    def __iter__(self) -> Iterator[Read]:
+        return iter(self._reads)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is anything to send."""
+        return any(read.size_bytes for read in self._reads)
+
     def release(self) -> None:
         for read in self._reads:
             read.release()
@@ -82,6 +91,7 @@ class PendingFetch:
         self._task: asyncio.Task[None] | None = None
         self._completed = False
         self._is_copied = False
+        self._replied = False
         self._started_sec = 0.0
 
     def start(self) -> None:
@@ -220,6 +230,8 @@ class PendingFetch:
         if self._broker.logs.reader.is_short_of_memory:
             self._is_copied = True
             self._max_bytes = min(self._max_bytes, COPIED_MAX_BYTES)
+        if not self._reads_as_stored():
+            self._max_bytes = min(self._max_bytes, REPLY_MAX_BYTES)
         try:
             if self._all_in_memory():
                 self._send(())
@@ -322,6 +334,41 @@ class PendingFetch:
         if self._is_copied:
             for segment in loaded:
                 segment.release()
+        if reads.has_any and not self._reads_as_stored():
+            self._task = asyncio.create_task(
+                self._decompress_and_reply(topics, reads, error_code), name="decompress a fetch"
+            )
+            self._task.add_done_callback(lambda _: None if self._replied else reads.release())
+        else:
+            self._reply_with(topics, reads, error_code)
+
+    def _reads_as_stored(self) -> bool:
+        """Whether the client reads batches in whatever codec they are stored."""
+        return self._request.software.has_codecs or self._broker.decompression.is_for_none
+
+    async def _decompress_and_reply(
+        self, topics: Sequence[FetchedTopic], reads: _Reads, error_code: ErrorCode
+    ) -> None:
+        try:
+            limits = [fetch.wanted.partition_max_bytes for fetch in self._partitions]
+            of_all = list(reads)
+            await self._broker.decompression.apply(list(zip(of_all, limits, strict=True)), self._max_bytes)
+            replaced = iter(of_all)
+            self._reply_with(
+                [
+                    topic._replace(partitions=[_with(answer, next(replaced)) for answer in topic.partitions])
+                    for topic in topics
+                ],
+                reads,
+                error_code,
+            )
+        except Exception:
+            logger.exception("could not answer a fetch", extra={"client": self._request.client_host})
+            self._reply.end_connection()
+
+    def _reply_with(self, topics: Sequence[FetchedTopic], reads: _Reads, error_code: ErrorCode) -> None:
+        for fetch, read in zip(self._partitions, reads, strict=True):
+            self._count(fetch, read)
         buffers = encode_fetch_response(
             self._request.correlation_id,
             self._request.api_version,
@@ -332,7 +379,14 @@ class PendingFetch:
         )
         if self._waited_in_vain and self._asked is not None:
             self._broker.idle_answers.keep(self._asked, self._changes, self._fetch, self._partitions, buffers)
+        self._replied = True
         self._reply.send(buffers, reads, error_code)
+
+    def _count(self, fetch: PartitionFetch, read: Read) -> None:
+        if fetch.partition is not None and read.size_bytes:
+            counters = self._broker.metrics.topic(fetch.partition.id.topic)
+            counters.bytes_out += read.size_bytes
+            counters.records_out += read.record_count
 
     def _read(
         self,
@@ -364,10 +418,11 @@ class PendingFetch:
         if read.is_missing:
             # What lies before a segment that could not be loaded is sent; the error is for who has come to it.
             fetch.error_code = fetch.load_error_code
-        counters = self._broker.metrics.topic(partition.id.topic)
-        counters.bytes_out += read.size_bytes
-        counters.records_out += read.record_count
         return read
+
+
+def _with(answer: FetchedPartition, read: Read) -> FetchedPartition:
+    return answer._replace(records=read.views, records_size_bytes=read.size_bytes)
 
 
 def _answer(fetch: PartitionFetch, read: Read) -> FetchedPartition:

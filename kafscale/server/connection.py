@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol, cast
 
+from kafscale.handlers.context import ClientSoftware
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
@@ -82,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, host: ConnectionHost, listener: ListenerName = ListenerName.PLAINTEXT) -> None:
         self._host = host
         self.listener = listener
+        self.software = ClientSoftware()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frame: FrameInProgress | None = None
