@@ -143,7 +143,7 @@ class Settings(BackupSettings):
     early_flushes: int | None = derived(
         "KAFSCALE_EARLY_FLUSHES",
         optional_integer(0, 1024),
-        "2; 0 with a bucket",
+        "2 in a folder, 0 on a bucket",
         "While fewer flushes than this are under way, a buffer is flushed before its time, as soon as its producers "
         "pause; 0 lets every buffer wait for KAFSCALE_FLUSH_INTERVAL_MS.",
     )

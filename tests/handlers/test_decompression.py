@@ -17,7 +17,6 @@ from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
-FIRST_VERSION_WITH_SOFTWARE = 3
 VALUES = [b"a value that shrinks " * 50] * 20
 RARE = ("snappy", "lz4", "zstd")
 
@@ -26,7 +25,7 @@ def _batch(codec: str = "snappy", values: Sequence[bytes] = VALUES) -> bytes:
     return wire.batch(values, codec=codec, timestamp=1_700_000_000_000)
 
 
-async def introduce(client: Client, name: str, version: int = FIRST_VERSION_WITH_SOFTWARE) -> int:
+async def introduce(client: Client, name: str, version: int = wire.INTRODUCTION_VERSION) -> int:
     """What a client says first; returns the error code."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
     reply = await client.call(request, ApiVersionsResponse, version)
@@ -120,7 +119,7 @@ async def test_a_refused_name_says_nothing() -> None:
     name = "librdkafka/"
     async with broker_with(_batch(), codec_clients=(name,)) as (broker, topic), broker.connect() as client:
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
-        await client.send(request, FIRST_VERSION_WITH_SOFTWARE)
+        await client.send(request, wire.INTRODUCTION_VERSION)
         error_code = (await client.receive_frame())[4:6]
         assert int.from_bytes(error_code, "big") == ErrorCode.INVALID_REQUEST
         assert _codecs((await client.fetch(topic, {0: 0}))[0]) == [0]
