@@ -11,7 +11,7 @@ from itertools import cycle
 
 from bench.meter import Meter
 from bench.specs import FetchFramesSpec, Window
-from bench.wire import Client, FetchPlace, WireError, fetch_frame, fetched_records
+from bench.wire import Client, FetchPlace, WireError, fetch_frame, fetched_records, introduce
 
 _RECEIVE_BYTES = 1024 * 1024
 _STALL_SECONDS = 30.0
@@ -39,6 +39,8 @@ def drive_fetch_frames(spec: FetchFramesSpec) -> Window:
             _Connection(stack.enter_context(socket.create_connection((spec.host, spec.port))))
             for _ in range(spec.connections)
         ]
+        for connection in connections:
+            introduce(connection.socket)
         total = _run(spec, connections, cycle(fetches), meter)
     return meter.window(_COUNTED_BYTES, total_records=total)
 

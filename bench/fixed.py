@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from bench.wire import WireError
+from bench.wire import WireError, introduce
 
 _RECEIVE_BYTES = 1024 * 1024
 _STALL_SECONDS = 60.0
@@ -27,6 +27,7 @@ def exchange_many(
     Raises `WireError` when the broker closes the connection or nothing moves for a minute.
     """
     with socket.create_connection(address) as connection:
+        introduce(connection)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
         return _pipeline(connection, memoryview(block), in_block, blocks, ahead, count)

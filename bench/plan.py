@@ -46,6 +46,9 @@ class Plan:
     fetch_requests_ahead: int = 2  # on each connection
     latency_per_second: float = 20.0
     latency_seconds: float = 20.0
+    limited_batch_bytes: tuple[int, ...] = (16 * 1024, 128 * 1024)  # Java's batch.size, and one that is tuned
+    limited_partitions: tuple[int, ...] = (1, 6)
+    limited_lingers_ms: tuple[int, ...] = (0, 5)
     settle_seconds: float = 5.0  # after a start, before a broker is called at rest
     rest_seconds: float = 5.0
     standing_partitions: tuple[int, ...] = (0, 1_000, 10_000)

@@ -27,6 +27,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 _CLIENT_ID = "kafscale-bench"
 _API_VERSIONS_VERSION = 0
+_INTRODUCTION_VERSION = 3
 _METADATA_VERSION = 4
 _CREATE_TOPICS_VERSION = 4
 _DELETE_TOPICS_VERSION = 4
@@ -48,6 +49,7 @@ class Client:
     def __init__(self, host: str, port: int, timeout_seconds: float = 60.0) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        introduce(self._socket)
 
     def __enter__(self) -> "Client":
         return self
@@ -112,13 +114,27 @@ class Client:
         return response_class.decode(reply, version=version, header=True, framed=True)
 
     def _receive(self, count: int) -> bytes:
-        pieces = bytearray()
-        while len(pieces) < count:
-            piece = self._socket.recv(count - len(pieces))
-            if not piece:
-                raise WireError("the broker closed the connection")
-            pieces += piece
-        return bytes(pieces)
+        return _receive(self._socket, count)
+
+
+def introduce(connected: socket.socket) -> None:
+    """Say that this client reads batches in whatever codec they are stored, as librdkafka does.
+
+    To others Kafscale sends them decompressed.
+    """
+    request = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="0")
+    connected.sendall(encode(request, _INTRODUCTION_VERSION, correlation_id=0))
+    _receive(connected, *_LENGTH.unpack(_receive(connected, _LENGTH.size)))
+
+
+def _receive(connected: socket.socket, count: int) -> bytes:
+    pieces = bytearray()
+    while len(pieces) < count:
+        piece = connected.recv(count - len(pieces))
+        if not piece:
+            raise WireError("the broker closed the connection")
+        pieces += piece
+    return bytes(pieces)
 
 
 def api_versions_frame() -> bytes:

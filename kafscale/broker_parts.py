@@ -13,6 +13,7 @@ from kafscale.groups.service import GroupService
 from kafscale.handlers.batch_opener import BatchOpener
 from kafscale.handlers.context import Broker
 from kafscale.handlers.deadlines import Deadlines
+from kafscale.handlers.decompression import Decompression
 from kafscale.handlers.encoded_topics import EncodedTopics
 from kafscale.handlers.idle_answers import IdleAnswers
 from kafscale.handlers.leader_changes import LeaderChanges
@@ -59,10 +60,22 @@ from kafscale.storage.slab import SlabPool
 from kafscale.storage.topic_deletion import TopicDeletion
 from kafscale.storage.topics import Topics
 
+_EARLY_FLUSHES = 2
+
 
 def new_token() -> str:
     """Eight characters that no other process draws."""
     return uuid.uuid4().hex[:8]
+
+
+def _flush_policy(settings: Settings) -> FlushPolicy:
+    early = settings.early_flushes
+    if early is None:
+        # On a bucket each is two requests that are paid for, and takes as long as many together.
+        early = _EARLY_FLUSHES if settings.s3_bucket is None else 0
+    return FlushPolicy(
+        interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency, early=early
+    )
 
 
 class BasicParts:
@@ -191,7 +204,7 @@ class ServingParts:
         )
         flusher = Flusher(
             publisher,
-            FlushPolicy(interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency),
+            _flush_policy(settings),
             basics.budget,
             clocks.now_ms,
             basics.metrics,
@@ -260,6 +273,7 @@ class ServingParts:
             listed_brokers=self.listed_brokers,
             leader_changes=self.leader_changes,
             deadlines=Deadlines(),
+            decompression=Decompression(basics.settings.codec_clients, self.reader, basics.metrics),
             idle_answers=IdleAnswers(view, self.logs),
             sequence_refusals=self.sequence_refusals,
             gap_guard=self.gap_guard,

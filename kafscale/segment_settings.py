@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kafscale.setting_kinds import bucket, http_url, integer, size, text
+from kafscale.setting_kinds import bucket, client_names, http_url, integer, size, text
 from kafscale.setting_rows import INT32_MAX, INT64_MAX, MIB, derived, setting
 from kafscale.store_settings import StoreSettings
 
@@ -22,6 +22,14 @@ class SegmentSettings(StoreSettings):
         size(0, INT64_MAX),
         "256MB",
         "The memory for the indexes of segments that are read in parts; 0 keeps none.",
+    )
+    codec_clients: tuple[str, ...] = setting(
+        "KAFSCALE_CODEC_CLIENTS",
+        client_names(),
+        "",
+        "Further clients, by their software's name (`client.software.name`), that read snappy, lz4 and zstd and are "
+        "sent batches as they are stored; `*` for all. To clients that do not say that they are one of these, or one "
+        "that is known to (docs/compatibility.md), batches are sent decompressed.",
     )
     read_ahead_segments: int = setting(
         "KAFSCALE_READAHEAD_SEGMENTS",

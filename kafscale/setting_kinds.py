@@ -20,6 +20,7 @@ _METADATA_PREFIX = re.compile(r"/[a-zA-Z0-9._/-]{0,248}[a-zA-Z0-9._-]")
 _BUCKET = re.compile(r"((s3|gs|az)://)?[a-z0-9][a-z0-9._-]{1,221}[a-z0-9]/?")
 _KEY_SEGMENT = re.compile(r"(?![_.])[a-zA-Z0-9._-]{1,249}")
 _KEY_PREFIX = re.compile(r"[a-zA-Z0-9-][a-zA-Z0-9._-]*(/[a-zA-Z0-9-][a-zA-Z0-9._-]*)*")
+_CLIENT_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _MAX_KEY_PREFIX = 249
 
 
@@ -70,6 +71,12 @@ def integer(low: int, high: int) -> Kind[int]:
 
     schema = {"type": "integer", "minimum": low, "maximum": high}
     return Kind(f"a whole number from {low} to {high}", parse, schema)
+
+
+def optional_integer(low: int, high: int) -> Kind[int | None]:
+    """The same, for a setting that something else decides where it is not set."""
+    kind = integer(low, high)
+    return Kind(kind.legal, kind.parse, kind.schema)
 
 
 def fraction() -> Kind[float]:
@@ -234,6 +241,18 @@ def endpoints() -> Kind[tuple[str, ...] | None]:
         return tuple(_endpoint(part.strip()) for part in value.split(","))
 
     return Kind("host:port, http://host:port or https://host:port, several with commas between", parse)
+
+
+def client_names() -> Kind[tuple[str, ...]]:
+    """Names of client software as Kafka lets them be in ApiVersions (KIP-511), or `*`; there may be none."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        names = tuple(part.strip() for part in value.split(",")) if value.strip() else ()
+        if not all(name == "*" or _CLIENT_NAME.fullmatch(name) for name in names):
+            raise ValueError
+        return names
+
+    return Kind("names of letters, digits, dots and hyphens, with commas between, or `*`", parse)
 
 
 def _endpoint(value: str) -> str:

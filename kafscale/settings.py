@@ -19,6 +19,7 @@ from kafscale.setting_kinds import (
     choice,
     integer,
     optional_address,
+    optional_integer,
     size,
     text,
 )
@@ -136,8 +137,16 @@ class Settings(BackupSettings):
         "KAFSCALE_FLUSH_INTERVAL_MS",
         integer(0, 3_600_000),
         "500",
-        "A partition's buffer is flushed once its oldest record has waited this long; with 0 it is flushed "
-        "at once, and while two flushes are under way the next gathers.",
+        "A partition's buffer is flushed once its oldest record has waited this long, often earlier where records "
+        "lie in a folder (KAFSCALE_EARLY_FLUSHES); with 0 it is flushed at once, and while two flushes are under "
+        "way the next gathers.",
+    )
+    early_flushes: int | None = derived(
+        "KAFSCALE_EARLY_FLUSHES",
+        optional_integer(0, 1024),
+        "2 in a folder, 0 on a bucket",
+        "While fewer flushes than this are under way, a buffer is flushed before its time, as soon as its producers "
+        "pause; 0 lets every buffer wait for KAFSCALE_FLUSH_INTERVAL_MS.",
     )
     flush_concurrency: int = setting(
         "KAFSCALE_FLUSH_CONCURRENCY",

@@ -7,10 +7,11 @@ from bench.workloads.durable import DURABLE
 from bench.workloads.frames import FRAMES
 from bench.workloads.groups import GROUPS
 from bench.workloads.latency import LATENCY
+from bench.workloads.limited import LIMITED
 from bench.workloads.standing import STANDING
 from bench.workloads.throughput import THROUGHPUT
 from bench.workloads.tiny import TINY
 from bench.workloads.workload import Workload
 
-_ALL = (THROUGHPUT, COLD, TINY, FRAMES, LATENCY, STANDING, CONNECTIONS, GROUPS, CLUSTER, DURABLE)
+_ALL = (THROUGHPUT, COLD, TINY, FRAMES, LATENCY, LIMITED, STANDING, CONNECTIONS, GROUPS, CLUSTER, DURABLE)
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}

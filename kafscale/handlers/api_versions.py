@@ -38,6 +38,8 @@ def handle(ranges: Iterable[VersionRange], broker: "Broker", request: "RequestCo
         for text in (message.client_software_name, message.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    if request.api_version >= _FIRST_VERSION_WITH_SOFTWARE:
+        request.software.has_codecs = broker.decompression.has_codecs(message.client_software_name)
     finalized = broker.view.finalized_features()
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,

@@ -8,6 +8,7 @@ from typing import Protocol
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.handlers.batch_opener import BatchOpener
 from kafscale.handlers.deadlines import Deadlines
+from kafscale.handlers.decompression import Decompression
 from kafscale.handlers.encoded_topics import EncodedTopics
 from kafscale.handlers.idle_answers import IdleAnswers
 from kafscale.handlers.leader_changes import LeaderChanges
@@ -51,6 +52,7 @@ class Broker:
     listed_brokers: ListedBrokers
     leader_changes: LeaderChanges
     deadlines: Deadlines
+    decompression: Decompression
     idle_answers: IdleAnswers
     sequence_refusals: SequenceRefusals
     gap_guard: ProducerGapGuard
@@ -61,15 +63,26 @@ class Broker:
     decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
 
+@dataclass(slots=True)
+class ClientSoftware:
+    """What a connection's client says of itself. `has_codecs`: whether it reads all that a batch may be in."""
+
+    has_codecs: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """The request at hand. `client_host` is the peer's address as text, `listener` where it came in."""
+    """The request at hand. `client_host` is the peer's address as text, `listener` where it came in.
+
+    `software` is the connection's, the same for all its requests.
+    """
 
     api_version: int
     correlation_id: int
     client_id: str | None
     client_host: str
     listener: ListenerName = ListenerName.PLAINTEXT
+    software: ClientSoftware = field(default_factory=ClientSoftware)
 
 
 class Held(Protocol):

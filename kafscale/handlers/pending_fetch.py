@@ -8,6 +8,7 @@ from contextlib import closing
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.handlers.concurrently import for_each
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.decompression import REPLY_MAX_BYTES
 from kafscale.handlers.fetch_loads import FetchLoads, gather_all
 from kafscale.handlers.idle_answers import Asked
 from kafscale.handlers.in_turns import PARTS_PER_TURN
@@ -69,6 +70,7 @@ class PendingFetch:
         self._task: asyncio.Task[None] | None = None
         self._completed = False
         self._is_copied = False
+        self._replied = False
         self._started_sec = 0.0
 
     def start(self) -> None:
@@ -213,6 +215,8 @@ class PendingFetch:
         if self._broker.logs.reader.is_short_of_memory:
             self._is_copied = True
             self._max_bytes = min(self._max_bytes, COPIED_MAX_BYTES)
+        if not self._reads_as_stored():
+            self._max_bytes = min(self._max_bytes, REPLY_MAX_BYTES)
         try:
             if len(self._partitions) <= PARTITIONS_AT_ONCE and self._all_in_memory():
                 self._send(())
@@ -329,6 +333,41 @@ class PendingFetch:
         finally:
             for segment in copied:
                 segment.release()
+        if reads.has_any and not self._reads_as_stored():
+            self._task = asyncio.create_task(
+                self._decompress_and_reply(topics, reads, error_code), name="decompress a fetch"
+            )
+            self._task.add_done_callback(lambda _: None if self._replied else reads.release())
+        else:
+            self._reply_with(topics, reads, error_code)
+
+    def _reads_as_stored(self) -> bool:
+        """Whether the client reads batches in whatever codec they are stored."""
+        return self._request.software.has_codecs or self._broker.decompression.is_for_none
+
+    async def _decompress_and_reply(
+        self, topics: Sequence[FetchedTopic], reads: ReplyReads, error_code: ErrorCode
+    ) -> None:
+        try:
+            limits = [fetch.wanted.partition_max_bytes for fetch in self._partitions]
+            of_all = list(reads)
+            await self._broker.decompression.apply(list(zip(of_all, limits, strict=True)), self._max_bytes)
+            replaced = iter(of_all)
+            self._reply_with(
+                [
+                    topic._replace(partitions=[_with(answer, next(replaced)) for answer in topic.partitions])
+                    for topic in topics
+                ],
+                reads,
+                error_code,
+            )
+        except Exception:
+            logger.exception("could not answer a fetch", extra={"client": self._request.client_host})
+            self._reply.end_connection()
+
+    def _reply_with(self, topics: Sequence[FetchedTopic], reads: ReplyReads, error_code: ErrorCode) -> None:
+        for fetch, read in zip(self._partitions, reads, strict=True):
+            self._count(fetch, read)
         buffers = encode_fetch_response(
             self._request.correlation_id,
             self._request.api_version,
@@ -339,7 +378,14 @@ class PendingFetch:
         )
         if self._waited_in_vain and self._asked is not None:
             self._broker.idle_answers.keep(self._asked, self._changes, self._fetch, self._partitions, buffers)
+        self._replied = True
         self._reply.send(buffers, reads, error_code)
+
+    def _count(self, fetch: PartitionFetch, read: Read) -> None:
+        if fetch.partition is not None and read.size_bytes:
+            counters = self._broker.metrics.topic(fetch.partition.id.topic)
+            counters.bytes_out += read.size_bytes
+            counters.records_out += read.record_count
 
     def _read(
         self,
@@ -373,10 +419,11 @@ class PendingFetch:
         if read.is_missing:
             # What lies before a segment that could not be loaded is sent; the error is for who has come to it.
             fetch.error_code = fetch.load_error_code
-        counters = self._broker.metrics.topic(partition.id.topic)
-        counters.bytes_out += read.size_bytes
-        counters.records_out += read.record_count
         return read
+
+
+def _with(answer: FetchedPartition, read: Read) -> FetchedPartition:
+    return answer._replace(records=read.views, records_size_bytes=read.size_bytes)
 
 
 def _answer(fetch: PartitionFetch, read: Read) -> FetchedPartition:

@@ -1,6 +1,6 @@
 """The memory that a fetch's reply is made of, held until the reply has left."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kafscale.storage.reading.cached_segment import CachedSegment
 from kafscale.storage.reading.log_reader import Read
@@ -18,6 +18,14 @@ class ReplyReads:
     def add(self, read: Read) -> None:
         """Hold what was read, too."""
         self._reads.append(read)
+
+    def __iter__(self) -> Iterator[Read]:
+        return iter(self._reads)
+
+    @property
+    def has_any(self) -> bool:
+        """There is something to send."""
+        return any(read.size_bytes for read in self._reads)
 
     def release(self) -> None:
         """The buffers have left."""

@@ -81,6 +81,8 @@ def _plain_values(metrics: Metrics) -> Mapping[str, Values]:
         families.MERGES.name: [((outcome,), count) for outcome, count in metrics.merges.outcomes.items()],
         families.MERGED_SEGMENTS.name: [((), metrics.merges.sources)],
         families.MERGED_BYTES.name: [((), metrics.merges.bytes)],
+        families.DECOMPRESSED_BATCHES.name: [((), metrics.decompression.batches)],
+        families.DECOMPRESSED_BYTES.name: [((), metrics.decompression.bytes)],
         families.GARBAGE_REMOVED.name: [((), metrics.garbage_removed)],
         families.SEGMENTS_EXPIRED.name: _by_label(metrics.segments_expired),
         families.BYTES_EXPIRED.name: _by_label(metrics.bytes_expired),

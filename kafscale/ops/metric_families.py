@@ -50,6 +50,14 @@ TOPIC_BYTES_OUT = _counter(
 )
 TOPIC_RECORDS_OUT = _counter("kafscale_topic_records_out_total", "Records sent to consumers.", "topic")
 
+DECOMPRESSED_BATCHES = _counter(
+    "kafscale_fetch_decompressed_batches_total",
+    "Record batches that were decompressed for consumers that do not say that they have the codec.",
+)
+DECOMPRESSED_BYTES = _counter(
+    "kafscale_fetch_decompressed_bytes_total", "Bytes of these batches after decompression."
+)
+
 REQUEST_DURATION = _histogram(
     "kafscale_request_duration_seconds",
     "Time from a request's last byte to its reply's hand-over to the socket, waits included; its count is "
@@ -299,6 +307,8 @@ FAMILIES: tuple[Family, ...] = (
     TOPIC_BATCHES_IN,
     TOPIC_BYTES_OUT,
     TOPIC_RECORDS_OUT,
+    DECOMPRESSED_BATCHES,
+    DECOMPRESSED_BYTES,
     REQUEST_DURATION,
     REQUEST_ERRORS,
     FLUSH_BYTES,

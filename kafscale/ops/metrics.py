@@ -244,6 +244,16 @@ class MergeMetrics:
         self.bytes += size_bytes
 
 
+class DecompressionMetrics:
+    """Batches that were decompressed for clients without the codec; `bytes`: of them after it."""
+
+    __slots__ = ("batches", "bytes")
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.bytes = 0
+
+
 class ConnectionMetrics:
     """Kafka clients: add to the attributes, and take from `current` when one leaves."""
 
@@ -270,6 +280,7 @@ class Metrics:
         self.flushes = FlushMetrics()
         self.groups = GroupMetrics()
         self.merges = MergeMetrics()
+        self.decompression = DecompressionMetrics()
         self.connections = ConnectionMetrics()
         self.frames_refused: Counter[str] = Counter(dict.fromkeys(FrameRefusal, 0))
         self.object_store_probes: Counter[str] = Counter(dict.fromkeys(ProbeOutcome, 0))

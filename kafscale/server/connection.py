@@ -21,6 +21,7 @@ import time
 from collections.abc import Awaitable
 from typing import cast
 
+from kafscale.handlers.context import ClientSoftware
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
@@ -50,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, host: ConnectionHost, listener: ListenerName = ListenerName.PLAINTEXT) -> None:
         self._host = host
         self.listener = listener
+        self.software = ClientSoftware()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frame: FrameInProgress | None = None

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from kafscale.handlers.api_versions import unsupported_version_response
-from kafscale.handlers.context import Broker, RequestContext
+from kafscale.handlers.context import Broker, ClientSoftware, RequestContext
 from kafscale.handlers.routes import ROUTES_BY_KEY, Route, version_range
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
@@ -30,6 +30,7 @@ class Requester(Protocol):
 
     peer_host: str
     listener: ListenerName
+    software: ClientSoftware
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the reply."""
@@ -61,6 +62,7 @@ class Dispatcher:
             client_id=header.client_id,
             client_host=requester.peer_host,
             listener=requester.listener,
+            software=requester.software,
         )
         body = frame[header.body_offset :]
         slot = requester.open_slot(route.api)

@@ -7,9 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from kafscale.ops.metrics import FlushOutcome, Metrics
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.storage.early_flushes import PAUSE_SEC, EarlyFlushes, is_stream
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import PartitionLog
@@ -22,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 MOST_TASKS = 4
 """Of one partition: those that publish, and those that wait for the index of what they have published."""
+_LOOKS_AT_ONCE = 100
+"""Streams that are looked at in one turn of the event loop."""
 
 
 MakeRoom = Callable[[Partition, PartitionLog], Awaitable[None]]
@@ -32,10 +36,12 @@ class FlushPolicy:
     """When a buffer is due: at its topic's segment size or at this age; 0 means at once.
 
     It is taken then unless two of its partition are in flight. While the memory budget has no room, all are due.
+    While fewer than `early` flushes are under way, one that is not due may be taken too (`early_flushes`).
     """
 
     interval_ms: int
     concurrency: int
+    early: int = 0
 
 
 class Flusher:
@@ -65,6 +71,12 @@ class Flusher:
         self._due: list[tuple[int, int, Partition]] = []
         self._sequence = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._early = EarlyFlushes(policy.early, time.monotonic())
+        # Who begins next, and streams with the size of the buffer when it was last looked at.
+        self._early_waiting: dict[Partition, None] = {}
+        self._gathering: dict[Partition, int] = {}
+        self._early_timer: asyncio.TimerHandle | None = None
         self._draining = False
         self.on_lost: Callable[[Partition], None] = lambda partition: None
         budget.on_shortage = self._flush_scheduled
@@ -77,7 +89,9 @@ class Flusher:
         buffer = log.waiting
         if buffer is None:
             return
-        if self._is_due(partition, buffer):
+        if self._is_due(partition, buffer) or (
+            self._early.are_allowed and self._may_be_early(partition, buffer)
+        ):
             self._start(partition, log)
         elif not partition.flush_scheduled:
             self._schedule(partition, buffer.first_append_ms + self._policy.interval_ms)
@@ -118,18 +132,76 @@ class Flusher:
         if self._due and self._timer is None:
             self._arm()
 
+    def _may_be_early(self, partition: Partition, buffer: SegmentBuffer) -> bool:
+        """Whether the buffer is flushed now, before its time; if not, it will be as soon as it may."""
+        if is_stream(partition, buffer):
+            self._early_waiting.pop(partition, None)
+            self._gathering.setdefault(partition, 0)
+            self._look_after(PAUSE_SEC)
+            return False
+        if self._early_waiting or not self._takes_early(buffer):
+            self._early_waiting[partition] = None
+            return False
+        return True
+
+    def _takes_early(self, buffer: SegmentBuffer) -> bool:
+        if not self._early.have_place(len(self._under_way)):
+            return False
+        wait_sec = self._early.wait_sec(time.monotonic())
+        if wait_sec:
+            self._look_after(wait_sec)
+            return False
+        self._early.take(buffer.size_bytes)
+        return True
+
+    def _look_after(self, delay_sec: float) -> None:
+        if self._early_timer is None:
+            self._early_timer = asyncio.get_running_loop().call_later(delay_sec, self._look)
+
+    def _look(self) -> None:
+        """Streams that have paused wait for their turn like others."""
+        self._early_timer = None
+        for partition, seen_bytes in list(islice(self._gathering.items(), _LOOKS_AT_ONCE)):
+            del self._gathering[partition]
+            buffer = _waiting(partition)
+            if buffer is None:
+                continue
+            if buffer.size_bytes == seen_bytes:
+                self._early_waiting[partition] = None
+            else:
+                self._gathering[partition] = buffer.size_bytes
+        self._begin_early()
+        if self._gathering:
+            self._look_after(PAUSE_SEC)
+
+    def _begin_early(self) -> None:
+        """As many of those that wait as may begin now, who has waited longest first."""
+        while self._early_waiting:
+            partition = next(iter(self._early_waiting))
+            buffer = _waiting(partition)
+            if buffer is not None and not self._takes_early(buffer):
+                return
+            del self._early_waiting[partition]
+            if buffer is not None and partition.log is not None:
+                self._start(partition, partition.log)
+
     def _start(self, partition: Partition, log: PartitionLog) -> None:
+        self._early_waiting.pop(partition, None)
+        self._gathering.pop(partition, None)
         task = asyncio.create_task(self._run(partition, log), name=f"flush {partition.id}")
         partition.flush_starting = task
         partition.flush_tasks = (*partition.flush_tasks, task)
+        self._under_way.add(task)
         task.add_done_callback(partial(self._ended, partition))
 
     def _ended(self, partition: Partition, ended: asyncio.Task[None]) -> None:
         partition.flush_tasks = tuple(task for task in partition.flush_tasks if task is not ended)
         if partition.flush_starting is ended:  # cancelled before it began
             partition.flush_starting = None
+        self._under_way.discard(ended)
         if not ended.cancelled():
             self.appended(partition)
+        self._begin_early()
 
     async def _run(self, partition: Partition, log: PartitionLog) -> None:
         try:
@@ -138,6 +210,7 @@ class Flusher:
                 await self._make_room(partition, log)
             async with self._slots:
                 upload = await self._flush(partition, log)
+            self._published(partition)
             if upload is not None:
                 await upload.index_is_there()
         except FencedError as fenced:
@@ -158,6 +231,15 @@ class Flusher:
             return
         if partition.log is log:  # and not one of another epoch already
             self.abandon(partition, *problem)
+
+    def _published(self, partition: Partition) -> None:
+        """A flush has nothing more to do for those who wait: the next need not wait for its index."""
+        if self._early.are_allowed:
+            task = asyncio.current_task()
+            assert task is not None
+            self._under_way.discard(task)
+            self.appended(partition)
+            self._begin_early()
 
     async def _flush(self, partition: Partition, log: PartitionLog) -> Upload | None:
         """Make a segment of what waits, and publish it after those before it."""
@@ -238,9 +320,10 @@ class Flusher:
         """From now on every buffer is due at once: the broker is stopping."""
         self._draining = True
         self._flush_scheduled()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._early_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._early_timer = None
 
     def _flush_scheduled(self) -> None:
         """Flush what waits for its time."""
@@ -248,6 +331,12 @@ class Flusher:
         for _, _, partition in scheduled:
             partition.flush_scheduled = False
             self.appended(partition)
+
+
+def _waiting(partition: Partition) -> SegmentBuffer | None:
+    """The buffer that a flush of the partition would take now; None when there is none or it may not begin."""
+    log = partition.log
+    return log.waiting if log is not None and _may_begin(partition, log) else None
 
 
 def _may_begin(partition: Partition, log: PartitionLog) -> bool:

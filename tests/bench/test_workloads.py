@@ -35,6 +35,9 @@ def _plan() -> Plan:
         latency_per_second=50.0,
         settle_seconds=0.1,
         rest_seconds=0.2,
+        limited_batch_bytes=(16 * _KIB,),
+        limited_partitions=(2,),
+        limited_lingers_ms=(0,),
         standing_partitions=(0, 3),
         connections=10,
         connection_partitions=5,
@@ -58,6 +61,7 @@ _ROWS = {
     "tiny": {("tiny requests, librdkafka", "requests/s"), ("tiny requests, raw frames", "requests/s")},
     "frames": {("produce 1 MiB frames", "MB/s"), ("fetch 1 MiB frames, tail", "MB/s")},
     "latency": {("ack latency at 50/s", "p99 ms")},
+    "limited": {("5 in flight, 16 KiB batches, 2 partitions, linger 0 ms", "MB/s")},
     "partitions": {
         ("start-up, 3 partitions", "s"),
         ("start-up on etcd and S3, 3 partitions", "s"),

@@ -70,6 +70,7 @@ def stored_codecs(broker: Peer, topic: str) -> list[int]:
     codecs: list[int] = []
     offset = 0
     with wire.connect(broker) as connection:
+        wire.introduce(connection)
         while True:
             part = wire.fetch(connection, topic, {0: offset}, max_wait_ms=0)[0]
             data, position = bytes(part.records or b""), 0

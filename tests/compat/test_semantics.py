@@ -31,6 +31,7 @@ UNKNOWN_TOPIC_ID = 100
 @pytest.fixture
 def connection(broker: Peer) -> Iterator[Wire]:
     with wire.connect(broker) as opened:
+        wire.introduce(opened)
         yield opened
 
 

@@ -23,6 +23,8 @@ KAFKA_JARS = JarSet(POM, KAFKA_LIBS)
 FRANZ_SOURCE = Path(__file__).with_name("go")
 FRANZ = TOOLS / "franz"
 FRANZ_STAMP = TOOLS / "franz.sha256"
+KAFKA_JS_SOURCE = Path(__file__).with_name("node")
+KAFKA_JS = TOOLS / "kafkajs"
 
 
 def java_missing() -> str | None:
@@ -44,6 +46,15 @@ def franz_missing() -> str | None:
     if _franz_current():
         return None
     return "the franz-go client is not built in .tools/franz (needs Go; run `python -m tests.compat.tools`)"
+
+
+def kafka_js_missing() -> str | None:
+    """Why KafkaJS tests cannot run here, or None."""
+    if shutil.which("node") is None:
+        return "no node on the PATH (Debian package nodejs)"
+    if not (KAFKA_JS / "node_modules" / "kafkajs").is_dir():
+        return "KafkaJS is not in .tools/kafkajs (needs npm; run `python -m tests.compat.tools`)"
+    return None
 
 
 def install_kafka_libs() -> str:
@@ -69,6 +80,19 @@ def install_franz() -> str:
     return "built with Go"
 
 
+def install_kafka_js() -> str:
+    """KafkaJS of tests/compat/node, by npm into `.tools/kafkajs`, where there are both. Returns what was done."""
+    if kafka_js_missing() is None:
+        return "there already"
+    if shutil.which("npm") is None:
+        raise CannotInstallError("no npm on the PATH; install Node.js with it by hand")
+    KAFKA_JS.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(KAFKA_JS_SOURCE / name, KAFKA_JS / name)
+    run_command("npm", "ci", "--no-audit", "--no-fund", folder=KAFKA_JS)
+    return "installed with npm"
+
+
 def main() -> int:
     """Install all; exit code 0 also where something cannot be had: its tests say so and are skipped."""
     TOOLS.mkdir(exist_ok=True)
@@ -76,6 +100,7 @@ def main() -> int:
         "Kafka's Java artifacts": install_kafka_libs,
         "kcat": install_kcat,
         "franz-go": install_franz,
+        "KafkaJS": install_kafka_js,
         "versitygw": install_s3_server,
         "etcd": install_etcd,
         "promtool": install_promtool,

@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_used_stops_the_start_with_a_clear_message(
 def test_a_stop_flushes_what_is_buffered_and_answers_what_waits(
     start_broker: StartBroker, number: signal.Signals
 ) -> None:
-    broker = start_broker(flush_interval_ms=60_000)  # nothing is flushed by time
+    broker = start_broker(flush_interval_ms=60_000, early_flushes=0)  # nothing is flushed by time
     create_topic(broker, "t", 3)
     with wire.connect(broker) as producing, wire.connect(broker) as fetching:
         for partition in range(3):

@@ -14,7 +14,7 @@ FLUSH_MS = 300
 
 
 def test_pipelined_requests_of_one_connection_are_flushed_together(start_broker: StartBroker) -> None:
-    broker = start_broker(flush_interval_ms=FLUSH_MS)
+    broker = start_broker(flush_interval_ms=FLUSH_MS, early_flushes=0)
     create_topic(broker, "t")
     with wire.connect(broker) as connection:
         began = time.monotonic()
@@ -33,7 +33,7 @@ def test_pipelined_requests_of_one_connection_are_flushed_together(start_broker:
 
 
 def test_partitions_of_one_request_do_not_flush_one_after_the_other(start_broker: StartBroker) -> None:
-    broker = start_broker(flush_interval_ms=FLUSH_MS)
+    broker = start_broker(flush_interval_ms=FLUSH_MS, early_flushes=0)
     create_topic(broker, "t", 50)
     with wire.connect(broker) as connection:
         began = time.monotonic()
@@ -55,6 +55,15 @@ def test_without_an_interval_a_single_record_is_answered_at_once(start_broker: S
         took = time.monotonic() - began
     print(f"{took / 20 * 1000:.1f} ms per record")
     assert took < 20 * 0.2
+
+
+def test_a_single_record_does_not_wait_for_the_interval(start_broker: StartBroker) -> None:
+    """In a folder; each would take a minute."""
+    broker = start_broker(flush_interval_ms=60_000)
+    create_topic(broker, "t")
+    with wire.connect(broker) as connection:
+        for _ in range(20):
+            wire.produce(connection, "t", 0, wire.batch([b"x"]))
 
 
 def test_more_than_the_buffers_hold_slows_producers_and_costs_no_memory(start_broker: StartBroker) -> None:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol
 
+from kafscale.handlers.context import ClientSoftware
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
@@ -94,6 +95,8 @@ class BrokerEnd:
     def __init__(self, client: "ClientConnection") -> None:
         self.peer_host = client.name
         self.listener = ListenerName.PLAINTEXT
+        # They compare stored bytes; and a simulation runs no threads.
+        self.software = ClientSoftware(has_codecs=True)
         self._client = client
         self._listener: SimulatedListener | None = None
         self._dispatcher: Dispatcher | None = None

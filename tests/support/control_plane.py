@@ -114,6 +114,7 @@ class ControlPlane:
                 encoded_topics=self.encoded_topics,
                 read_replicas=self.read_replicas,
                 listed_brokers=self.listed_brokers,
+                decompression=SimpleNamespace(has_codecs=lambda name: False),
                 groups=self.groups,
                 now_ms=lambda: self.now_ms,
             ),

@@ -258,10 +258,16 @@ async def in_process_broker(
     stop_signal: asyncio.Event | None = None,
     **settings: Any,
 ) -> AsyncIterator[InProcessBroker]:
-    """A running broker. By default it flushes at once, keeps batches as they come, and reads nothing ahead."""
+    """A running broker. By default it flushes at once, keeps batches as they come, and reads nothing ahead.
+
+    Every client is sent batches as they are stored, unless `codec_clients` says otherwise. With a flush interval
+    nothing is flushed before its time unless `early_flushes` says so.
+    """
     values: dict[str, Any] = {
         "broker_addr": Address("127.0.0.1", 0),
         "flush_interval_ms": 0,
+        "early_flushes": 0,
+        "codec_clients": ("*",),
         "compression_codec": CompressionCodec.PRODUCER,
         "read_ahead_segments": 0,
         "shutdown_linger_ms": 0,

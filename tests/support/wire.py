@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -25,6 +26,7 @@ PRODUCE_VERSION = 9
 FETCH_VERSION = 11  # the highest that names topics
 LIST_OFFSETS_VERSION = 7
 INIT_PRODUCER_ID_VERSION = 4
+INTRODUCTION_VERSION = 3
 
 COORDINATOR_LOAD_IN_PROGRESS = 14
 
@@ -106,6 +108,13 @@ def connect(broker: Any, timeout_s: float = 15.0) -> Iterator[Wire]:
         yield wire
     finally:
         wire.close()
+
+
+def introduce(connection: Wire, name: str = "librdkafka") -> None:
+    """Say what software the client is. By default one that reads every codec, so that it gets what is stored."""
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
+    reply = connection.call(request, ApiVersionsResponse, INTRODUCTION_VERSION)
+    assert reply.error_code == 0, reply
 
 
 def batch(

@@ -11,6 +11,7 @@ from kafscale.cache.single_flight import SingleFlight
 from kafscale.metadata.partition_record import SegmentReference
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
+from kafscale.protocol.types import Buffer
 from kafscale.settings import Settings
 from kafscale.storage.index import parse_index
 from kafscale.storage.object_store import ObjectReader, ObjectStore
@@ -59,6 +60,11 @@ class Read:
         self.detach()
         self.lent = lent
         lent.copied(self.size_bytes)
+
+    def replace(self, lent: LentMemory, views: list[memoryview], size_bytes: int, record_count: int) -> None:
+        """Read these bytes instead, most of which are in memory of their own."""
+        lent.copied(size_bytes if self.lent is None else size_bytes - self.size_bytes)
+        self.views, self.size_bytes, self.record_count, self.lent = views, size_bytes, record_count, lent
 
     def release(self) -> None:
         """The views are not used any more."""
@@ -295,6 +301,10 @@ class LogReader:
         if views >= _MANY_VIEWS and read.size_bytes < _SMALL_VIEW_BYTES * views:
             read.join(self._lent)
         return read
+
+    def replace(self, read: Read, parts: Sequence[Buffer], size_bytes: int, record_count: int) -> None:
+        """Give other bytes for what was read: `parts` may be views of it, too."""
+        read.replace(self._lent, [memoryview(part) for part in parts], size_bytes, record_count)
 
     def _in_memory(
         self,
