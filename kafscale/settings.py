@@ -148,7 +148,9 @@ class Settings(BackupSettings):
         "KAFSCALE_COMPRESSION_CODEC",
         choice(CompressionCodec),
         "snappy",
-        "How a batch is stored that its producer did not compress; `producer` stores every batch as it came.",
+        "How a batch is stored that its producer did not compress; `producer` stores every batch as it came. A batch "
+        "that does not get a sixteenth smaller is stored as it came, and so is what follows it in its partition, "
+        "untried, up to fifteen times its bytes.",
     )
     auto_create_topics: bool = setting(
         "KAFSCALE_AUTO_CREATE_TOPICS",
@@ -279,7 +281,7 @@ class Settings(BackupSettings):
         "KAFSCALE_LOG_LEVEL",
         choice(LogLevel),
         "info",
-        "The least severe log line that is written.",
+        "The least severe log line that is written. Commands other than `serve` and `pod` leave out `info` lines.",
     )
     log_format: LogFormat = setting(
         "KAFSCALE_LOG_FORMAT",
