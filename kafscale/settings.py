@@ -63,8 +63,12 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(BackupSettings):
-    """What the broker runs with. `load_settings` is the only way in from the environment."""
+    """What the broker runs with. `load_settings` is the only way in from the environment.
 
+    `named`: the fields that the environment names, be it with their default.
+    """
+
+    named: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
     broker_id: int = setting(
         "KAFSCALE_BROKER_ID",
         integer(0, INT32_MAX),
@@ -295,7 +299,7 @@ def _rows() -> tuple[SettingRow, ...]:
     """The broker's own rows, then those of its stores."""
     of_stores = {field.name for field in dataclasses.fields(BackupSettings)}
     fields = sorted(dataclasses.fields(Settings), key=lambda field: field.name in of_stores)
-    return tuple(row_of(field) for field in fields)
+    return tuple(row_of(field) for field in fields if field.name != "named")
 
 
 SETTINGS: tuple[SettingRow, ...] = _rows()
@@ -309,7 +313,7 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     values: dict[str, Any] = {
         row.field: _parse(row, environment[row.variable]) for row in SETTINGS if row.variable in environment
     }
-    settings = Settings(**values)
+    settings = Settings(named=frozenset(values), **values)
     _check_together(settings)
     return settings
 

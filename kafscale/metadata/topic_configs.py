@@ -107,7 +107,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         broker_name="log.cleanup.policy",
         has_effect=True,
         documentation="What becomes of old records: `delete` lets them go by `retention.ms` and "
-        "`retention.bytes`. `compact` is accepted and keeps every record, because compaction does not exist yet.",
+        "`retention.bytes`. `compact` is accepted and keeps every record, because compaction does not exist yet; an "
+        "empty list keeps every record, too.",
     ),
     TopicConfigRow(
         name="compression.gzip.level",
