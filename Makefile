@@ -47,7 +47,7 @@ run: $(BIN)/.runtime ## start a broker with nothing configured
 cluster: $(BIN)/.runtime ## start etcd, an S3 server and three brokers here (CLUSTER_ARGS: see python -m scripts.local_cluster --help)
 	@$(BIN)/python -m scripts.local_cluster $(CLUSTER_ARGS)
 
-demo: | $(BIN)/python ## the lake export in one story: broker, events, export to Iceberg, SQL (two to four minutes)
+demo: | $(BIN)/python ## the lake export in one story: broker, events, export to Iceberg, SQL (about two minutes on two free cores)
 	@$(BIN)/python -m tests.support.java_install
 	@$(MAKE) --no-print-directory setup-spark
 	@$(BIN)/python -m scripts.demo $(DEMO_ARGS)

@@ -136,7 +136,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         has_effect=True,
         documentation="How a batch is stored that its producer did not compress; `producer` stores every "
         "batch as it came. A batch that its producer compressed is stored as it came, and one that would not get a "
-        "sixteenth smaller.",
+        "sixteenth smaller. What follows such a batch in the partition is stored untried, up to fifteen times its "
+        "bytes.",
     ),
     TopicConfigRow(
         name="compression.zstd.level",
