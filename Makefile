@@ -47,21 +47,23 @@ run: $(BIN)/.runtime ## start a broker with nothing configured
 cluster: $(BIN)/.runtime ## start etcd, an S3 server and three brokers here (CLUSTER_ARGS: see python -m scripts.local_cluster --help)
 	@$(BIN)/python -m scripts.local_cluster $(CLUSTER_ARGS)
 
-demo: | $(BIN)/python ## the lake export in one story: broker, events, export to Iceberg, SQL (two to four minutes)
+demo: | $(BIN)/python ## the lake export in one story: broker, events, export to Iceberg, SQL (about two minutes on two free cores)
 	@$(BIN)/python -m tests.support.java_install
 	@$(MAKE) --no-print-directory setup-spark
 	@$(BIN)/python -m scripts.demo $(DEMO_ARGS)
 
-test: $(BIN)/.develop tools ## run all tests
+test: $(BIN)/.develop ## run all tests
+	$(BIN)/python -m tests.compat.tools
 	$(BIN)/python -m tests.run $(PYTEST_ARGS)
 
-test-k8s: $(BIN)/.develop tools ## run the tests against a real Kubernetes control plane; builds it with Go the first time (5 to 15 minutes, 4 GB in Go's caches)
+test-k8s: $(BIN)/.develop ## run the tests against a real Kubernetes control plane; builds it with Go the first time (5 to 15 minutes, 4 GB in Go's caches)
+	$(BIN)/python -m tests.compat.tools etcd versitygw
 	$(BIN)/python -m tests.support.k8s_install helm control-plane
 	$(BIN)/python -m tests.support.debian_base
 	$(BIN)/pytest tests/k8s $(PYTEST_ARGS)
 
-tools: $(BIN)/.develop ## fetch what tests need beyond Python: Kafka's Java tools and a franz-go client into .tools, kcat
-	$(BIN)/python -m tests.compat.tools
+tools: $(BIN)/.runtime ## fetch Kafka's own command-line tools into .tools/kafka-libs, with Maven
+	@$(BIN)/python -m tests.compat.tools --required kafka
 
 check: $(BIN)/.develop ## format, lint, strict types, import contract
 	$(BIN)/ruff format --check .
@@ -76,29 +78,35 @@ format: $(BIN)/.develop ## rewrite the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-chaos: $(BIN)/.develop tools ## crashes and a troubled cluster: 100 kills for each flush interval, 120 s of each trouble: about 45 minutes
+chaos: $(BIN)/.develop ## crashes and a troubled cluster: 100 kills for each flush interval, 120 s of each trouble: about 45 minutes
+	$(BIN)/python -m tests.compat.tools kafka etcd versitygw
 	KAFSCALE_TEST_KILLS=$${KAFSCALE_TEST_KILLS:-100} $(BIN)/pytest -s tests/integration/test_crash.py
 	KAFSCALE_TEST_CLUSTER_SECONDS=$${KAFSCALE_TEST_CLUSTER_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_cluster_chaos.py
 
 simulate: $(BIN)/.develop ## 50,000 histories of a simulated cluster, by seed: about 40 minutes
 	KAFSCALE_TEST_SIMULATIONS=$${KAFSCALE_TEST_SIMULATIONS:-50000} $(BIN)/pytest -s tests/sim/test_broker_cluster.py
 
-large-segment: $(BIN)/.develop tools ## a segment of more than 2 GiB, made by merging and read at both ends: about 20 s, 5 GB of disk
+large-segment: $(BIN)/.develop ## a segment of more than 2 GiB, made by merging and read at both ends: about 20 s, 5 GB of disk
 	KAFSCALE_TEST_MERGED_BYTES=$${KAFSCALE_TEST_MERGED_BYTES:-2200000000} $(BIN)/pytest -s --timeout=1800 tests/integration/test_large_segment.py
 
-group-chaos: $(BIN)/.develop tools ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
+group-chaos: $(BIN)/.develop ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
+	$(BIN)/python -m tests.compat.tools kafka
 	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py
 
-bench: $(BIN)/.develop tools ## measure, side by side with Apache Kafka: about two hours (BENCH_ARGS: see python -m bench --help)
+bench: $(BIN)/.develop ## measure, side by side with Apache Kafka: about two hours (BENCH_ARGS: see python -m bench --help)
+	$(BIN)/python -m tests.compat.tools kafka etcd versitygw
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
-bench-failover: $(BIN)/.develop tools ## how long partitions wait when their leader stops or dies (BENCH_ARGS: see python -m bench.failover --help)
+bench-failover: $(BIN)/.develop ## how long partitions wait when their leader stops or dies (BENCH_ARGS: see python -m bench.failover --help)
+	$(BIN)/python -m tests.compat.tools etcd versitygw
 	$(BIN)/python -m bench.failover $(BENCH_ARGS)
 
-bench-reads: $(BIN)/.develop tools ## cold and warm reads of 1,000 small segments over a slow store, GETs counted (BENCH_ARGS: see python -m bench.reads --help)
+bench-reads: $(BIN)/.develop ## cold and warm reads of 1,000 small segments over a slow store, GETs counted (BENCH_ARGS: see python -m bench.reads --help)
+	$(BIN)/python -m tests.compat.tools etcd versitygw
 	$(BIN)/python -m bench.reads $(BENCH_ARGS)
 
-bench-lake: $(BIN)/.develop tools setup-spark ## reads into Spark beside Spark's own Kafka source: about 25 minutes (BENCH_ARGS: see python -m bench.lake --help)
+bench-lake: $(BIN)/.develop setup-spark ## reads into Spark beside Spark's own Kafka source: about 25 minutes (BENCH_ARGS: see python -m bench.lake --help)
+	$(BIN)/python -m tests.compat.tools kafka
 	$(BIN)/python -m bench.lake $(BENCH_ARGS)
 
 docs: $(BIN)/.develop ## rewrite the generated parts of the documents

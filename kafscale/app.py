@@ -19,7 +19,7 @@ from kafscale.ops.loop_probe import loop_probe
 from kafscale.ops.metrics import Metrics
 from kafscale.setting_kinds import Address
 from kafscale.settings import Settings
-from kafscale.stores import open_hedge, open_replica, open_stores
+from kafscale.stores import open_hedge, open_replica, open_stores, whereabouts
 
 logger = logging.getLogger(__name__)
 
@@ -57,13 +57,16 @@ async def _serve(settings: Settings, prepare: Prepare | None) -> int:
     health.add_liveness_check("event_loop", loop_probe(loop))
     admin = AdminServer(metrics, health)
     admin_port = admin.start(settings.metrics_addr.host, settings.metrics_addr.port)
-    logger.info("metrics and health", extra={"address": str(Address(settings.metrics_addr.host, admin_port))})
+    url = f"http://{Address(settings.metrics_addr.host, admin_port)}"
+    logger.info("metrics and health are served", extra={"url": url})
     try:
         if prepare is not None:
             prepared = await _unless(stop, prepare(health))
             if prepared is None:
                 return EXIT_STOPPED
             settings = prepared
+        records, metadata_place = whereabouts(settings)
+        logger.info("data is kept", extra={"records": records, "metadata": metadata_place})
         async with contextlib.AsyncExitStack() as stack:
             metadata, objects = await open_stores(settings, stack)
             replica, hedge = open_replica(settings, stack), open_hedge(settings)

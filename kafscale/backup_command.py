@@ -14,7 +14,7 @@ from kafscale.storage.backup.snapshot_keys import StoredSnapshot
 from kafscale.storage.backup.snapshots import Snapshots
 from kafscale.storage.recovery.rebuild import patiently
 from kafscale.storage.recovery.snapshot_contents import SnapshotContents, read_contents
-from kafscale.stores import open_backups, open_for_reading
+from kafscale.stores import backup_location, open_backups, open_for_reading
 
 EXIT_DONE: Final = 0
 EXIT_DAMAGED: Final = 3
@@ -72,16 +72,18 @@ class BackupCommand:
                 removed = await patiently(
                     lambda: snapshots.remove_expired(taken, keep=retention.keep, keep_for_ms=keep_for_ms)
                 )
+        location = backup_location(self._settings, taken.stored.key)
         if self._as_json:
             fields = {
                 **stored_fields(taken.stored),
+                "location": location,
                 "keys": taken.header.keys,
                 "sha256": taken.sha256,
                 "removed": [one.key for one in removed],
             }
             self._output(json.dumps(fields, indent=2))
         else:
-            self._output(taken_text(taken, removed))
+            self._output(taken_text(taken, location, removed))
         return EXIT_DONE
 
     async def _list(self) -> int:

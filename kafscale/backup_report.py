@@ -11,12 +11,13 @@ from kafscale.storage.recovery.snapshot_contents import SnapshotContents
 _COLUMNS: Final = ("KEY", "TAKEN", "REVISION", "BYTES")
 
 
-def taken_text(taken: Taken, removed: Sequence[StoredSnapshot]) -> str:
-    """A snapshot that was just taken, and those that went."""
+def taken_text(taken: Taken, location: str, removed: Sequence[StoredSnapshot]) -> str:
+    """A snapshot that was just taken, its path or URL, and those that went."""
     header, stored = taken.header, taken.stored
     lines = [
         f"Took {stored.key}: {header.keys} keys of cluster {header.cluster_id} as of revision {header.revision}, "
         f"{stored.size_bytes} bytes, SHA-256 {taken.sha256}.",
+        f"It is {location}",
         *section("Removed", (one.key for one in removed)),
     ]
     return "\n".join(lines)

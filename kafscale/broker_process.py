@@ -87,7 +87,12 @@ class BrokerProcess:
             outside_bound = Address(*await listener.bind(outside.host, outside.port, name))
             external = external_address(settings, outside_bound, host_name)
             self._external = Endpoint(external.host, external.port)
-        return advertised_address(settings, bound, host_name)
+        advertised = advertised_address(settings, bound, host_name)
+        logger.info(
+            "Kafka clients connect here once the broker is ready",
+            extra={"bootstrap_servers": str(advertised), "listening_on": str(bound)},
+        )
+        return advertised
 
     async def _start(self, advertised: Address) -> None:
         basics, settings = self.basics, self.basics.settings

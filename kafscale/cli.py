@@ -18,7 +18,7 @@ from kafscale.errors import KafscaleError, SettingError, StartupError
 from kafscale.masking import without_credentials
 from kafscale.operator.operator_command import operator
 from kafscale.ops.logs import configure_logging
-from kafscale.settings import SETTINGS, SettingRow, Settings, load_settings, unknown_settings
+from kafscale.settings import SETTINGS, LogLevel, SettingRow, Settings, load_settings, unknown_settings
 
 if TYPE_CHECKING:
     from kafscale.backup_command import BackupCommand
@@ -158,9 +158,7 @@ def recover(
         check_options(options)
     except (SettingError, OptionError) as error:
         _fail(error, EXIT_SETTINGS)
-    configure_logging(settings.log_level, settings.log_format)
-    for line in unknown_settings(os.environ):
-        _logger.warning(line)
+    _configure_command_logging(settings)
     try:
         status = run(settings, options, click.echo, lambda line: click.echo(f"kafscale: {line}", err=True))
     except (SettingError, OptionError) as error:
@@ -277,11 +275,12 @@ def dump(
 def fsck(
     verify: bool, topics: tuple[str, ...], repair: bool, drop_missing: bool, ignore_holes: bool, as_json: bool
 ) -> None:
-    """Hold what the metadata store names against what lies in the object store, beside running brokers or without.
+    """Hold what the metadata store names against what lies in the object store.
 
-    It tells what is missing, damaged or contradictory, and why each object is there that nobody refers to.
-    docs/fsck.md explains it. Exit status: 0 no problems (orphans and warnings are none), 1 a store failed,
-    2 a setting or an option is not legal, 3 problems.
+    It runs beside the brokers of a cluster, or without them. Embedded stores serve one process at a time: stop
+    their broker first. It tells what is missing, damaged or contradictory, and why each object is there that no
+    record refers to. docs/fsck.md explains it. Exit status: 0 no problems (orphans and warnings are none), 1 a
+    store failed, 2 a setting or an option is not legal, 3 problems.
     """
     # Imported here so that `--help` answers without loading the stores.
     from kafscale.fsck_command import FsckOptions, run
@@ -397,15 +396,21 @@ def _with_settings(run: Callable[[Settings], int]) -> NoReturn:
     """Run a command with the environment's settings; exits with its status."""
     try:
         settings = load_settings(os.environ)
-        configure_logging(settings.log_level, settings.log_format)
-        for line in unknown_settings(os.environ):
-            _logger.warning(line)
+        _configure_command_logging(settings)
         status = run(settings)
     except SettingError as error:
         _fail(error, EXIT_SETTINGS)
     except KafscaleError as error:
         _fail(error, EXIT_STARTUP)
     sys.exit(status)
+
+
+def _configure_command_logging(settings: Settings) -> None:
+    """As the settings say, without the broker's `info` lines: they would stand before what was asked for."""
+    level = LogLevel.WARNING if settings.log_level is LogLevel.INFO else settings.log_level
+    configure_logging(level, settings.log_format)
+    for line in unknown_settings(os.environ):
+        _logger.warning(line)
 
 
 def _echo_error(line: str) -> None:

@@ -1,5 +1,8 @@
 """The kinds of failure, named by what the caller should do about them."""
 
+import errno
+import os
+
 
 class KafscaleError(Exception):
     """Base of every error that Kafscale raises on purpose."""
@@ -11,6 +14,18 @@ class SettingError(KafscaleError):
 
 class StartupError(KafscaleError):
     """The broker cannot start; the message says what is wrong and the next step."""
+
+
+def cannot_listen(host: str, port: int, purpose: str, error: OSError, setting: str) -> StartupError:
+    """A listening socket that could not be had. `setting`: the variable that chooses another address.
+
+    Event loops put a text of their own, with the address once more, in the place of the system's.
+    """
+    is_known = error.errno is not None and error.errno in errno.errorcode
+    reason = os.strerror(error.errno or 0) if is_known else error.strerror or error
+    return StartupError(
+        f"cannot listen on {host} port {port} for {purpose}: {reason}; stop what uses it or set another {setting}"
+    )
 
 
 class StoreError(KafscaleError):

@@ -33,6 +33,10 @@ _COLUMNS: Final = (
 
 _KEYS_SHOWN: Final = 3
 
+_REPLACED_TITLE: Final = (
+    "Replaced objects, which leaders remove once they are older than KAFSCALE_GARBAGE_GRACE_SEC"
+)
+
 
 def problems_left(
     report: FsckReport, outcomes: Iterable[RepairOutcome], *, ignores_holes: bool
@@ -56,7 +60,9 @@ def as_text(report: FsckReport, repairs: Sequence[Repair], left: Collection[Find
     lines = [_cluster_line(report)]
     if report.was_checked:
         lines += [_checked_line(report), ""]
-        remarkable = [partition for partition in report.partitions if partition.is_remarkable]
+        remarkable = [
+            one for one in report.partitions if one.findings or one.stray_orphans or one.unjudged_objects
+        ]
         if remarkable:
             lines += table([_COLUMNS, *map(_row, remarkable)])
         else:
@@ -65,7 +71,8 @@ def as_text(report: FsckReport, repairs: Sequence[Repair], left: Collection[Find
     lines += section("Problems", _finding_lines(findings, Severity.PROBLEM))
     lines += section("Warnings", _finding_lines(findings, Severity.WARNING))
     lines += section("Holes with a reason", _finding_lines(findings, Severity.NOTE))
-    lines += _orphan_lines(report.all_orphans)
+    lines += _orphan_lines(one for one in report.all_orphans if not one.is_replaced)
+    lines += section(_REPLACED_TITLE, _replaced_lines(report.all_orphans))
     if report.foreign_objects:
         title = f"{report.foreign_objects} objects that no broker has put there: left alone"
         lines += section(title, report.foreign_examples)
@@ -107,7 +114,7 @@ def _row(report: PartitionReport) -> tuple[str, ...]:
         str(report.size_bytes),
         str(report.log_start_offset),
         str(report.log_end_offset),
-        *(str(count or "-") for count in (*counts, len(report.orphans))),
+        *(str(count or "-") for count in (*counts, len(report.stray_orphans))),
     )
 
 
@@ -140,6 +147,17 @@ def _orphan_lines(orphans: Iterable[Orphan]) -> list[str]:
     return lines
 
 
+def _replaced_lines(orphans: Iterable[Orphan]) -> Iterator[str]:
+    """A count for each reason: merging alone leaves hundreds behind."""
+    sizes: dict[OrphanReason, list[int]] = defaultdict(list)
+    for orphan in orphans:
+        if orphan.is_replaced:
+            sizes[orphan.reason].append(orphan.size_bytes)
+    for reason in OrphanReason:
+        if reason in sizes:
+            yield f"{reason.value}: {len(sizes[reason])} objects, {sum(sizes[reason])} bytes"
+
+
 def _repair_line(repair: Repair) -> str:
     shown = ", ".join(repair.keys[:_KEYS_SHOWN])
     more = f" and {len(repair.keys) - _KEYS_SHOWN} more" if len(repair.keys) > _KEYS_SHOWN else ""
@@ -154,7 +172,10 @@ def _lost(repair: Repair) -> str:
 
 def _verdict(report: FsckReport, left: Collection[Finding]) -> str:
     warnings = sum(finding.severity is Severity.WARNING for finding in report.all_findings)
-    counts = f"{warnings} warnings, {len(report.all_orphans)} orphans"
+    replaced = sum(orphan.is_replaced for orphan in report.all_orphans)
+    counts = f"{warnings} warnings, {len(report.all_orphans) - replaced} orphans"
+    if replaced:
+        counts += f", {replaced} replaced objects"
     if not report.was_checked:
         return "Nothing was compared: the two stores do not belong together."
     return f"{len(left)} problems, {counts}." if left else f"No problems; {counts}."
@@ -229,6 +250,7 @@ def _orphan_fields(orphan: Orphan) -> Mapping[str, Any]:
         "bytes": orphan.size_bytes,
         "modified_ms": orphan.modified_ms,
         "reason": orphan.reason.name,
+        "replaced": orphan.is_replaced,
         "because": orphan.because or None,
     }
 

@@ -62,7 +62,8 @@ def as_text(plan: BucketPlan, refusals: Sequence[str], *, applying: bool) -> str
         lines += ["", f"{plan.foreign_objects} objects are neither segments nor indexes: ignored."]
     if not applying:
         lines += section("In the way of --apply", refusals)
-        lines += ["", "Nothing was written. --apply carries this out."]
+        does = "is refused while the above stands in its way" if refusals else "carries this out"
+        lines += ["", f"Nothing was written. --apply {does}."]
     return "\n".join(lines)
 
 

@@ -65,8 +65,12 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(BackupSettings):
-    """What the broker runs with. `load_settings` is the only way in from the environment."""
+    """What the broker runs with. `load_settings` is the only way in from the environment.
 
+    `named`: the fields that the environment names, be it with their default.
+    """
+
+    named: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
     broker_id: int = setting(
         "KAFSCALE_BROKER_ID",
         integer(0, INT32_MAX),
@@ -158,7 +162,9 @@ class Settings(BackupSettings):
         "KAFSCALE_COMPRESSION_CODEC",
         choice(CompressionCodec),
         "snappy",
-        "How a batch is stored that its producer did not compress; `producer` stores every batch as it came.",
+        "How a batch is stored that its producer did not compress; `producer` stores every batch as it came. A batch "
+        "that does not get a sixteenth smaller is stored as it came, and so is what follows it in its partition, "
+        "untried, up to fifteen times its bytes.",
     )
     auto_create_topics: bool = setting(
         "KAFSCALE_AUTO_CREATE_TOPICS",
@@ -302,7 +308,7 @@ class Settings(BackupSettings):
         "KAFSCALE_LOG_LEVEL",
         choice(LogLevel),
         "info",
-        "The least severe log line that is written.",
+        "The least severe log line that is written. Commands other than `serve` and `pod` leave out `info` lines.",
     )
     log_format: LogFormat = setting(
         "KAFSCALE_LOG_FORMAT",
@@ -316,7 +322,7 @@ def _rows() -> tuple[SettingRow, ...]:
     """The broker's own rows, then those of its stores."""
     of_stores = {field.name for field in dataclasses.fields(BackupSettings)}
     fields = sorted(dataclasses.fields(Settings), key=lambda field: field.name in of_stores)
-    return tuple(row_of(field) for field in fields)
+    return tuple(row_of(field) for field in fields if field.name != "named")
 
 
 SETTINGS: tuple[SettingRow, ...] = _rows()
@@ -330,7 +336,7 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     values: dict[str, Any] = {
         row.field: _parse(row, environment[row.variable]) for row in SETTINGS if row.variable in environment
     }
-    settings = Settings(**values)
+    settings = Settings(named=frozenset(values), **values)
     _check_together(settings)
     return settings
 

@@ -145,6 +145,28 @@ def open_bucket_alone(settings: Settings) -> ObjectStore:
     return open_bucket(settings)
 
 
+def whereabouts(settings: Settings) -> tuple[str, str]:
+    """Where the records and the metadata are, as paths and URLs for people."""
+    if settings.s3_bucket is None:
+        records = str(_objects_folder(settings).absolute())
+    else:
+        records = f"{_bucket_url(settings.s3_bucket)}/{settings.s3_namespace}"
+    if settings.etcd_endpoints is None:
+        return records, str(_metadata_file(settings).absolute())
+    return records, f"etcd {','.join(settings.etcd_endpoints)}"
+
+
+def backup_location(settings: Settings, key: str) -> str:
+    """The path or the URL of a snapshot, by its key."""
+    if settings.backup_bucket is None:
+        return str((_backups_folder(settings) / key).absolute())
+    return f"{_bucket_url(settings.backup_bucket)}/{key}"
+
+
+def _bucket_url(bucket: str) -> str:
+    return bucket if "://" in bucket else f"s3://{bucket}"
+
+
 def open_backups(settings: Settings, stack: contextlib.AsyncExitStack) -> Snapshots:
     """The snapshots of the metadata store, where the settings say that they are; `stack` closes the store.
 
@@ -159,7 +181,7 @@ def open_backups(settings: Settings, stack: contextlib.AsyncExitStack) -> Snapsh
         from kafscale.storage.local.store import LocalStore
 
         _make_data_folder(settings)
-        objects = LocalStore(settings.data_dir / "backups", fsync=settings.local_fsync)
+        objects = LocalStore(_backups_folder(settings), fsync=settings.local_fsync)
     stack.push_async_callback(objects.close)
     return Snapshots(objects, settings.backup_prefix, settings.s3_namespace, clocks.now_ms)
 
@@ -178,6 +200,10 @@ async def _open_metadata(settings: Settings) -> MetadataStore:
 
 def _metadata_file(settings: Settings) -> Path:
     return settings.data_dir / _METADATA_FILE
+
+
+def _backups_folder(settings: Settings) -> Path:
+    return settings.data_dir / "backups"
 
 
 def _exports_folder(settings: Settings) -> Path:

@@ -1,6 +1,7 @@
 """`make demo`: the whole story on an empty machine. Orders go to a broker, from there to Iceberg, and SQL reads them.
 
-Run it as `python -m scripts.demo`. Everything is in a temporary folder, which is gone at the end.
+Run it as `python -m scripts.demo`. Everything is in a temporary folder, which is gone at the end. The jobs run in
+this process, one after the other in one Spark session: to start Spark for each was most of the time.
 """
 
 import argparse
@@ -17,6 +18,9 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
+
+import click
 
 from scripts.demo_orders import PARTITIONS, TOPIC, Shop
 from scripts.local_cluster import HOST, ClusterError, Server
@@ -60,13 +64,10 @@ class Demo:
         self._data, self._warehouse = folder / "data", folder / "warehouse"
         port, metrics_port = _free_ports(2)
         self._bootstrap = f"{HOST}:{port}"
-        self._environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")
-        }
         self._broker = Server(
             name="broker",
             command=[str(Path(sys.executable).parent / "kafscale"), "serve"],
-            environment=self._environment
+            environment=os.environ
             | {
                 "KAFSCALE_BROKER_ADDR": self._bootstrap,
                 "KAFSCALE_METRICS_ADDR": f"{HOST}:{metrics_port}",
@@ -98,7 +99,9 @@ class Demo:
 
     def export(self) -> None:
         """As anyone would run it. Raises `DemoError`."""
-        self._run("spark_jobs.export", *self.common_arguments(), "--partition-by", "days(timestamp)")
+        from spark_jobs import export
+
+        run_job(export, *self.common_arguments(), "--partition-by", "days(timestamp)")
 
     def exports(self) -> None:
         """What the metadata store tells of exports. Raises `DemoError`."""
@@ -110,7 +113,9 @@ class Demo:
 
     def reconcile(self) -> None:
         """Raises `DemoError` where topic and table differ."""
-        self._run("spark_jobs.reconcile", *self.common_arguments())
+        from spark_jobs import reconcile
+
+        run_job(reconcile, *self.common_arguments())
 
     def common_arguments(self) -> list[str]:
         """What export and reconcile are told alike."""
@@ -127,18 +132,15 @@ class Demo:
 
         catalog = Catalog(name="local", properties={"type": "hadoop", "warehouse": str(self._warehouse)})
         spark = open_session(SessionOptions(catalogs=[catalog], app_name="demo"))
-        try:
-            for explanation, query in QUERIES:
-                _say(explanation)
-                print(textwrap.indent(query, "    sql> "), flush=True)
-                spark.sql(query).show(truncate=100)
-            found = {
-                table: len(spark.sql(f"SELECT DISTINCT partition, offset FROM {table}").collect())
-                for table in (TABLE, DEAD_LETTERS)
-            }
-            rows = {table: spark.table(table).count() for table in found}
-        finally:
-            spark.stop()
+        for explanation, query in QUERIES:
+            _say(explanation)
+            print(textwrap.indent(query, "    sql> "), flush=True)
+            spark.sql(query).show(truncate=100)
+        found = {
+            table: len(spark.sql(f"SELECT DISTINCT partition, offset FROM {table}").collect())
+            for table in (TABLE, DEAD_LETTERS)
+        }
+        rows = {table: spark.table(table).count() for table in found}
         wanted = {TABLE: expected.sent - expected.broken, DEAD_LETTERS: expected.broken}
         if not found == rows == wanted:
             raise DemoError(
@@ -149,11 +151,26 @@ class Demo:
             f"{rows[DEAD_LETTERS]} in {DEAD_LETTERS}: each of them once."
         )
 
-    def _run(self, module: str, *arguments: str) -> None:
-        print(f"\n    $ python -m {module} {shlex.join(arguments)}\n", flush=True)
-        done = subprocess.run([sys.executable, "-m", module, *arguments], env=self._environment, check=False)
-        if done.returncode != 0:
-            raise DemoError(f"{module} ended with exit code {done.returncode}")
+
+def run_job(job: ModuleType, *arguments: str) -> None:
+    """Run a job's command here, in the Spark session that is there. Raises `DemoError` where it fails."""
+    print(f"\n    $ python -m {job.__name__} {shlex.join(arguments)}\n", flush=True)
+    try:
+        job.main.main(list(arguments), prog_name=job.__name__, standalone_mode=False)
+    except click.ClickException as problem:
+        raise DemoError(f"{job.__name__}: {problem.format_message()}") from problem
+    except SystemExit as ended:
+        if ended.code:
+            raise DemoError(f"{job.__name__} ended with exit code {ended.code}") from ended
+
+
+def end_spark() -> None:
+    """End the session of the jobs, if one was opened."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()
 
 
 def tell(demo: Demo) -> None:
@@ -216,6 +233,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # Also when it is told to end it cleans up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # What is set here is meant for other brokers.
+    for name in [name for name in os.environ if name.startswith("KAFSCALE_")]:
+        del os.environ[name]
     folder = Path(tempfile.mkdtemp(prefix="kafscale-demo-"))
     began = time.monotonic()
     try:
@@ -234,6 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     finally:
+        end_spark()
         if options.keep:
             print(f"Data and tables are in {folder}", flush=True)
         else:

@@ -30,6 +30,10 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 AGAIN_AFTER_S = 15.0  # a broker that ended: long enough to see the others take over
 POLL_S = 0.1
+LOG_TAIL_BYTES = 64 * 1024
+LINE_WIDTH = 400
+LINES_TOLD = 3
+ERROR_MARKS = ("error", "fatal", "panic")
 SETTINGS_FILE = "settings.env"
 
 
@@ -71,7 +75,7 @@ class Server:
     def ready(self) -> bool:
         """Raises `ClusterError` where it has ended."""
         if self.exit_code is not None:
-            raise ClusterError(f"{self.name} ended with exit code {self.exit_code}; its log is {self.log}")
+            raise ClusterError(self.why_it_ended())
         connection = http.client.HTTPConnection(HOST, self.ready_port, timeout=2)
         try:
             connection.request("GET", self.ready_path)
@@ -80,6 +84,18 @@ class Server:
             return False
         finally:
             connection.close()
+
+    def why_it_ended(self) -> str:
+        """Its exit code or the signal that killed it, and what its log says last."""
+        code = self.exit_code or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return self.with_log(f"{self.name} {how}")
+
+    def with_log(self, problem: str) -> str:
+        """The problem, where the log is, and the last errors in it, a line each."""
+        told = last_errors(self.log)
+        where = f"{problem}; its log is {self.log}"
+        return "\n    ".join([f"{where} and says last:", *told]) if told else where
 
     def stop(self) -> None:
         """Ask it to end, without waiting."""
@@ -140,7 +156,7 @@ class LocalCluster:
         """Start a broker that ended again. Raises `ClusterError` when a store has ended."""
         for server in self.stores:
             if server.exit_code is not None:
-                raise ClusterError(f"{server.name} ended with exit code {server.exit_code}: {server.log}")
+                raise ClusterError(server.why_it_ended())
         for server in self.serving:
             if server.process is None or server.exit_code is None:
                 continue
@@ -226,12 +242,27 @@ class LocalCluster:
         )
 
 
+def last_errors(log: Path) -> list[str]:
+    """The last lines of a log that tell of an error, or its last lines where none does; cut to a screen's width."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    lines = [line[:LINE_WIDTH] for line in lines if line.strip()]
+    errors = [line for line in lines if any(mark in line.lower() for mark in ERROR_MARKS)]
+    return (errors or lines)[-LINES_TOLD:]
+
+
 def _wait_until_ready(servers: Sequence[Server]) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     for server in servers:
         while not server.ready():
             if time.monotonic() > deadline:
-                raise ClusterError(f"{server.name} is not ready after {START_TIMEOUT_S:.0f} s: {server.log}")
+                raise ClusterError(
+                    server.with_log(f"{server.name} is not ready after {START_TIMEOUT_S:.0f} s")
+                )
             time.sleep(POLL_S)
 
 

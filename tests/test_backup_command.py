@@ -22,10 +22,11 @@ from kafscale.metadata.partition_record import PartitionRecord, encode_partition
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import Put
 from kafscale.metadata.topic_record import decode_topic_record, encode_topic_record
-from kafscale.settings import SETTINGS
+from kafscale.settings import SETTINGS, load_settings
 from kafscale.storage.backup.snapshots import Snapshots
 from kafscale.storage.cluster_marker import encode_marker
 from kafscale.storage.object_keys import cluster_marker_key
+from kafscale.stores import backup_location
 from tests.storage.recovery_bucket import batch, key_of
 from tests.storage.segments import segment_of
 
@@ -99,6 +100,7 @@ def test_one_is_taken_listed_and_sound(data: Path) -> None:
     assert taken["key"].startswith("kafscale-backups/production/")
     assert (taken["cluster_id"], taken["keys"], taken["removed"]) == ("the-cluster", 5, [])
     assert taken["size_bytes"] == snapshot_file(data, taken["key"]).stat().st_size
+    assert taken["location"] == str(snapshot_file(data, taken["key"]))
     [listed] = call_json(data, "backup", "list")
     assert listed == {
         name: taken[name] for name in ("key", "created_ms", "revision", "cluster_id", "size_bytes")
@@ -109,6 +111,18 @@ def test_one_is_taken_listed_and_sound(data: Path) -> None:
     text = call(data, "backup", "list").stdout
     assert taken["key"] in text and "REVISION" in text
     assert "sound; cluster the-cluster" in call(data, "backup", "verify", "newest").stdout
+
+
+def test_create_says_where_the_snapshot_lies(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = call(data, "backup", "create").stdout.splitlines()
+    assert Path(told[1].removeprefix("It is ")).is_file()
+    monkeypatch.chdir(data)
+    told = call(Path(), "backup", "create").stdout.splitlines()
+    assert Path(told[1].removeprefix("It is ")).is_absolute()
+    settings = load_settings({"KAFSCALE_S3_BUCKET": "records", "KAFSCALE_BACKUP_BUCKET": "gs://copies"})
+    assert backup_location(settings, "k/s.kfsnap") == "gs://copies/k/s.kfsnap"
+    settings = load_settings({"KAFSCALE_S3_BUCKET": "records", "KAFSCALE_BACKUP_BUCKET": "copies"})
+    assert backup_location(settings, "k/s.kfsnap") == "s3://copies/k/s.kfsnap"
 
 
 def test_old_ones_go_when_that_is_asked_for(data: Path) -> None:

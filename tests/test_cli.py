@@ -1,5 +1,6 @@
 """The `kafscale` command: help, version, exit codes, and one line for what is wrong."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -125,3 +126,21 @@ def test_the_command_is_installed(command: list[str]) -> None:
     assert refused.returncode == 2
     assert refused.stderr.startswith("kafscale: KAFSCALE_BROKER_ID='-1' is not legal")
     assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("level", "shown"), [("", False), ("info", False), ("debug", True)])
+def test_commands_log_info_only_when_debugging(
+    monkeypatch: pytest.MonkeyPatch, level: str, shown: bool
+) -> None:
+    def run(settings: Settings, *, as_json: bool, output: Callable[[str], None]) -> None:
+        logging.getLogger("kafscale.metadata.etcd.endpoints").info("connected to etcd")
+        logging.getLogger("kafscale.metadata.etcd.store").warning("etcd is not there yet")
+        output("what was asked for")
+
+    monkeypatch.setattr("kafscale.exports_command.run", run)
+    environment = {"KAFSCALE_LOG_LEVEL": level} if level else {}
+    result = CliRunner().invoke(main, ["exports"], env=environment)
+    assert result.exit_code == 0
+    assert result.stdout == "what was asked for\n"
+    assert ("connected to etcd" in result.stderr) == shown
+    assert "etcd is not there yet" in result.stderr

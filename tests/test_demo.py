@@ -1,9 +1,15 @@
-"""What `make demo` sends, and that the commands it runs take the options that it gives them."""
+"""What `make demo` sends, that the commands take the options that it gives them, and that one Spark runs all."""
 
 import json
+import os
+import types
 from pathlib import Path
 
-from scripts.demo import TABLE, Demo
+import click
+import pytest
+
+from scripts import demo
+from scripts.demo import TABLE, Demo, DemoError, run_job
 from scripts.demo_orders import BROKEN_EVERY, DAY_MS, orders
 from spark_jobs import export, reconcile
 
@@ -41,3 +47,49 @@ def test_the_commands_take_its_options(tmp_path: Path) -> None:
         parameters = command.make_context("any", list(arguments)).params
         assert parameters["table"] == TABLE
         assert parameters["value_format"] == "json"
+
+
+def job(main: click.Command) -> types.ModuleType:
+    made = types.ModuleType("spark_jobs.made_up")
+    made.main = main  # type: ignore[attr-defined]
+    return made
+
+
+def test_a_job_runs_in_this_process_and_its_status_counts() -> None:
+    seen: list[tuple[int, str]] = []
+
+    @click.command()
+    @click.option("--status", type=int)
+    @click.argument("word")
+    def command(status: int, word: str) -> None:
+        seen.append((os.getpid(), word))
+        raise SystemExit(status)
+
+    run_job(job(command), "--status", "0", "hello")
+    assert seen == [(os.getpid(), "hello")]
+    with pytest.raises(DemoError, match=r"spark_jobs\.made_up ended with exit code 3"):
+        run_job(job(command), "--status", "3", "hello")
+    with pytest.raises(DemoError, match="No such option"):
+        run_job(job(command), "--no-such-option")
+
+
+def test_every_job_of_the_story_runs_in_the_one_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run: list[str] = []
+    monkeypatch.setattr(demo, "run_job", lambda module, *_: run.append(module.__name__))
+    story = Demo(tmp_path)
+    story.export()
+    story.export()
+    story.reconcile()
+    assert run == ["spark_jobs.export", "spark_jobs.export", "spark_jobs.reconcile"]
+
+
+def test_settings_of_other_brokers_do_not_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFSCALE_S3_BUCKET", "somebody-elses")
+    seen: list[list[str]] = []
+    monkeypatch.setattr(
+        demo, "tell", lambda _: seen.append([name for name in os.environ if name.startswith("KAFSCALE_")])
+    )
+    assert demo.main([]) == 0
+    assert seen == [[]]

@@ -408,3 +408,31 @@ def test_help_names_every_option() -> None:
     result = CliRunner().invoke(main, ["dump", "--help"])
     for option in ("FILE|URL", "--verify", "--records", "--offset", "--max-batches", "--json"):
         assert option in result.output
+
+
+def test_the_pages_example_is_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [
+        Record(
+            offset,
+            1_790_000_000_000 + 10 * offset,
+            None if offset % 3 == 0 else f"key-{offset}".encode(),
+            None if offset % 7 == 0 else f"value-{offset:04d}".encode(),
+            (("trace", b"abc"),) if offset % 5 == 0 else (),
+        )
+        for offset in range(40)
+    ]
+    name = f"segment-{0:020d}.kfs"
+    data = segment_of([encode_batch(records)], created_ms=1795245437640)
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(data)
+    page = (Path(__file__).parents[1] / "docs" / "dump.md").read_text()
+    shown = page.partition(f"$ kafscale dump --verify --records {name}\n")[2].partition("\n\n")[0]
+    before, after = (part.split("\n") for part in shown.replace("    ", "").split("\n...\n"))
+    printed = dump("--verify", "--records", name).stdout.splitlines()
+    assert printed[: len(before)] == before
+    assert printed[-len(after) :] == after
+    Path(name).write_bytes(data[:600])
+    for line in dump(name).stderr.splitlines():
+        assert f"    {line}\n" in page

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import re
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -252,8 +254,42 @@ def test_a_store_without_lifecycle_rules_is_told_apart(tmp_path: Path) -> None:
         made.set_topics({"t": {}})
         result = made.run("--apply")
     assert result.exit_code == 1
-    assert "it has no lifecycle rules; the brokers expire records without them" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr == (
+        "kafscale: the object store has no lifecycle rules (it answers 501 NotImplemented); the brokers expire "
+        "records without them\n"
+    )
+
+
+def test_what_a_server_says_is_one_line_and_cut() -> None:
+    class Refusal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said = (
+                "<Error><Code>InvalidRequest</Code><Message>this\nand "
+                + "that " * 1000
+                + "</Message></Error>"
+            )
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {
+            "KAFSCALE_S3_BUCKET": BUCKET,
+            "KAFSCALE_S3_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",
+            "KAFSCALE_S3_ACCESS_KEY": "key",
+            "KAFSCALE_S3_SECRET_KEY": "secret",
+        }
+        with (
+            closing(BucketLifecycle(load_settings(environment))) as lifecycle,
+            pytest.raises(StoreRefusedError) as refused,
+        ):
+            lifecycle.read()
+        server.shutdown()
+    told = str(refused.value)
+    assert "400 InvalidRequest: this and that" in told
+    assert "\n" not in told and len(told) < 500
 
 
 def test_terraform_says_the_same(deployment: Deployment) -> None:

@@ -115,6 +115,15 @@ def test_json_holds_everything(leftovers: Path) -> None:
     assert partition["damaged"][0]["base_offset"] == 6
 
 
+def test_a_plan_with_refusals_promises_no_apply(leftovers: Path) -> None:
+    assert recover(leftovers, "--skip-damaged").stdout.endswith(
+        "Nothing was written. --apply carries this out.\n"
+    )
+    refused = recover(leftovers).stdout
+    assert "In the way of --apply" in refused
+    assert refused.endswith("Nothing was written. --apply is refused while the above stands in its way.\n")
+
+
 def test_damage_is_refused_unless_it_is_to_be_left_out(leftovers: Path) -> None:
     result = recover(leftovers, "--apply")
     assert result.exit_code == EXIT_REFUSED

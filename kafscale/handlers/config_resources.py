@@ -70,7 +70,9 @@ async def alter_each(
                     check_topic_name(resource.resource_name)
                     await alter_topic(resource)
                 case ResourceType.BROKER:
-                    _refuse_broker_configs(broker, resource)
+                    # To delete a key that is not set is no change: kafka-reassign-partitions clears its throttles so.
+                    changes = [config for config in resource.configs if not null_is_legal(config)]
+                    _refuse_broker_configs(broker, resource, changes)
                 case other:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {other}")
         except KafkaError as error:
@@ -94,12 +96,12 @@ def _check_configs(resource: Any, null_is_legal: Callable[[Any], bool]) -> None:
         )
 
 
-def _refuse_broker_configs(broker: "Broker", resource: Any) -> None:
+def _refuse_broker_configs(broker: "Broker", resource: Any, changes: Sequence[Any]) -> None:
     """Settings are fixed while a broker runs."""
     if resource.resource_name:
         check_broker_name(broker, resource.resource_name)
-    if resource.configs:
-        names = ", ".join(quoted(config.name) for config in resource.configs)
+    if changes:
+        names = ", ".join(quoted(config.name) for config in changes)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"Cannot update these configs dynamically: {names}. A broker takes them from its environment.",

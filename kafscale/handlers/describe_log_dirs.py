@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DescribeLogDirsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.log_directory import log_directory
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -28,7 +29,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
         topics, code = [], ErrorCode.KAFKA_STORAGE_ERROR
     directory = DescribeLogDirsResponse.DescribeLogDirsResult(
         error_code=code,
-        log_dir=f"/{broker.settings.s3_namespace}",
+        log_dir=log_directory(broker.settings),
         topics=[topic for topic in topics if topic.partitions],
     )
     return DescribeLogDirsResponse(error_code=ErrorCode.NONE, results=[directory])

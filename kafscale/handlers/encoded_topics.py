@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 from kafscale.cache.lru import ByteLimitedLru
 from kafscale.handlers.authorized_operations import NOT_ASKED_FOR, TOPIC_OPERATIONS
-from kafscale.handlers.endpoints import reachable
+from kafscale.handlers.placement import ReachableBrokers, place_partitions, reachable_brokers
 from kafscale.handlers.read_replicas import ReadReplicas
 from kafscale.metadata.model import ListenerName, TopicRecord
 from kafscale.metadata.new_topic import INTERNAL_TOPICS
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.metadata import MetadataPartition, MetadataTopic, encode_topic
+from kafscale.protocol.metadata import MetadataTopic, encode_topic
 
 ENCODED_TOPICS_BYTES: Final = 16 * 1024 * 1024
 """What is kept of all topics, for all versions and listeners: 500,000 partitions for one of each."""
@@ -26,11 +26,6 @@ PARTITIONS_AT_ONCE: Final = 2_000
 """About four milliseconds' worth of partitions to encode."""
 
 _ENTRY_OVERHEAD_BYTES = 400
-_NO_LEADER: Final = -1
-_NO_LEADER_EPOCH: Final = -1
-# Plain numbers, because there may be 10,000 partitions to pack.
-_NO_ERROR: Final = int(ErrorCode.NONE)
-_LEADER_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _FIRST_VERSION_WITH_LISTENER_NOT_FOUND: Final = 6
 
 
@@ -79,7 +74,7 @@ class EncodedTopics:
         """The topics, which are those of the picture as it is now, with their partitions."""
         kept, generation = self._kept, self._view.generation
         variant = f"{asked.version} {asked.listener} {asked.with_operations}"
-        brokers: _Reachable | None = None
+        brokers: ReachableBrokers | None = None
         encoded = []
         for record in topics:
             key, now = (variant, record.name), generation(record.name)
@@ -94,53 +89,24 @@ class EncodedTopics:
         return encoded
 
 
-class _Reachable(NamedTuple):
-    """Those brokers that the client can reach, by id with their racks, and the error where a leader is none."""
-
-    racks: Mapping[int, str | None]
-    otherwise: int
-
-
-def _reachable(view: ClusterView, asked: Asked) -> _Reachable:
-    return _Reachable(
-        racks={live.broker_id: live.rack for live, _ in reachable(view.brokers(), asked.listener)},
-        otherwise=int(
-            ErrorCode.LISTENER_NOT_FOUND
-            if asked.version >= _FIRST_VERSION_WITH_LISTENER_NOT_FOUND
-            else ErrorCode.LEADER_NOT_AVAILABLE
-        ),
-    )
-
-
 def _describe(
     view: ClusterView,
-    brokers: _Reachable,
+    brokers: ReachableBrokers,
     nearby: Mapping[str, Sequence[int]],
     record: TopicRecord,
     asked: Asked,
 ) -> MetadataTopic:
-    leaders = view.leaders(record.name)
-    racks = brokers.racks
-    partitions = []
-    for index in range(record.partition_count):
-        leader = leaders.get(index)
-        if leader is None or view.broker(leader.broker_id) is None:
-            partition = MetadataPartition(_LEADER_NOT_AVAILABLE, index, _NO_LEADER, _NO_LEADER_EPOCH, (), ())
-        elif leader.broker_id not in racks:
-            partition = MetadataPartition(brokers.otherwise, index, _NO_LEADER, _NO_LEADER_EPOCH, (), ())
-        else:
-            led_in = racks[leader.broker_id]
-            elsewhere = [chosen[index] for rack, chosen in nearby.items() if rack != led_in]
-            replicas = (leader.broker_id, *elsewhere)
-            partition = MetadataPartition(
-                _NO_ERROR, index, leader.broker_id, leader.leader_epoch, replicas, replicas
-            )
-        partitions.append(partition)
     return MetadataTopic(
         ErrorCode.NONE,
         record.name,
         record.topic_id,
         record.name in INTERNAL_TOPICS,
-        partitions,
+        place_partitions(view, brokers, nearby, record, range(record.partition_count)),
         TOPIC_OPERATIONS if asked.with_operations else NOT_ASKED_FOR,
     )
+
+
+def _reachable(view: ClusterView, asked: Asked) -> ReachableBrokers:
+    if asked.version >= _FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
+        return reachable_brokers(view, asked.listener)
+    return reachable_brokers(view, asked.listener, ErrorCode.LEADER_NOT_AVAILABLE)

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from kafscale.handlers import (
     alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     create_acls,
     create_partitions,
@@ -22,6 +24,8 @@ from kafscale.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     heartbeat,
@@ -29,8 +33,10 @@ from kafscale.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -104,13 +110,19 @@ ROUTES: Final = (
     _cold(ApiKey.DELETE_ACLS, 1, 3, delete_acls.handle),
     _cold(ApiKey.DESCRIBE_CONFIGS, 1, 4, describe_configs.handle),
     _cold(ApiKey.ALTER_CONFIGS, 0, 2, alter_configs.handle),
+    _cold(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2, alter_replica_log_dirs.handle),
     _cold(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, describe_log_dirs.handle),
     _cold(ApiKey.CREATE_PARTITIONS, 0, 3, create_partitions.handle),
     _cold(ApiKey.DELETE_GROUPS, 0, 2, delete_groups.handle),
+    _cold(ApiKey.ELECT_LEADERS, 0, 2, elect_leaders.handle),
     _cold(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, incremental_alter_configs.handle),
+    _cold(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, alter_partition_reassignments.handle),
+    _cold(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, list_partition_reassignments.handle),
     _cold(ApiKey.OFFSET_DELETE, 0, 0, offset_delete.handle),
     _cold(ApiKey.UPDATE_FEATURES, 0, 2, update_features.handle),
     _cold(ApiKey.DESCRIBE_CLUSTER, 0, 1, describe_cluster.handle),
+    _cold(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, list_config_resources.handle),
+    _cold(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, describe_topic_partitions.handle),
 )
 
 ROUTES_BY_KEY: Final = {int(route.api): route for route in ROUTES}

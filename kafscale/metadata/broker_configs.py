@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.metadata.config_description import ConfigEntry, broker_synonyms
-from kafscale.metadata.config_kinds import ConfigType, text_of
+from kafscale.metadata.config_description import ConfigEntry, ConfigSynonym, broker_synonyms
+from kafscale.metadata.config_kinds import ConfigSource, ConfigType, text_of
 from kafscale.metadata.model import BrokerRecord, ListenerName
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS, default_text
 from kafscale.setting_kinds import Address
@@ -32,6 +32,7 @@ class FixedConfigRow:
     documentation: str
 
 
+_ADVERTISED: Final = "advertised.listeners"
 _INT, _LONG, _BOOLEAN, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN, ConfigType.STRING
 
 FROM_SETTINGS: Final = (
@@ -130,30 +131,36 @@ FIXED: Final = (
 def describe_broker(settings: Settings, broker: BrokerRecord | None) -> Sequence[ConfigEntry]:
     """Every broker config, ascending by name. `broker`: as registered, which gives the advertised address."""
     entries = [_from_settings(row, settings) for row in FROM_SETTINGS]
-    entries += [_entry(row.name, row.value, row.value, row.config_type, row.documentation) for row in FIXED]
+    entries += [_entry(row.name, row.value, row.config_type, row.documentation, _fixed(row)) for row in FIXED]
     for topic_row in TOPIC_CONFIGS:
         if topic_row.broker_name is not None:
             value, default = (default_text(topic_row, source) for source in (settings, Settings()))
+            is_set = topic_row.setting in settings.named
+            synonyms = broker_synonyms(topic_row.broker_name, value, default, is_set=is_set)
             kind = topic_row.kind.config_type
-            entries.append(_entry(topic_row.broker_name, value, default, kind, topic_row.documentation))
+            entries.append(_entry(topic_row.broker_name, value, kind, topic_row.documentation, synonyms))
     if broker is not None:
         advertised = ",".join(
             f"{listener}://{Address(*endpoint)}"
             for listener in ListenerName
             if (endpoint := broker.endpoint(listener)) is not None
         )
-        entries.append(
-            _entry(
-                "advertised.listeners", advertised, advertised, _STRING, "Where clients are told to connect."
-            )
-        )
+        # Of this broker alone: there is no default that it could be compared with.
+        synonym = ConfigSynonym(name=_ADVERTISED, value=advertised, source=ConfigSource.STATIC_BROKER_CONFIG)
+        documentation = "Where clients are told to connect."
+        entries.append(_entry(_ADVERTISED, advertised, _STRING, documentation, (synonym,)))
     return sorted(entries, key=lambda entry: entry.name)
 
 
 def _from_settings(row: BrokerConfigRow, settings: Settings) -> ConfigEntry:
     value, default = (_text(row, source) for source in (settings, Settings()))
     documentation = f"{row.documentation} Set by {variable_of(row.setting)}."
-    return _entry(row.name, value, default, row.config_type, documentation)
+    synonyms = broker_synonyms(row.name, value, default, is_set=row.setting in settings.named)
+    return _entry(row.name, value, row.config_type, documentation, synonyms)
+
+
+def _fixed(row: FixedConfigRow) -> tuple[ConfigSynonym, ...]:
+    return broker_synonyms(row.name, row.value, row.value, is_set=False)
 
 
 def _text(row: BrokerConfigRow, settings: Settings) -> str:
@@ -164,8 +171,13 @@ def _text(row: BrokerConfigRow, settings: Settings) -> str:
     return f"{ListenerName.PLAINTEXT}://{value}{outside}"
 
 
-def _entry(name: str, value: str, default: str, config_type: ConfigType, documentation: str) -> ConfigEntry:
-    synonyms = broker_synonyms(name, value, default)
+def _entry(
+    name: str,
+    value: str,
+    config_type: ConfigType,
+    documentation: str,
+    synonyms: tuple[ConfigSynonym, ...],
+) -> ConfigEntry:
     return ConfigEntry(
         name=name,
         value=value,

@@ -35,10 +35,13 @@ def describe_topic(configs: Mapping[str, str], settings: Settings) -> Sequence[C
     return [_describe(row, configs, settings) for row in TOPIC_CONFIGS]
 
 
-def broker_synonyms(name: str, value: str, default: str) -> tuple[ConfigSynonym, ...]:
-    """Where a broker config may come from: settings that differ from the default, and the default."""
+def broker_synonyms(name: str, value: str, default: str, *, is_set: bool) -> tuple[ConfigSynonym, ...]:
+    """Where a broker config may come from: a setting, and the default.
+
+    As in Kafka what is set counts as set with the default's value, too; `is_set` False: unless it differs.
+    """
     defaults = ConfigSynonym(name=name, value=default, source=ConfigSource.DEFAULT_CONFIG)
-    if value == default:
+    if value == default and not is_set:
         return (defaults,)
     return ConfigSynonym(name=name, value=value, source=ConfigSource.STATIC_BROKER_CONFIG), defaults
 
@@ -51,7 +54,7 @@ def _describe(row: TopicConfigRow, configs: Mapping[str, str], settings: Setting
         synonyms = (ConfigSynonym(name=row.name, value=value, source=ConfigSource.TOPIC_CONFIG),)
     if row.broker_name is not None:
         default = canonical_text(row, default_text(row, Settings()))
-        synonyms += broker_synonyms(row.broker_name, inherited, default)
+        synonyms += broker_synonyms(row.broker_name, inherited, default, is_set=row.setting in settings.named)
     return ConfigEntry(
         name=row.name,
         value=value,

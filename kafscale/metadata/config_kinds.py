@@ -114,13 +114,10 @@ def one_of(choices: type[StrEnum]) -> ConfigKind:
 
 
 def list_of(choices: type[StrEnum]) -> ConfigKind:
-    """A comma-separated list of one or more of the enumeration's values."""
+    """A comma-separated list of the enumeration's values; as in Kafka it may be empty."""
 
     def parse(text: str) -> tuple[str, ...]:
-        entries = split_list(text)
-        if not entries:
-            raise ValueError(text)
-        return tuple(choices(entry) for entry in entries)
+        return tuple(choices(entry) for entry in split_list(text))
 
     return ConfigKind(
         config_type=ConfigType.LIST, legal=f"a comma-separated list of {', '.join(choices)}", parse=parse

@@ -108,7 +108,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         broker_name="log.cleanup.policy",
         has_effect=True,
         documentation="What becomes of old records: `delete` lets them go by `retention.ms` and "
-        "`retention.bytes`. `compact` is accepted and keeps every record, because compaction does not exist yet.",
+        "`retention.bytes`. `compact` is accepted and keeps every record, because compaction does not exist yet; an "
+        "empty list keeps every record, too.",
     ),
     TopicConfigRow(
         name="compression.gzip.level",
@@ -136,7 +137,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         has_effect=True,
         documentation="How a batch is stored that its producer did not compress; `producer` stores every "
         "batch as it came. A batch that its producer compressed is stored as it came, and one that would not get a "
-        "sixteenth smaller.",
+        "sixteenth smaller. What follows such a batch in the partition is stored untried, up to fifteen times its "
+        "bytes.",
     ),
     TopicConfigRow(
         name="compression.zstd.level",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kafscale.errors import StartupError
+from kafscale.errors import cannot_listen
 
 
 class Pages:
@@ -35,9 +35,7 @@ class Pages:
             await web.TCPSite(self._runner, host or None, port).start()
         except OSError as error:
             await self.stop()
-            raise StartupError(
-                f"cannot listen on {host} port {port} for metrics: {error.strerror or error}"
-            ) from error
+            raise cannot_listen(host, port, "metrics", error, "--metrics-addr") from error
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from kafscale.errors import StartupError
+from kafscale.errors import cannot_listen
 from kafscale.ops.health import Health
 from kafscale.ops.metric_export import render
 from kafscale.ops.metrics import Metrics
@@ -64,10 +64,7 @@ class AdminServer:
         try:
             self._server = _Server((host, port), self.answer, self._deadline_sec, self._max_connections)
         except OSError as error:
-            raise StartupError(
-                f"cannot listen on {host} port {port} for metrics: {error.strerror or error}; "
-                f"stop what uses it or set another {variable_of('metrics_addr')}"
-            ) from error
+            raise cannot_listen(host, port, "metrics", error, variable_of("metrics_addr")) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(ACCEPT_POLL_SEC,), name="admin-http", daemon=True
         )

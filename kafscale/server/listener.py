@@ -6,7 +6,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from kafscale.errors import StartupError
+from kafscale.errors import cannot_listen
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import Metrics
 from kafscale.server.connection import Connection
@@ -76,10 +76,7 @@ class Listener:
         except OSError as problem:
             for taken in self._servers:
                 taken.close()
-            raise StartupError(
-                f"cannot listen on {host}:{port} ({problem.strerror or problem}): "
-                f"free the address or set {_SET_BY[name]} to another one"
-            ) from problem
+            raise cannot_listen(host, port, "Kafka clients", problem, _SET_BY[name]) from problem
         self._servers.append(server)
         bound = server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server, write_to_textfile
 
-from kafscale.errors import SettingError, StartupError
+from kafscale.errors import SettingError, cannot_listen
 from kafscale.setting_kinds import Address
 from spark_jobs.job.metrics import ExportMetrics
 
@@ -26,10 +26,7 @@ def served_metrics(metrics: ExportMetrics, address: Address) -> Iterator[int]:
     try:
         server, thread = start_http_server(address.port, address.host, registry)
     except OSError as error:
-        raise StartupError(
-            f"cannot listen on {address} for metrics: {error.strerror or error}; stop what uses it or set "
-            "another --metrics-addr"
-        ) from error
+        raise cannot_listen(address.host, address.port, "metrics", error, "--metrics-addr") from error
     try:
         yield int(server.server_address[1])
     finally:

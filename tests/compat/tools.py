@@ -1,10 +1,14 @@
-"""Install what tests need beyond Python (Kafka's jars, clients, stores): `python -m tests.compat.tools`."""
+"""Install what tests need beyond Python, all or some of it: `python -m tests.compat.tools [--required] [PART...]`.
 
+The parts are Kafka's Java tools (`kafka`), other clients, stores, and what the chart's and Spark's tests run.
+"""
+
+import argparse
 import fcntl
 import hashlib
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from spark_jobs.jar_set import OLDEST_JAVA, JarSet
@@ -93,28 +97,47 @@ def install_kafka_js() -> str:
     return "installed with npm"
 
 
-def main() -> int:
-    """Install all; exit code 0 also where something cannot be had: its tests say so and are skipped."""
+PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "kafka": ("Kafka's Java artifacts", install_kafka_libs),
+    "kcat": ("kcat", install_kcat),
+    "franz": ("franz-go", install_franz),
+    "kafkajs": ("KafkaJS", install_kafka_js),
+    "versitygw": ("versitygw", install_s3_server),
+    "etcd": ("etcd", install_etcd),
+    "promtool": ("promtool", install_promtool),
+    "spark": ("Spark's jars", install_spark_libs),
+    "helm": ("helm", install_helm),
+}
+"""What each part is called in the output, and what installs it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Install the parts that are named, or all.
+
+    The exit code is 0 also where something cannot be had, because its tests say so and are skipped; with
+    `--required` it is 1.
+    """
+    parser = argparse.ArgumentParser(prog="tools", description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all without one"
+    )
+    parser.add_argument("--required", action="store_true", help="fail where a part cannot be had")
+    options = parser.parse_args(arguments)
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"unknown part {unknown[0]!r}: the parts are {', '.join(PARTS)}")
     TOOLS.mkdir(exist_ok=True)
-    installers: dict[str, Callable[[], str]] = {
-        "Kafka's Java artifacts": install_kafka_libs,
-        "kcat": install_kcat,
-        "franz-go": install_franz,
-        "KafkaJS": install_kafka_js,
-        "versitygw": install_s3_server,
-        "etcd": install_etcd,
-        "promtool": install_promtool,
-        "Spark's jars": install_spark_libs,
-        "helm": install_helm,
-    }
+    is_complete = True
     with (TOOLS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for name, install in installers.items():
+        for part in dict.fromkeys(options.parts or PARTS):
+            name, install = PARTS[part]
             try:
                 print(f"{name}: {install()}", flush=True)
             except CannotInstallError as error:
                 print(f"{name}: not installed: {error}", flush=True)
-    return 0
+                is_complete = False
+    return 1 if options.required and not is_complete else 0
 
 
 def _franz_current() -> bool:

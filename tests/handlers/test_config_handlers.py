@@ -21,7 +21,7 @@ from kafscale.metadata.features import SEGMENT_FORMAT
 from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.settings import Settings
+from kafscale.settings import Settings, load_settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
 from tests.support.loop_turns import turns_beside
 
@@ -202,6 +202,30 @@ async def test_others_run_while_many_resources_are_described(plane: ControlPlane
     assert turns >= 99
 
 
+async def test_what_a_broker_is_set_to_is_static_whatever_the_value() -> None:
+    environment = {
+        "KAFSCALE_BROKER_ID": "0",
+        "KAFSCALE_BROKER_ADDR": "127.0.0.1:9092",
+        "KAFSCALE_RETENTION_MS": "604800000",
+    }
+    async with control_plane(settings=load_settings(environment)) as plane:
+        await plane.topics.create(NewTopic(name="t", partition_count=1), timeout_ms=TIMEOUT_MS)
+        broker, topic = await describe(plane, 4, asked(BROKER, "0"), asked(TOPIC, "t"), include_synonyms=True)
+    static = {
+        config.name for config in broker.configs if config.config_source == ConfigSource.STATIC_BROKER_CONFIG
+    }
+    assert static == {"advertised.listeners", "broker.id", "listeners", "log.retention.ms", "node.id"}
+    configs = by_name(broker.configs)
+    assert [one.source for one in configs["advertised.listeners"].synonyms] == [
+        ConfigSource.STATIC_BROKER_CONFIG
+    ]
+    assert [one.source for one in configs["listeners"].synonyms] == [
+        ConfigSource.STATIC_BROKER_CONFIG,
+        ConfigSource.DEFAULT_CONFIG,
+    ]
+    assert by_name(topic.configs)["retention.ms"].config_source == ConfigSource.STATIC_BROKER_CONFIG
+
+
 async def test_what_cannot_be_described(plane: ControlPlane) -> None:
     results = await describe(
         plane,
@@ -294,6 +318,22 @@ async def test_lists_grow_and_shrink(plane: ControlPlane) -> None:
     assert await one(Operation.SUBTRACT, "delete") == "compact"
 
 
+async def test_a_list_may_be_emptied_and_filled_again(plane: ControlPlane) -> None:
+    for operation, value, left in (
+        (Operation.SUBTRACT, "delete", ""),
+        (Operation.SUBTRACT, "compact", ""),
+        (Operation.APPEND, "compact", "compact"),
+        (Operation.SET, "", ""),
+    ):
+        resource = changed(TOPIC, "t", ("cleanup.policy", operation, value))
+        assert await change(plane, 1, resource) == [(0, None)]
+        (result,) = await describe(plane, 4, asked(TOPIC, "t", ["cleanup.policy"]))
+        assert [(one.value, one.config_source) for one in result.configs] == [
+            (left, ConfigSource.TOPIC_CONFIG)
+        ]
+    assert await alter(plane, 2, altered(TOPIC, "t", {"cleanup.policy": ""})) == [(0, None)]
+
+
 async def test_changes_that_are_refused(plane: ControlPlane) -> None:
     for resource, code, words in (
         (changed(TOPIC, "t", ("a", Operation.SET, "b")), ErrorCode.INVALID_CONFIG, "Unknown topic config"),
@@ -302,15 +342,11 @@ async def test_changes_that_are_refused(plane: ControlPlane) -> None:
             ErrorCode.INVALID_CONFIG,
             "Can't APPEND to key retention.ms because its type is not LIST.",
         ),
-        (
-            changed(TOPIC, "t", ("cleanup.policy", Operation.SUBTRACT, "delete")),
-            ErrorCode.INVALID_CONFIG,
-            "cleanup.policy",
-        ),
         (changed(TOPIC, "t", ("retention.ms", 9, "1")), ErrorCode.INVALID_REQUEST, "operations type 9"),
         (changed(TOPIC, "t", ("retention.ms", Operation.SET, None)), ErrorCode.INVALID_REQUEST, "Null"),
         (changed(TOPIC, "u"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'u'"),
-        (changed(BROKER, "3", ("a", Operation.DELETE, None)), ErrorCode.INVALID_REQUEST, "dynamically"),
+        (changed(BROKER, "3", ("a", Operation.SET, "b")), ErrorCode.INVALID_REQUEST, "dynamically"),
+        (changed(BROKER, "4", ("a", Operation.DELETE, None)), ErrorCode.INVALID_REQUEST, "broker id"),
     ):
         ((got, message),) = await change(plane, 1, resource)
         assert got == code
@@ -321,6 +357,8 @@ async def test_changes_that_are_refused(plane: ControlPlane) -> None:
 
 async def test_deleting_a_key_that_is_not_set(plane: ControlPlane) -> None:
     assert await change(plane, 1, changed(TOPIC, "t", ("segment.ms", Operation.DELETE, None))) == [(0, None)]
+    throttle = changed(BROKER, "3", ("leader.replication.throttled.rate", Operation.DELETE, None))
+    assert await change(plane, 1, throttle) == [(0, None)]
 
 
 async def test_validating_a_change(plane: ControlPlane) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafscale.handlers import decompression, pending_fetch
+from kafscale.handlers import decompression, reply_reads
 from kafscale.handlers.decompression import CLIENTS_WITH_CODECS
 from kafscale.handlers.idle_fetch import IdleFetch
 from kafscale.protocol.error_codes import ErrorCode
@@ -207,15 +207,15 @@ async def test_a_connection_that_ends_meanwhile_leaves_nothing(monkeypatch: pyte
         await go_on.wait()
 
     released = 0
-    release = pending_fetch._Reads.release
+    release = reply_reads.ReplyReads.release
 
-    def counted(reads: pending_fetch._Reads) -> None:
+    def counted(reads: reply_reads.ReplyReads) -> None:
         nonlocal released
         released += 1
         release(reads)
 
     monkeypatch.setattr(decompression.Decompression, "apply", held)
-    monkeypatch.setattr(pending_fetch._Reads, "release", counted)
+    monkeypatch.setattr(reply_reads.ReplyReads, "release", counted)
     async with broker_with(_batch()) as (broker, topic):
         async with broker.connect() as client:
             await client.send_fetch(topic, {0: 0})

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
+from scripts.local_cluster import last_errors
 from tests.support import librdkafka
 from tests.support.etcd_install import etcd_missing
 from tests.support.process import ServerProcess, clean_environment
@@ -169,3 +170,27 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             assert cluster.exit_code == 1
         finally:
             cluster.close()
+
+
+def test_a_store_that_cannot_go_on_is_told_with_its_error(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    wal = cluster.data / "etcd" / "member" / "wal"
+    wal.mkdir(parents=True)
+    (wal / "0000000000000000-0000000000000000.wal").write_bytes(b"not etcd's")
+    try:
+        with pytest.raises(AssertionError, match="make cluster: etcd ended"):
+            cluster.start("--stores-only")
+        told = cluster.log_text().partition("make cluster: ")[2].splitlines()
+    finally:
+        cluster.close()
+    assert told[0].endswith("etcd.log and says last:")
+    assert any("wal" in line or "panic" in line for line in told[1:]), told
+
+
+def test_the_last_errors_of_a_log_are_found_before_other_lines(tmp_path: Path) -> None:
+    log = tmp_path / "s3.log"
+    assert last_errors(log) == []
+    log.write_text("started\nserving\n")
+    assert last_errors(log) == ["started", "serving"]
+    log.write_text("started\n" + "Error: disk full\n" + "stopping " + "x" * 10_000 + "\n\n")
+    assert last_errors(log) == ["Error: disk full"]

@@ -56,8 +56,9 @@ def test_what_is_to_be_deleted_has_its_topics_limits(policy: str) -> None:
     assert limits_of(config) == RetentionLimits(retention_ms=5, retention_bytes=7)
 
 
-def test_what_is_only_to_be_compacted_never_expires() -> None:
-    config = effective({"cleanup.policy": "compact", "retention.ms": "5", "retention.bytes": "7"}, Settings())
+@pytest.mark.parametrize("policy", ["compact", ""])
+def test_what_is_not_to_be_deleted_never_expires(policy: str) -> None:
+    config = effective({"cleanup.policy": policy, "retention.ms": "5", "retention.bytes": "7"}, Settings())
     assert limits_of(config) is None
 
 

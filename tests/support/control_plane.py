@@ -219,20 +219,34 @@ async def ask(plane: ControlPlane, handle: Callable[..., Any], version: int, mes
     return decoded
 
 
+async def ask_with_bytes(
+    plane: ControlPlane, handle: Callable[..., Any], api_key: int, version: int, body: bytes
+) -> Any:
+    """The reply to a request whose body, after the header, is made by hand."""
+    frame = await _frame_for(plane, handle, api_key, version, body)
+    return RESPONSE_CLASSES[api_key].decode(frame, version=version, header=True, framed=True)
+
+
 async def ask_for_frame(
     plane: ControlPlane, handle: Callable[..., Any], version: int, message: Any
 ) -> tuple[Any, bytes]:
     """The class of the reply and its frame."""
     api_key = type(message).API_KEY
-    request = decode_request(api_key, version, memoryview(message.encode(version=version)))
+    frame = await _frame_for(plane, handle, api_key, version, message.encode(version=version))
+    return RESPONSE_CLASSES[api_key], frame
+
+
+async def _frame_for(
+    plane: ControlPlane, handle: Callable[..., Any], api_key: int, version: int, body: bytes
+) -> bytes:
+    request = decode_request(api_key, version, memoryview(body))
     context = RequestContext(
         api_version=version, correlation_id=CORRELATION_ID, client_id="test", client_host="127.0.0.1"
     )
     reply = handle(plane.broker, context, request)
     if asyncio.iscoroutine(reply):
         reply = await reply
-    frame = reply if isinstance(reply, bytes) else encode_response(reply, version, CORRELATION_ID)
-    return RESPONSE_CLASSES[api_key], frame
+    return reply if isinstance(reply, bytes) else encode_response(reply, version, CORRELATION_ID)
 
 
 def by_name(items: Any) -> Mapping[str, Any]:

@@ -32,6 +32,10 @@ BROKER_API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
+REASSIGN_PARTITIONS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
 def java_command(main: str, *arguments: str) -> list[str]:

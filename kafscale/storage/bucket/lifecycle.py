@@ -21,6 +21,7 @@ DEFAULT_REGION: Final = "us-east-1"
 _CONNECT_TIMEOUT_SEC = 5
 _READ_TIMEOUT_SEC = 30
 _ATTEMPTS = 3
+_MOST_SAID = 200
 _NONE_YET = "NoSuchLifecycleConfiguration"
 _NOT_OFFERED = ("NotImplemented", "MethodNotAllowed", "UnsupportedOperation", "XNotImplemented")
 _ADVICE = {
@@ -134,14 +135,16 @@ def _code(problem: ClientError) -> str:
 def _refused(problem: ClientError, verb: str) -> StoreRefusedError | StoreUnavailableError:
     code = _code(problem)
     status = problem.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    said = problem.response.get("Error", {}).get("Message", "")
+    if code in _NOT_OFFERED or status in (405, 501):
+        # Not with the server's text: it speaks of headers or methods, and there is nothing to correct.
+        return StoreRefusedError(
+            f"the object store has no lifecycle rules (it answers {status} {code}); the brokers expire records "
+            "without them"
+        )
+    said = " ".join(problem.response.get("Error", {}).get("Message", "").split())[:_MOST_SAID]
     told = f"the object store refused to {verb} the bucket's lifecycle rules: {status} {code}: {said}".rstrip(
         ": "
     )
-    if code in _NOT_OFFERED or status in (405, 501):
-        return StoreRefusedError(
-            f"{told}: it has no lifecycle rules; the brokers expire records without them"
-        )
     if status >= 500:
         return StoreUnavailableError(told)
     return StoreRefusedError(f"{told}: {_ADVICE.get(code, _OTHER_ADVICE)}")

@@ -86,7 +86,7 @@ def expiry_of(topic: str, config: TopicConfig, *, delay_ms: int, safety_days: in
         return TopicExpiry(topic=topic, retention_ms=config.retention_ms, days=days, reason=reason)
 
     if CleanupPolicy.DELETE not in config.cleanup_policy:
-        return expiry(None, f"cleanup.policy is {','.join(config.cleanup_policy)}")
+        return expiry(None, f"cleanup.policy is {','.join(config.cleanup_policy) or 'empty'}")
     if config.retention_ms < 0:
         return expiry(None, "retention.ms is -1")
     ahead_ms = 0

@@ -105,6 +105,9 @@ class OrphanReason(StrEnum):
     NO_TOPIC = "there is no such topic, and was none: `kafscale recover --topic` adopts it"
 
 
+_REPLACED: Final = frozenset((OrphanReason.SUPERSEDED, OrphanReason.EXPIRED, OrphanReason.OLD_CHECKPOINT))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
     """An object that nobody refers to. `because`: the key of the object that makes it one, where one does."""
@@ -114,6 +117,14 @@ class Orphan:
     modified_ms: int
     reason: OrphanReason
     because: str = ""
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether merging, retention or a newer checkpoint left it behind, for its leader to remove later.
+
+        A healthy cluster always has some.
+        """
+        return self.reason in _REPLACED
 
 
 class Standing(StrEnum):
@@ -156,6 +167,11 @@ class PartitionReport:
     def is_remarkable(self) -> bool:
         """Whether there is anything to say of it."""
         return bool(self.findings or self.orphans or self.unjudged_objects)
+
+    @property
+    def stray_orphans(self) -> tuple[Orphan, ...]:
+        """Those that are not just replaced."""
+        return tuple(one for one in self.orphans if not one.is_replaced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

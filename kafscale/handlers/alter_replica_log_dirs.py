@@ -1,0 +1,48 @@
+"""AlterReplicaLogDirs (34), versions 1 and 2: a partition is in the one log directory that there is (KIP-113).
+
+v2: flexible. The directory is that of DescribeLogDirs, the namespace in the object store: to move a partition there
+succeeds at once, any other directory is unknown.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import AlterReplicaLogDirsResponse
+
+from kafscale.handlers.in_turns import in_turns
+from kafscale.handlers.log_directory import log_directory
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+_Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+_Partition = _Topic.AlterReplicaLogDirPartitionResult
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Each partition once; of two directories for one, as in Kafka, the last counts."""
+    wanted: dict[str, dict[int, str]] = {}
+    async for directory in in_turns(message.dirs):
+        async for topic in in_turns(directory.topics):
+            # The request's 100,000 array elements bound this, and what follows.
+            wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+    results = []
+    for name, partitions in wanted.items():
+        answers = [
+            _Partition(partition_index=index, error_code=_code(broker, name, index, path))
+            async for index, path in in_turns(partitions.items())
+        ]
+        results.append(_Topic(topic_name=name, partitions=answers))
+    return AlterReplicaLogDirsResponse(results=results)
+
+
+def _code(broker: "Broker", topic: str, index: int, path: str) -> ErrorCode:
+    if path != log_directory(broker.settings):
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    record = broker.view.topic(topic)
+    if record is None or not 0 <= index < record.partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    leader = broker.view.leader(topic, index)
+    # As DescribeLogDirs, each broker speaks of the partitions that it leads.
+    is_here = leader is not None and leader.broker_id == broker.settings.broker_id
+    return ErrorCode.NONE if is_here else ErrorCode.REPLICA_NOT_AVAILABLE

@@ -1,0 +1,120 @@
+"""ElectLeaders (43), versions 0 to 2: a partition that is led needs no election (KIP-183, KIP-460).
+
+v1: the client says which kind of election, and the answer has an error for the whole request. v2: flexible.
+Brokers elect leaders and hand partitions over by themselves, within moments, so there is nothing to start: a
+partition without a leader is answered as one that has no eligible one at this moment.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.protocol.admin import ElectLeadersResponse
+
+from kafscale.handlers.in_turns import in_turns
+from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.quoting import quoted
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.metadata.view import ClusterView
+
+_Topic = ElectLeadersResponse.ReplicaElectionResult
+_Partition = _Topic.PartitionResult
+
+_FIRST_VERSION_WITH_TYPE: Final = 1
+
+
+class _Election(IntEnum):
+    """The kinds, by Kafka's numbers (`ElectionType`)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+_NOT_AVAILABLE: Final = {
+    _Election.PREFERRED: (
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        "The preferred leader was not available.",
+    ),
+    _Election.UNCLEAN: (
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        "Eligible topic partition leaders are not available.",
+    ),
+}
+_NOT_NEEDED: Final = "Leader election not needed for topic partition."
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """Each partition that is named; for all of them, as in Kafka, only those that are not led."""
+    kind = message.election_type if request.api_version >= _FIRST_VERSION_WITH_TYPE else _Election.PREFERRED
+    if kind not in _NOT_AVAILABLE:
+        return await _refused(message)
+    election = _Election(kind)
+    if message.topic_partitions is None:
+        results = [result async for result in _without_leader(broker.view, election)]
+    else:
+        results = [
+            await _named(broker.view, asked, election) async for asked in in_turns(message.topic_partitions)
+        ]
+    return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=results)
+
+
+async def _named(view: "ClusterView", asked: Any, election: _Election) -> Any:
+    record = view.topic(asked.topic)
+    results = []
+    async for index in in_turns(asked.partitions):
+        if record is None:
+            result = _unknown(index, f"No such topic as {quoted(asked.topic)}")
+        elif not 0 <= index < record.partition_count:
+            result = _unknown(index, f"No such partition as {asked.topic}-{index}")
+        elif _is_led(view, record, index):
+            result = _result(index, ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED)
+        else:
+            result = _result(index, *_NOT_AVAILABLE[election])
+        results.append(result)
+    return _Topic(topic=asked.topic, partition_result=results)
+
+
+async def _without_leader(view: "ClusterView", election: _Election) -> AsyncIterator[Any]:
+    async for record in in_turns(tuple(view.topics())):
+        missing = [
+            _result(index, *_NOT_AVAILABLE[election])
+            async for index in in_turns(range(record.partition_count))
+            if not _is_led(view, record, index)
+        ]
+        if missing:
+            yield _Topic(topic=record.name, partition_result=missing)
+
+
+async def _refused(message: Any) -> Any:
+    """An election of an unknown kind: the error stands for the request and, as in Kafka, for each partition."""
+    problem = f"Unknown election type {message.election_type}"
+    asked_for: Iterable[Any] = message.topic_partitions or ()
+    return ElectLeadersResponse(
+        error_code=ErrorCode.INVALID_REQUEST,
+        replica_election_results=[
+            _Topic(
+                topic=asked.topic,
+                partition_result=[
+                    _result(index, ErrorCode.INVALID_REQUEST, problem)
+                    async for index in in_turns(asked.partitions)
+                ],
+            )
+            async for asked in in_turns(asked_for)
+        ],
+    )
+
+
+def _is_led(view: "ClusterView", record: TopicRecord, index: int) -> bool:
+    leader = view.leader(record.name, index)
+    return leader is not None and view.broker(leader.broker_id) is not None
+
+
+def _unknown(index: int, problem: str) -> Any:
+    return _result(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
+
+
+def _result(index: int, code: ErrorCode, problem: str) -> Any:
+    return _Partition(partition_id=index, error_code=code, error_message=problem)

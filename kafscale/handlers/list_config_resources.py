@@ -1,0 +1,58 @@
+"""ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked about (KIP-1142).
+
+v0 is KIP-714's ListClientMetricsResources: client metrics subscriptions, of which there are none. v1: the client
+names the types it wants, none for all. Kafka also lists the loggers of brokers, whose levels are no configs here.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from kafka.protocol.admin import ListConfigResourcesResponse
+
+from kafscale.handlers.config_resources import ResourceType
+from kafscale.handlers.in_turns import in_turns
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+_Resource = ListConfigResourcesResponse.ConfigResource
+
+_FIRST_VERSION_WITH_TYPES: Final = 1
+_BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
+
+
+def _topics(broker: "Broker") -> Iterable[str]:
+    return [record.name for record in broker.view.topics()]
+
+
+def _brokers(broker: "Broker") -> Iterable[str]:
+    return [str(live.broker_id) for live in broker.view.brokers()]
+
+
+def _none(broker: "Broker") -> Iterable[str]:
+    return ()
+
+
+_NAMES: Final[dict[int, Callable[["Broker"], Iterable[str]]]] = {
+    ResourceType.TOPIC: _topics,
+    ResourceType.BROKER: _brokers,
+    _BROKER_LOGGER: _none,
+    _CLIENT_METRICS: _none,
+    _GROUP: _none,
+}
+
+
+async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """The names of each type that is asked for, or UNSUPPORTED_VERSION when one of the types is none."""
+    asked: Iterable[int] = (_CLIENT_METRICS,)
+    if request.api_version >= _FIRST_VERSION_WITH_TYPES:
+        asked = dict.fromkeys(message.resource_types or _NAMES)
+    if any(kind not in _NAMES for kind in asked):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+    resources = [
+        _Resource(resource_name=name, resource_type=kind)
+        for kind in asked
+        async for name in in_turns(_NAMES[kind](broker))
+    ]
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=resources)

@@ -1,0 +1,19 @@
+"""ListPartitionReassignments (46), version 0: none is ever under way (KIP-455).
+
+A partition's records are in the object store. Another broker that leads it has nothing to copy, so a change of its
+place is over at once.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import ListPartitionReassignmentsResponse
+
+from kafscale.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kafscale.handlers.context import Broker, RequestContext
+
+
+def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+    """No reassignments; as in Kafka unknown topics and partitions have none, either."""
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])

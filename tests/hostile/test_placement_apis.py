@@ -1,0 +1,69 @@
+"""Requests about placement with as many names as a request may have: others are served meanwhile."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS
+from tests.support import wire
+from tests.support.broker import KafscaleBroker, running_broker
+from tests.support.flexible_body import NO_TAGS, array, int32, int32s, text
+from tests.support.topics import create_topic
+from tests.support.watcher import GIVE_UP_SEC, watching
+
+TOPIC = "attacked"
+PARTITIONS = MAX_ARRAY_ELEMENTS - 100
+REQUESTS = 3
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafscaleBroker]:
+    with running_broker(tmp_path_factory.mktemp("placement"), flush_interval_ms=5) as started:
+        create_topic(started, TOPIC, 3)
+        yield started
+
+
+def frame(api_key: int, version: int, body: bytes) -> bytes:
+    """A request with a flexible header: client id null, no tags."""
+    header = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + int32(1) + b"\xff\xff" + NO_TAGS
+    return int32(len(header) + len(body)) + header + body
+
+
+def same_partition(count: int) -> bytes:
+    return array([text(TOPIC) + int32s([0] * count) + NO_TAGS])
+
+
+def cancellations(count: int) -> bytes:
+    return array([text(TOPIC) + array([int32(0) + b"\x00" + NO_TAGS] * count) + NO_TAGS])
+
+
+ATTACKS = {
+    "DescribeTopicPartitions": (
+        75,
+        0,
+        array(text(f"t{n:06d}") + NO_TAGS for n in range(PARTITIONS)),
+        int32(2000) + b"\xff",
+    ),
+    "ListPartitionReassignments": (46, 0, int32(9), same_partition(PARTITIONS)),
+    "AlterPartitionReassignments": (45, 0, int32(9), cancellations(PARTITIONS)),
+    "AlterPartitionReassignments of many replicas": (
+        45,
+        0,
+        int32(9),
+        array([text(TOPIC) + array([int32(0) + int32s(range(PARTITIONS)) + NO_TAGS]) + NO_TAGS]),
+    ),
+    "ElectLeaders": (43, 2, b"\x00" + same_partition(PARTITIONS), int32(9)),
+    "ListConfigResources": (74, 1, array([b"\x02"] * PARTITIONS), b""),
+    "AlterReplicaLogDirs": (34, 2, array([text("/default") + same_partition(PARTITIONS) + NO_TAGS]), b""),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_as_many_names_as_there_may_be_stall_nobody(broker: KafscaleBroker, attack: str) -> None:
+    api_key, version, *body = ATTACKS[attack]
+    request = frame(api_key, version, b"".join((*body, NO_TAGS)))
+    with watching(broker) as watcher, wire.connect(broker, GIVE_UP_SEC) as connection:
+        connection.send_bytes(request * REQUESTS)
+        sizes = [len(connection.receive_frame()) for _ in range(REQUESTS)]
+        watcher.wait_for_rounds()
+    assert len(set(sizes)) == 1
