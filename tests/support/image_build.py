@@ -146,7 +146,8 @@ def build(dockerfile: Path, context: Path, folder: Path) -> dict[str, Image]:
 
 def _base(folder: Path, stage: Stage) -> Image:
     """What ours are based on: a small Debian with Python in /usr/local."""
-    assert stage.base.endswith(f"library/python:{PYTHON}-slim-{SUITE}"), f"{stage.base} is not known here"
+    tag, _, _ = stage.base.partition("@")
+    assert tag.endswith(f"library/python:{PYTHON}-slim-{SUITE}"), f"{stage.base} is not known here"
     image = Image(folder)
     for name in ("root", "upper", "work"):
         (folder / name).mkdir(parents=True)
