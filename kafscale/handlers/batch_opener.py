@@ -1,6 +1,7 @@
 """Looks into the records of the few produced batches that need it, on a thread, one batch at a time.
 
-Old message sets are converted; the records of a batch that claims unlikely many are counted.
+Old message sets are converted; the records of a batch that claims unlikely many are counted. Each has turns of its
+own: old producers do not wait behind what is most likely an attack.
 """
 
 from functools import partial
@@ -27,14 +28,15 @@ class BatchOpener:
     """For all connections of a broker."""
 
     def __init__(self) -> None:
-        self._turns = ThreadTurns()
+        self._conversions = ThreadTurns()
+        self._counts = ThreadTurns()
 
     async def convert(self, message_set: memoryview, max_message_bytes: int) -> memoryview:
         """The batch in place of a message set, which must stay as it is. Raises InvalidBatchError."""
         limit_bytes = opened_limit_bytes(max_message_bytes)
         convert = partial(convert_message_set, message_set, max_message_bytes, limit_bytes)
-        return memoryview(await self._turns.run(convert))
+        return memoryview(await self._conversions.run(convert))
 
     async def count(self, batch: memoryview, header: BatchHeader, max_message_bytes: int) -> None:
         """Raise InvalidBatchError if the batch, which must stay as it is, does not hold what it claims."""
-        await self._turns.run(partial(count_records, batch, header, opened_limit_bytes(max_message_bytes)))
+        await self._counts.run(partial(count_records, batch, header, opened_limit_bytes(max_message_bytes)))

@@ -244,10 +244,11 @@ class _Appender:
         append: PartitionAppend,
     ) -> None:
         guard = self._broker.gap_guard
-        place = (partition.id.topic, partition.id.index)
-        if guard and self._produce.acks and guard.refuses(place, header, log.producers):
-            append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
-            return
+        if guard and self._produce.acks:
+            place = (partition.id.topic, partition.id.index)
+            if guard.refuses(place, header, log.producers):
+                append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
+                return
         append.led = partition
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms

@@ -83,6 +83,17 @@ def test_a_broken_batch_is_refused(connection: Wire, new_topic: NewTopic, change
     assert refusal(connection, topic, bytes(records)) == code
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("claimed", [50_000, 2**31 - 1])
+def test_compressed_batch_of_false_count_is_refused(
+    connection: Wire, new_topic: NewTopic, codec: str, claimed: int
+) -> None:
+    records = bytearray(wire.batch([b"the same value"] * 100, codec=codec))
+    put(LAST_OFFSET_DELTA_AT, ">i", claimed - 1)(records)
+    put(COUNT_AT, ">i", claimed)(records)
+    assert refusal(connection, new_topic(), bytes(records)) == INVALID_RECORD
+
+
 @pytest.mark.parametrize(
     ("magic", "code"),
     [(0, INVALID_RECORD), (1, INVALID_RECORD), (3, CORRUPT_MESSAGE), (127, CORRUPT_MESSAGE)],

@@ -13,6 +13,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from tests.compat.conftest import AUTO_CREATE_PARTITIONS, NewTopic, Peer
 from tests.support import wire
+from tests.support.cluster_wire import delete_records
 from tests.support.topics import create_topic, delete_topic, describe_topic, unique_name
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire
@@ -166,6 +167,18 @@ def test_several_batches_of_one_partition_are_refused(connection: Wire, new_topi
     answer = wire.produce(connection, topic, 0, together)
     assert (answer.error_code, answer.base_offset) == (INVALID_RECORD, -1)
     assert wire.produce(connection, topic, 0, wire.batch([b"next"])).base_offset == 0
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0])
+def test_acks_1_and_deletion_need_no_timeout(connection: Wire, new_topic: NewTopic, timeout_ms: int) -> None:
+    topic = new_topic()
+    request = wire.produce_request(topic, {0: wire.batch([b"a", b"b"])}, acks=1, timeout_ms=timeout_ms)
+    answer = (
+        connection.call(request, ProduceResponse, wire.PRODUCE_VERSION).responses[0].partition_responses[0]
+    )
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    deleted = delete_records(connection, topic, 0, 1, timeout_ms)
+    assert (deleted.error_code, deleted.low_watermark) == (0, 1)
 
 
 @pytest.mark.usefixtures("only_kafscale")  # Kafka 4 dropped Produce before v3

@@ -1,5 +1,6 @@
 """Searches by time through batches of a few bytes and a million records: no thread is missing for other work."""
 
+import os
 import struct
 import threading
 import time
@@ -31,9 +32,13 @@ def broker(tmp_path: Path) -> Iterator[KafscaleBroker]:
 
 
 def dear_batch(max_timestamp_ms: int) -> bytes:
-    """A batch that holds what it claims, but for the largest timestamp: its records are of 1970."""
-    records = compress(Codec.ZSTD, b"\x0c\x00\x00\x00\x01\x01\x00" * RECORDS)
-    batch = bytearray(wire.batch([b"x"], timestamp=0)[:61] + records)
+    """A batch that holds what it claims, but for the largest timestamp: its records are of 1970.
+
+    The first record is so large that the number of the others is no reason to count them.
+    """
+    first = wire.batch([os.urandom(RECORDS // 4)], timestamp=0)
+    records = compress(Codec.ZSTD, first[61:] + b"\x0c\x00\x00\x00\x01\x01\x00" * (RECORDS - 1))
+    batch = bytearray(first[:61] + records)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">h", batch, 21, Codec.ZSTD)
     struct.pack_into(">i", batch, 23, RECORDS - 1)
@@ -66,8 +71,13 @@ def test_dear_searches_by_time_make_nobody_wait(broker: KafscaleBroker) -> None:
     now_ms = int(time.time() * 1000)
     batch, answers = dear_batch(now_ms + AHEAD_MS), list[int]()
     with watching(broker) as watcher, wire.connect(broker, GIVE_UP_SEC) as other:
+        # One request, so that most of them lie in one segment.
+        request = wire.produce_request(TOPIC, {})
         for _ in range(BATCHES):
-            assert wire.produce(other, TOPIC, 0, batch).error_code == ErrorCode.NONE
+            request.topic_data += wire.produce_request(TOPIC, {0: batch}).topic_data
+        reply = other.call(request, ProduceResponse, wire.PRODUCE_VERSION)
+        codes = {part.error_code for one in reply.responses for part in one.partition_responses}
+        assert codes == {ErrorCode.NONE}
         searches = [
             threading.Thread(target=search, args=(broker, now_ms + AHEAD_MS // 2, answers))
             for _ in range(SEARCHES)

@@ -7,10 +7,15 @@ from functools import partial
 
 import pytest
 
-from kafscale.metadata.partition_record import EpochStart, PartitionRecord
+from kafscale.metadata.partition_record import (
+    EpochStart,
+    PartitionRecord,
+    decode_partition_record,
+    encode_partition_record,
+)
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.record_batch import read_header
+from kafscale.protocol.record_batch import read_header, write_crc
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record, decode_records
 from kafscale.storage import partition_log, segment_buffer
@@ -169,6 +174,33 @@ def test_a_gap_is_refused_and_stores_nothing() -> None:
     told = append(log, batch(1, producer_id=7, sequence=4))
     assert told.answers == [("refused", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)]
     assert publish(log).log_end_offset == 103
+
+
+def claiming(count: int) -> bytes:
+    """A batch whose header claims so many records."""
+    data = bytearray(batch(1))
+    struct.pack_into(">i", data, 23, count - 1)
+    struct.pack_into(">i", data, 57, count)
+    write_crc(data, 0)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("version", [LEGACY_VERSION, LARGE_VERSION])
+def test_batch_that_would_overflow_a_segment_begins_the_next(version: int) -> None:
+    most = 2**31 - 1
+    log = new_log()
+    told = [append(log, claiming(count)) for count in (most - 5, 5, 1, most, most)]
+    ends = []
+    while log.waiting is not None:
+        sealed = log.seal(*log.start_seal(), NOW_MS, version)
+        assert sealed.reference.record_count == segment_of(sealed).header.message_count
+        record = log.record_after(sealed)
+        assert decode_partition_record("record", encode_partition_record(record)) == record
+        log.published(sealed, record)
+        ends.append(record.log_end_offset - 100)
+    assert ends == [most, most + 1, 2 * most + 1, 3 * most + 1]
+    offsets = [100, 95 + most, 100 + most, 101 + most, 101 + 2 * most]
+    assert [one.answers for one in told] == [[("published", offset)] for offset in offsets]
 
 
 def test_failing_refuses_the_sealed_and_the_waiting() -> None:

@@ -67,11 +67,11 @@ def list_with_epoch(wire: Wire, topic: str, epoch: int, *, partition: int = 0) -
     return wire.call(request, ListOffsetsResponse, LIST_OFFSETS_VERSION).topics[0].partitions[0]
 
 
-def delete_records(wire: Wire, topic: str, partition: int, offset: int) -> Any:
+def delete_records(wire: Wire, topic: str, partition: int, offset: int, timeout_ms: int = TIMEOUT_MS) -> Any:
     """DeleteRecords of one partition: its part (`error_code`, `low_watermark`)."""
     row = DeleteRecordsRequest.DeleteRecordsTopic
     wanted = row.DeleteRecordsPartition(partition_index=partition, offset=offset)
-    request = DeleteRecordsRequest(topics=[row(name=topic, partitions=[wanted])], timeout_ms=TIMEOUT_MS)
+    request = DeleteRecordsRequest(topics=[row(name=topic, partitions=[wanted])], timeout_ms=timeout_ms)
     reply = wire.call(request, DeleteRecordsResponse, DELETE_RECORDS_VERSION)
     return reply.topics[0].partitions[0]
 
