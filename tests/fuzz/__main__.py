@@ -1,6 +1,7 @@
 """`python -m tests.fuzz`: mutated frames of every API and version against a broker of its own."""
 
 import argparse
+import math
 import random
 import sys
 import tempfile
@@ -17,6 +18,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--frames", type=int, default=100_000, help="how many to send (default: 100,000)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="end after this time (default: never)"
+    )
     parser.add_argument("--connections", type=int, default=64, help="open at a time (default: 64)")
     parser.add_argument(
         "--watcher-seconds",
@@ -28,6 +32,7 @@ def main() -> int:
     plan = Plan(
         frames=given.frames,
         seed=given.seed,
+        most_seconds=given.seconds,
         connections=given.connections,
         watcher_limit_sec=given.watcher_seconds,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ class Plan:
 
     frames: int
     seed: int
+    most_seconds: float = math.inf
     connections: int = 64
     watcher_limit_sec: float = 10.0
 
@@ -92,7 +94,7 @@ def fuzz(plan: Plan, folder: Path) -> Outcome:
         tidy(broker)
         with watching(broker, limit_sec=plan.watcher_limit_sec, log_limit_bytes=LOG_LIMIT_BYTES) as watcher:
             frames = mutated_frames(plan)
-            while (done := tally.frames) < plan.frames:
+            while (done := tally.frames) < plan.frames and time.monotonic() - began < plan.most_seconds:
                 part = itertools.islice(frames, min(TIDY_EVERY, plan.frames - done))
                 uvloop.run(_send(broker, part, plan, tally, began))
                 tidy(broker)

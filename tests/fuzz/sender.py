@@ -73,7 +73,8 @@ class Lane(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._settle()
-        self._ended.set_result(None)
+        if not self._ended.done():  # cancelled with the run
+            self._ended.set_result(None)
 
     # --- frames
 
