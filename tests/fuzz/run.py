@@ -39,7 +39,7 @@ TIDY_EVERY: Final = 20_000
 LOG_LIMIT_BYTES: Final = 4 << 20
 _GOLDEN_CHANCE: Final = 0.2
 # What makes lasting things, and what takes much longer than others, in fewer frames than the rest.
-_SELDOM: Final = frozenset(
+SELDOM: Final = frozenset(
     {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.UPDATE_FEATURES}
 )
 _SELDOM_CHANCE: Final = 0.05
@@ -75,7 +75,7 @@ def mutated_frames(plan: Plan) -> Iterator[bytes]:
         if chances.random() < _GOLDEN_CHANCE:
             return chances.choice(golden)
         api_key, version = chances.choice(valid.kinds)
-        while api_key in _SELDOM and chances.random() > _SELDOM_CHANCE:
+        while api_key in SELDOM and chances.random() > _SELDOM_CHANCE:
             api_key, version = chances.choice(valid.kinds)
         return valid.payload(api_key, version)
 
