@@ -7,13 +7,14 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 	$(shell $(name) -c '$(SUITABLE)' >/dev/null 2>&1 && echo $(name))))
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_ARGS ?=
 CLUSTER_ARGS ?=
 DEMO_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster demo test test-k8s tools check lock format chaos simulate large-segment group-chaos bench bench-failover bench-reads bench-lake docs clean
+.PHONY: help setup setup-spark run cluster demo test test-k8s tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -92,6 +93,9 @@ large-segment: $(BIN)/.develop ## a segment of more than 2 GiB, made by merging 
 group-chaos: $(BIN)/.develop ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
 	$(BIN)/python -m tests.compat.tools kafka
 	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py
+
+fuzz: $(BIN)/.develop ## mutated frames of every API, ten million of them: hours (FUZZ_ARGS: see python -m tests.fuzz --help)
+	$(BIN)/python -m tests.fuzz --frames 10000000 $(FUZZ_ARGS)
 
 bench: $(BIN)/.develop ## measure, side by side with Apache Kafka: about two hours (BENCH_ARGS: see python -m bench --help)
 	$(BIN)/python -m tests.compat.tools kafka etcd versitygw

@@ -17,6 +17,7 @@ from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.handlers.idle_answers import BODY_MAX_BYTES, Asked
 from kafscale.handlers.idle_fetch import IdleFetch
 from kafscale.handlers.in_turns import in_turns
+from kafscale.handlers.lasting_body import lasting
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_exists, check_leader_epoch
 from kafscale.handlers.pending_fetch import PendingFetch
@@ -34,7 +35,7 @@ LARGE_BODY_BYTES: Final = 32 * 1024
 def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> Awaitable[None] | None:
     """Answer at once if there is enough to send, else when there is or when the client's wait is over.
 
-    `body` is used until what is returned has been awaited.
+    `body` must stay as `lasting_body` says until what is returned has been awaited.
     """
     asked: Asked | None = None
     if len(body) <= BODY_MAX_BYTES:
@@ -44,7 +45,7 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
             IdleFetch(broker, request, answer, reply).start()
             return None
     if len(body) > LARGE_BODY_BYTES:
-        return _handle_large(broker, request, body, reply, asked)
+        return _handle_large(broker, request, memoryview(lasting(body)), reply, asked)
     fetch = decode_asked_once(body, request.api_version)
     if fetch.session_epoch > _FIRST_EPOCH:
         _refuse_session(request, reply)

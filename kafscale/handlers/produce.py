@@ -13,6 +13,7 @@ from contextlib import suppress
 from kafscale.handlers import store_deadline
 from kafscale.handlers.batch_opener import opened_limit_bytes
 from kafscale.handlers.context import Broker, Reply, RequestContext
+from kafscale.handlers.lasting_body import LASTING_BODY_BYTES, lasting
 from kafscale.handlers.leader_changes import MAX_WAIT_SEC
 from kafscale.handlers.partition_lookup import unknown_partition
 from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
@@ -33,8 +34,7 @@ logger = logging.getLogger(__name__)
 _Uncounted = tuple[str, memoryview, BatchHeader, int, PartitionAppend]
 """Topic, batch, its header, the topic's max.message.bytes, and where the outcome goes."""
 
-# A body above this, or with more partitions, is appended with pauses in which other connections are served.
-LARGE_BODY_BYTES = 1024 * 1024
+# A body with more partitions, or above `LASTING_BODY_BYTES`, is appended with pauses in which others are served.
 LARGE_PARTITION_COUNT = 1000
 
 _FIRST_VERSION_WITH_BATCHES = 3
@@ -49,7 +49,7 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
     """Append everything that `body` carries; the reply goes to `reply` when it is published.
 
     What is returned must be awaited before the connection's next request is looked at. A body larger than
-    `LARGE_BODY_BYTES` must stay as it is until then, a smaller one only during the call.
+    `LASTING_BODY_BYTES` must stay as it is until then, a smaller one only during the call.
     """
     produce = decode_produce_request(body, request.api_version)
     unopened = [
@@ -64,10 +64,10 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
     claimed = _claimed(broker, produce) if broker.logs.claims.are_any else []
     many = sum(len(partitions) for _, partitions in produce.topics) > LARGE_PARTITION_COUNT
     if unopened or claimed or many or request.api_version < _FIRST_VERSION_WITH_BATCHES:
-        held = body if len(body) > LARGE_BODY_BYTES else memoryview(bytes(body))
+        held = memoryview(lasting(body))
         return _open_and_handle(broker, request, held, reply, unopened, claimed)
     appender = _Appender(broker, request, produce, reply)
-    if len(body) > LARGE_BODY_BYTES:
+    if len(body) > LASTING_BODY_BYTES:
         return appender.append_with_pauses()
     return appender.append_all()
 

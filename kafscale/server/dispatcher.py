@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from kafscale.handlers.api_versions import unsupported_version_response
 from kafscale.handlers.context import Broker, ClientSoftware, RequestContext
+from kafscale.handlers.lasting_body import lasting
 from kafscale.handlers.routes import ROUTES_BY_KEY, Route, version_range
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
@@ -15,6 +16,7 @@ from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.header import RequestHeader, parse_request_header
 from kafscale.protocol.messages import decode_request, encode_response
 from kafscale.protocol.response_pieces import encode_pieces, frame_start, is_large
+from kafscale.protocol.types import Buffer
 from kafscale.server.reply_queue import ReplySlot
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,7 @@ class Dispatcher:
         if route.body_handler is not None:
             return route.body_handler(self._broker, request, body, slot)
         if len(body) > LARGE_MESSAGE_BYTES:
-            return self._decode_in_thread(route, request, bytes(body), slot)
+            return self._decode_in_thread(route, request, lasting(body), slot)
         return self._handle(route, request, decode_request(route.api, request.api_version, body), slot)
 
     def _unsupported(self, requester: Requester, header: RequestHeader) -> None:
@@ -86,7 +88,7 @@ class Dispatcher:
         )
 
     async def _decode_in_thread(
-        self, route: Route, request: RequestContext, body: bytes, slot: ReplySlot
+        self, route: Route, request: RequestContext, body: Buffer, slot: ReplySlot
     ) -> None:
         async with self._broker.decoding:
             message = await asyncio.to_thread(

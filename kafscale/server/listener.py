@@ -125,14 +125,14 @@ class Listener:
         """Log why a client was turned away: one line a minute for each client and kind of problem at most."""
         left_out = self._repeated_lines.admit((kind, client))
         if left_out is not None:
-            extra = {"client": client, "problem": problem, "left_out": left_out}
+            extra = {"client": client, "problem": problem, **_count(left_out)}
             logger.warning("closed a connection", extra=extra)
 
     def log_failure(self, client: str, problem: Exception) -> None:
         """Log a defect that ended a request: one traceback a minute for each place in the code at most."""
         left_out = self._repeated_lines.admit(("failure", _place(problem)))
         if left_out is not None:
-            extra = {"client": client, "left_out": left_out}
+            extra = {"client": client, **_count(left_out)}
             logger.error("a request failed", exc_info=problem, extra=extra)
 
     # --- idle clients
@@ -180,6 +180,10 @@ class Listener:
         for task in self._requests:
             task.cancel()
         await asyncio.gather(*self._requests, return_exceptions=True)
+
+
+def _count(left_out: int) -> dict[str, int]:
+    return {"left_out": left_out} if left_out else {}
 
 
 def _place(problem: Exception) -> str:

@@ -98,10 +98,10 @@ def test_small_half_sent_frames_of_one_address_stay_within_their_share(broker: K
 
 def test_requests_kept_behind_one_that_waits_stay_within_a_share(broker: KafscaleBroker) -> None:
     """A long poll, and behind it what the broker may not look at yet."""
-    with contextlib.ExitStack() as stack, watching(broker, memory_limit_bytes=150 * MIB) as watcher:
+    with contextlib.ExitStack() as stack, watching(broker, memory_limit_bytes=80 * MIB) as watcher:
         for _ in range(1000):
             connection = stack.enter_context(wire.connect(broker))
-            request = wire.fetch_request("none", {}, max_wait_ms=60_000)
+            request = wire.fetch_request(TOPIC, {0: 0}, max_wait_ms=60_000, min_bytes=1 << 30)
             request.API_VERSION = wire.FETCH_VERSION
             request.with_header(correlation_id=1, client_id="tests")
             poll = request.encode(framed=True, header=True)

@@ -13,7 +13,7 @@ from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.watcher import watching
 
 MIB = 1024 * 1024
-TAGS = uvarint(8 * MIB) + bytes(16 * MIB)
+TAGS = uvarint(24 * MIB) + bytes(48 * MIB)
 TIMES = 3
 
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kafka.protocol.consumer import FetchResponse
 
 from kafscale.handlers import fetch
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.server import dispatcher
+from tests.support.driven_connection import DrivenConnection
 from tests.support.hand_made import array, frame, repeated, string
 from tests.support.in_process_broker import in_process_broker
 from tests.support.loop_turns import turns_beside
@@ -75,3 +77,18 @@ async def test_others_run_while_a_large_answer_is_encoded() -> None:
             await client.receive_frame()
 
         assert await turns_beside(ask()) >= MANY // 256
+
+
+@on_uvloop
+async def test_a_large_fetch_is_not_read_from_another_clients_bytes() -> None:
+    """It lies in the buffer that all connections receive into, which others fill while it waits for its decoding."""
+    indexes = range(5_000)
+    partitions = array(struct.pack(">iqi", index, 0, 1) for index in indexes)
+    start = struct.pack(">iiiib", -1, 1, 1, 1 << 20, 0)
+    async with in_process_broker() as broker:
+        driven = DrivenConnection(broker)
+        driven.feed(frame(ApiKey.FETCH, 4, start + array([string("missing") + partitions])))
+        (reply,) = await driven.next_frames(1)
+        answer = FetchResponse.decode(reply, version=4, header=True)
+        assert [part.partition_index for part in answer.responses[0].partitions] == list(indexes)
+        await driven.end()
