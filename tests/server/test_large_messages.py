@@ -16,8 +16,8 @@ from tests.support.in_process_broker import in_process_broker
 from tests.support.loop_turns import turns_beside
 from tests.support.on_uvloop import on_uvloop
 
-CLIENTS = 8
-MANY = 20_000
+CLIENTS = 4
+MANY = 10_000
 
 
 def metadata_request() -> bytes:
