@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DescribeLogDirsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.handlers.in_turns import in_turns
 from kafscale.handlers.log_directory import log_directory
 from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.error_codes import ErrorCode
@@ -23,7 +24,10 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     """The sizes, or KAFKA_STORAGE_ERROR for the directory when a partition's cannot be read."""
     try:
         async with store_deadline():
-            topics = [await _topic(broker, name, indexes) for name, indexes in _wanted(broker, message)]
+            topics = [
+                await _topic(broker, name, indexes)
+                async for name, indexes in in_turns(_wanted(broker, message))
+            ]
         code = ErrorCode.NONE
     except (StoreError, CorruptDataError):
         topics, code = [], ErrorCode.KAFKA_STORAGE_ERROR
@@ -50,7 +54,7 @@ def _wanted(broker: "Broker", message: Any) -> Iterable[tuple[str, Iterable[int]
 
 async def _topic(broker: "Broker", name: str, indexes: Iterable[int]) -> Any:
     partitions = []
-    for index in indexes:
+    async for index in in_turns(indexes):
         size_bytes = await broker.logs.size_bytes(name, index)
         if size_bytes is not None:
             partitions.append(

@@ -51,9 +51,14 @@ class _Wanted(NamedTuple):
     names: Sequence[str] = ()
 
     @property
+    def named(self) -> Sequence[str | uuid.UUID]:
+        """The ids or, without ids, the names: as in Kafka, names are ignored where ids are given."""
+        return self.ids or self.names
+
+    @property
     def is_long(self) -> bool:
         """Whether the answer may be one that is encoded in turns."""
-        return self.all or len(self.ids) + len(self.names) > PARTS_PER_TURN
+        return self.all or len(self.named) > PARTS_PER_TURN
 
 
 def _wanted(version: int, message: Any) -> _Wanted:
@@ -118,59 +123,52 @@ async def _create_missing(broker: "Broker", wanted: _Wanted) -> Mapping[str, Err
 
 async def _encode_unknown(
     broker: "Broker", version: int, wanted: _Wanted, codes: Mapping[str, ErrorCode] | None
-) -> Mapping[str, bytes]:
-    """What is said of each name without a topic, encoded. `codes`: of those created; None if none are."""
-    unknown: dict[str, bytes] = {}
-    async for name in in_turns(() if wanted.ids else wanted.names):
-        if broker.view.topic(name) is None:
-            unknown[name] = encode_topic(_unknown(name, codes), version)
+) -> Mapping[str | uuid.UUID, bytes]:
+    """What is said of each name or id without a topic. `codes`: of those created; None if none are."""
+    unknown: dict[str | uuid.UUID, bytes] = {}
+    async for named in in_turns(wanted.named):
+        if _record(broker, named) is None:
+            unknown[named] = encode_topic(_unknown(named, codes), version)
     return unknown
 
 
+def _record(broker: "Broker", named: str | uuid.UUID) -> TopicRecord | None:
+    return broker.view.topic(named) if isinstance(named, str) else broker.view.topic_by_id(named)
+
+
 def _known(broker: "Broker", wanted: _Wanted) -> Iterable[TopicRecord]:
-    view = broker.view
     if wanted.all:
-        return tuple(view.topics())
-    if wanted.ids:
-        records = [view.topic_by_id(topic_id) for topic_id in wanted.ids]
-    else:
-        records = [view.topic(name) for name in wanted.names]
+        return tuple(broker.view.topics())
+    records = (_record(broker, named) for named in wanted.named)
     return [record for record in records if record is not None]
 
 
-def _topics(broker: "Broker", asked: Asked, wanted: _Wanted, unknown: Mapping[str, bytes]) -> Sequence[bytes]:
-    view, encode = broker.view, broker.encoded_topics.encode
+def _topics(
+    broker: "Broker", asked: Asked, wanted: _Wanted, unknown: Mapping[str | uuid.UUID, bytes]
+) -> Sequence[bytes]:
+    encode = broker.encoded_topics.encode
     if wanted.all:
-        return encode(view.topics(), asked)
-    if wanted.ids:  # As in Kafka, names are ignored then.
-        by_id = [(topic_id, view.topic_by_id(topic_id)) for topic_id in wanted.ids]
-        known = iter(encode((record for _, record in by_id if record is not None), asked))
-        return [
-            encode_topic(_unknown_id(topic_id), asked.version) if record is None else next(known)
-            for topic_id, record in by_id
-        ]
-    by_name = [(name, view.topic(name)) for name in wanted.names]
-    known = iter(encode((record for _, record in by_name if record is not None), asked))
+        return encode(broker.view.topics(), asked)
+    records = [(named, _record(broker, named)) for named in wanted.named]
+    known = iter(encode((record for _, record in records if record is not None), asked))
     return [
         # One that was deleted a moment ago is unknown now, too.
-        (unknown.get(name) or encode_topic(_unknown(name, None), asked.version))
+        (unknown.get(named) or encode_topic(_unknown(named, None), asked.version))
         if record is None
         else next(known)
-        for name, record in by_name
+        for named, record in records
     ]
 
 
-def _unknown_id(topic_id: uuid.UUID) -> MetadataTopic:
-    return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, ())
-
-
-def _unknown(name: str, codes: Mapping[str, ErrorCode] | None) -> MetadataTopic:
-    if topic_name_problem(name) is not None:
-        return _failed(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+def _unknown(named: str | uuid.UUID, codes: Mapping[str, ErrorCode] | None) -> MetadataTopic:
+    if isinstance(named, uuid.UUID):
+        return MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, named, False, ())
+    if topic_name_problem(named) is not None:
+        return _failed(ErrorCode.INVALID_TOPIC_EXCEPTION, named)
     if codes is None:
-        return _failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        return _failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, named)
     # One that is to be created, but not by this request.
-    return _failed(codes.get(name, ErrorCode.LEADER_NOT_AVAILABLE), name)
+    return _failed(codes.get(named, ErrorCode.LEADER_NOT_AVAILABLE), named)
 
 
 def _failed(code: ErrorCode, name: str) -> MetadataTopic:

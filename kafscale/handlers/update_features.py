@@ -14,6 +14,9 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kafscale.handlers.context import Broker, RequestContext
 
+MAX_UPDATES: Final = 100
+"""Features that one request may name: each is read from the metadata store. A cluster has one."""
+
 _FIRST_VERSION_WITH_UPGRADE_TYPE: Final = 1
 _LAST_VERSION_WITH_RESULTS: Final = 1
 
@@ -22,6 +25,8 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     """Finalize all the levels, or with validate-only say whether they could be; one refusal refuses all."""
     has_type = request.api_version >= _FIRST_VERSION_WITH_UPGRADE_TYPE
     try:
+        if len(message.feature_updates) > MAX_UPDATES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {MAX_UPDATES} features in one request.")
         await broker.features.update(
             [_update(update, has_type) for update in message.feature_updates],
             timeout_ms=message.timeout_ms,

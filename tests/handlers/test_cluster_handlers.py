@@ -245,6 +245,20 @@ async def test_validating_a_level_writes_nothing(plane: ControlPlane, version: i
 
 
 @pytest.mark.parametrize("version", FEATURE_VERSIONS)
+async def test_updates_of_very_many_features_are_refused_unread(plane: ControlPlane, version: int) -> None:
+    updates = [
+        UpdateFeaturesRequest.FeatureUpdateKey(
+            feature=f"f{index}", max_version_level=0, allow_downgrade=True, upgrade_type=1
+        )
+        for index in range(10_000)
+    ]
+    request = UpdateFeaturesRequest(timeout_ms=TIMEOUT_MS, feature_updates=updates, validate_only=False)
+    reply = await ask(plane, update_features.handle, version, request)
+    assert reply.error_code == ErrorCode.INVALID_REQUEST
+    assert not reply.results
+
+
+@pytest.mark.parametrize("version", FEATURE_VERSIONS)
 async def test_an_update_of_nothing(plane: ControlPlane, version: int) -> None:
     request = UpdateFeaturesRequest(timeout_ms=TIMEOUT_MS, feature_updates=[], validate_only=False)
     assert (await ask(plane, update_features.handle, version, request)).error_code == 0

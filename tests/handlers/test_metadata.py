@@ -189,6 +189,21 @@ async def test_others_run_while_many_names_are_looked_up(plane: ControlPlane) ->
     assert [topic.error_code for topic in answers] == [0, *[unknown] * 10_000, 0]
 
 
+async def test_others_run_while_many_ids_are_looked_up(plane: ControlPlane) -> None:
+    record = plane.view.topic("a")
+    assert record is not None
+    ids = [*(uuid.UUID(int=index + 1) for index in range(10_000)), record.topic_id]
+    answers: list[Any] = []
+
+    async def ask_for_all() -> None:
+        asked = [Topic(name=None, topic_id=topic_id) for topic_id in ids]
+        answers.extend((await metadata_of(plane, 12, asked)).topics)
+
+    assert await turns_beside(ask_for_all()) >= 10_000 // 256 - 1
+    assert [topic.topic_id for topic in answers] == ids
+    assert [topic.error_code for topic in answers] == [*[ErrorCode.UNKNOWN_TOPIC_ID] * 10_000, 0]
+
+
 async def test_a_name_twice_is_answered_once(plane: ControlPlane) -> None:
     assert len((await metadata_of(plane, 9, named("a", "a"))).topics) == 1
 
