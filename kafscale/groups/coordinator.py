@@ -151,6 +151,7 @@ class GroupCoordinator:
         running = self._member_group(group_id)
         if running is None:
             return Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        self._check_assignments(running.group, member_id, assignments)
         reply_id = running.next_reply_id()
         event = Sync(
             now_ms=self._now_ms(),
@@ -163,6 +164,24 @@ class GroupCoordinator:
             assignments=assignments,
         )
         return cast(Synced, await running.ask(event, reply_id))
+
+    def _check_assignments(self, group: Group, member_id: str, assignments: Mapping[str, bytes]) -> None:
+        """Refuse larger ones than before once the memory for groups is taken; only the leader's are kept.
+
+        What fits before that is taken whole, so that one sync may go past the limit: by a record's size at most.
+        """
+        totals, limit_bytes = self._shards.totals, self._settings.group_memory_bytes
+        if member_id != group.leader or totals.memory_bytes <= limit_bytes:
+            return
+        growth = sum(
+            len(assignments.get(member.member_id, b"")) - len(member.assignment)
+            for member in group.members.values()
+        )
+        if growth > 0:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "the groups of this broker have all the memory that KAFSCALE_GROUP_MEMORY_BYTES allows",
+            )
 
     def heartbeat(
         self, group_id: str, *, member_id: str, group_instance_id: str | None, generation: int

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.groups.events import Remove
 from kafscale.groups.group import Group
-from kafscale.groups.offsets import TopicPartition, expires_at_ms, read_offsets
+from kafscale.groups.offsets import TopicPartition, expires_at_ms, read_offsets, readable_topics
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.shards import GroupShards
@@ -17,7 +17,6 @@ from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.stored_topics import stored_topics
-from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.protocol.quoting import quoted
@@ -144,8 +143,14 @@ class OffsetExpiry:
     ) -> list[TopicPartition]:
         """Asked of the store itself: a picture of the topics that lags behind must not cost an offset."""
         found = await stored_topics(self._store, (topic for topic, _ in offsets))
-        ids = {name: decode_topic_record(item.key, item.value).topic_id for name, item in found.items()}
-        return [key for key, committed in offsets.items() if committed.topic_id != ids.get(key[0])]
+        topics = readable_topics(found)
+        damaged = found.keys() - topics.keys()
+        ids = {name: record.topic_id for name, record in topics.items()}
+        return [
+            (topic, index)
+            for (topic, index), committed in offsets.items()
+            if topic not in damaged and committed.topic_id != ids.get(topic)
+        ]
 
 
 def _may_go(running: RunningGroup) -> bool:

@@ -14,8 +14,8 @@ from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from kafscale.metadata import keys
 from kafscale.metadata.committed_offset import CommittedOffset, decode_committed_offset
-from kafscale.metadata.model import TopicState
-from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.metadata.store import KeyValue, MetadataStore
 from kafscale.metadata.stored_topics import stored_topics
 from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -59,14 +59,28 @@ async def of_existing_topics(
     """
     try:
         found = await stored_topics(store, (topic for topic, _ in offsets))
-        topics = {name: decode_topic_record(item.key, item.value) for name, item in found.items()}
     except StoreError as problem:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
-    except CorruptDataError as problem:
-        logger.error("a topic cannot be read", extra={"problem": quoted(str(problem), 500)})
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, quoted(str(problem), 500)) from problem
+    topics = readable_topics(found)
+    # A damaged record says nothing about the topic: once it is mended, consumers go on from what they committed.
+    damaged = found.keys() - topics.keys()
     ids = {name: record.topic_id for name, record in topics.items() if record.state is TopicState.ACTIVE}
-    return {key: committed for key, committed in offsets.items() if committed.topic_id == ids.get(key[0])}
+    return {
+        (topic, index): committed
+        for (topic, index), committed in offsets.items()
+        if topic in damaged or committed.topic_id == ids.get(topic)
+    }
+
+
+def readable_topics(found: Mapping[str, KeyValue]) -> dict[str, TopicRecord]:
+    """The topics whose records can be read; each of the others is an error in the log."""
+    topics = {}
+    for name, item in found.items():
+        try:
+            topics[name] = decode_topic_record(item.key, item.value)
+        except CorruptDataError as problem:
+            logger.error("a topic cannot be read", extra={"problem": quoted(str(problem), 500)})
+    return topics
 
 
 def expires_at_ms(

@@ -164,6 +164,40 @@ async def test_assignments_count(brokers: Brokers) -> None:
     assert broker.coordinator.describe(NEIGHBOUR) is None
 
 
+@scenario(group_memory_bytes=MIB)
+async def test_assignments_past_the_memory_for_groups_are_refused(brokers: Brokers) -> None:
+    """They shrink to nothing in the store when they say the same again and again; not so in memory."""
+    broker = await brokers.start()
+    first, second = Member(broker, GROUP), Member(broker, NEIGHBOUR)
+    await joined(first)
+    await joined(second)
+    assert (await first.sync(bytes(MIB))).error_code is ErrorCode.NONE
+    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        await second.sync(bytes(MIB))
+    assert broker.totals[2] < 1.1 * MIB
+
+
+@pytest.mark.parametrize("size", [100, 1000, 30_000])
+@scenario()
+async def test_long_texts_of_clients_count(brokers: Brokers, size: int) -> None:
+    broker = await brokers.start()
+    group_id, instance_id = "g" * size, "i" * size
+    member = Member(broker, group_id, instance_id=instance_id)
+    await stable(member)
+    # The group's id, the member's, which begins with its instance's, and that one.
+    assert broker.totals[2] > 3 * (size - 128)
+    pending = Member(broker, group_id, member_id_required=True)
+    before = broker.totals[2]
+    await pending.join()
+    assert before < broker.totals[2] < before + 500
+    again = Member(broker, group_id, instance_id=instance_id)
+    await stable(again)
+    await again.leave()
+    await asyncio.sleep(100)
+    assert await broker.coordinator.delete(group_id) is ErrorCode.NONE
+    assert broker.totals == NOTHING
+
+
 @scenario()
 async def test_what_groups_take_is_counted_and_given_back(brokers: Brokers) -> None:
     broker = await brokers.start()
