@@ -16,15 +16,15 @@ class StartupError(KafscaleError):
     """The broker cannot start; the message says what is wrong and the next step."""
 
 
-def cannot_listen(host: str, port: int, purpose: str, error: OSError, setting: str) -> StartupError:
-    """A listening socket that could not be had. `setting`: the variable that chooses another address.
+def cannot_listen(address: object, purpose: str, error: OSError, setting: str) -> StartupError:
+    """A listening socket that could not be had. `setting`: the variable or option that chooses another address.
 
     Event loops put a text of their own, with the address once more, in the place of the system's.
     """
     is_known = error.errno is not None and error.errno in errno.errorcode
     reason = os.strerror(error.errno or 0) if is_known else error.strerror or error
     return StartupError(
-        f"cannot listen on {host} port {port} for {purpose}: {reason}; stop what uses it or set another {setting}"
+        f"cannot listen on {address} for {purpose}: {reason}; stop what uses it or set another {setting}"
     )
 
 

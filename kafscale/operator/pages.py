@@ -6,6 +6,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kafscale.errors import cannot_listen
+from kafscale.setting_kinds import Address
 
 
 class Pages:
@@ -35,7 +36,7 @@ class Pages:
             await web.TCPSite(self._runner, host or None, port).start()
         except OSError as error:
             await self.stop()
-            raise cannot_listen(host, port, "metrics", error, "--metrics-addr") from error
+            raise cannot_listen(Address(host, port), "metrics", error, "--metrics-addr") from error
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:

@@ -24,6 +24,7 @@ from kafscale.errors import cannot_listen
 from kafscale.ops.health import Health
 from kafscale.ops.metric_export import render
 from kafscale.ops.metrics import Metrics
+from kafscale.setting_kinds import Address
 from kafscale.settings import variable_of
 
 _logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class AdminServer:
         try:
             self._server = _Server((host, port), self.answer, self._deadline_sec, self._max_connections)
         except OSError as error:
-            raise cannot_listen(host, port, "metrics", error, variable_of("metrics_addr")) from error
+            raise cannot_listen(Address(host, port), "metrics", error, variable_of("metrics_addr")) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(ACCEPT_POLL_SEC,), name="admin-http", daemon=True
         )

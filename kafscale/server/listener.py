@@ -13,6 +13,7 @@ from kafscale.server.connection import Connection
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.frames import FrameMemory
 from kafscale.server.repeated_lines import RepeatedLines
+from kafscale.setting_kinds import Address
 from kafscale.storage.memory_budget import MemoryBudget
 from kafscale.storage.slab import SlabPool
 
@@ -76,7 +77,7 @@ class Listener:
         except OSError as problem:
             for taken in self._servers:
                 taken.close()
-            raise cannot_listen(host, port, "Kafka clients", problem, _SET_BY[name]) from problem
+            raise cannot_listen(Address(host, port), "Kafka clients", problem, _SET_BY[name]) from problem
         self._servers.append(server)
         bound = server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])

@@ -26,7 +26,7 @@ def served_metrics(metrics: ExportMetrics, address: Address) -> Iterator[int]:
     try:
         server, thread = start_http_server(address.port, address.host, registry)
     except OSError as error:
-        raise cannot_listen(address.host, address.port, "metrics", error, "--metrics-addr") from error
+        raise cannot_listen(address, "metrics", error, "--metrics-addr") from error
     try:
         yield int(server.server_address[1])
     finally:

@@ -26,7 +26,7 @@ def test_a_kafka_port_in_use_names_address_and_setting(tmp_path: Path) -> None:
             broker.launch_only()
             assert broker.wait_exit(60) == 1
         assert broker.log_text().splitlines()[-1] == (
-            f"kafscale: cannot listen on {broker.host} port {broker.port} for Kafka clients: Address already in "
+            f"kafscale: cannot listen on {broker.bootstrap} for Kafka clients: Address already in "
             "use; stop what uses it or set another KAFSCALE_BROKER_ADDR"
         )
     finally:

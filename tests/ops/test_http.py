@@ -199,7 +199,7 @@ def test_a_port_in_use_names_address_and_setting() -> None:
             server.start("127.0.0.1", port)
         server.stop()
     message = str(refused.value)
-    assert f"127.0.0.1 port {port}" in message
+    assert f"127.0.0.1:{port} for metrics: Address already in use" in message
     assert "KAFSCALE_METRICS_ADDR" in message
 
 

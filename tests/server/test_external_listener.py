@@ -118,6 +118,6 @@ async def test_an_external_address_that_is_taken_ends_the_start() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = Address("127.0.0.1", taken.getsockname()[1])
-        with pytest.raises(StartupError, match=f"{address.host} port {address.port}.*KAFSCALE_EXTERNAL_ADDR"):
+        with pytest.raises(StartupError, match=f"{address}.*KAFSCALE_EXTERNAL_ADDR"):
             async with in_process_broker(external_addr=address):
                 pass
