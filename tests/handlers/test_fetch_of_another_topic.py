@@ -1,7 +1,9 @@
 """Reads by a broker that has not heard that a topic was deleted, and that its name is another topic's now."""
 
 import struct
+from array import array
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,11 +13,13 @@ from kafscale.metadata.partition_record import (
     PartitionRecord,
     decode_partition_record,
     encode_partition_record,
+    epoch_of,
     is_same_log,
 )
 from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.storage.partition import Partition
+from kafscale.storage.reading.batch_chain import Chain, epochs_agree
 from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, encode_footer
 from tests.handlers.test_fetch_elsewhere import TOPIC, Pair, pair
 from tests.support import wire
@@ -115,3 +119,18 @@ EARLIER = PartitionRecord(leader_epoch=5, log_end_offset=20, epochs=(EpochStart(
 )
 def test_epochs_tell_a_log_from_another_of_its_name(later: PartitionRecord, is_same: bool) -> None:
     assert is_same_log(later, EARLIER) is is_same
+
+
+def test_offset_passed_over_between_two_leaders_is_of_no_epoch() -> None:
+    """A merged segment has the gap inside: it was taken for another topic's."""
+    chain = Chain(
+        offsets=array("q"),
+        positions=array("q"),
+        epochs=[EpochStart(2, 0), EpochStart(5, 11)],
+        gaps=[11],
+        cuts=[],
+        next_offset=20,
+        next_position=0,
+    )
+    assert epochs_agree(chain, partial(epoch_of, EARLIER))
+    assert not epochs_agree(replace(chain, gaps=[]), partial(epoch_of, EARLIER))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord
+from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord, SegmentReference
 from kafscale.storage import object_keys
 from kafscale.storage.checkpoint import Checkpoint
 from kafscale.storage.partition_log import MOST_SEALED
@@ -312,7 +312,11 @@ def plan_of(
         found = FoundCheckpoint(
             key=key,
             leader_epoch=checkpoint.epoch,
-            checkpoint=Checkpoint(end_offset=checkpoint.end, producers=producers),
+            checkpoint=Checkpoint(
+                end_offset=checkpoint.end,
+                segments=tuple(referred(stored) for stored in checkpoint.references),
+                producers=producers,
+            ),
         )
     return plan_partition(
         PartitionContents(
@@ -323,6 +327,19 @@ def plan_of(
             checkpoint=found,
             known=backup,
         )
+    )
+
+
+def referred(stored: Stored) -> SegmentReference:
+    """The object as a record or a checkpoint refers to it."""
+    return SegmentReference(
+        base_offset=stored.base,
+        last_offset=stored.end - 1,
+        record_count=sum(piece.length for piece in stored.pieces),
+        leader_epoch=stored.pieces[-1].epoch,
+        size_bytes=100 * len(stored.pieces),
+        max_timestamp_ms=CREATED_MS,
+        object_key=stored.key if stored.is_merged else "",
     )
 
 

@@ -53,8 +53,18 @@ class LogStart:
                     log, references = _led(partition)
                     pointer = await self._checkpointer.write(partition, log, references)
                     moved = await self._try(partition, offset, pointer, is_exact=is_exact)
-        self._removals.remove_later(partition, moved.dropped)
+        self._removals.remove_later(partition, moved.dropped, self._note)
         return moved
+
+    async def _note(self, partition: Partition) -> None:
+        """Store a checkpoint that names nothing that is deleted, as the partition's objects are about to be removed.
+
+        A removal may end half way. A rebuild from the bucket puts back what is left of it, with holes where some is
+        gone, unless the newest checkpoint tells where the log starts. Raises `FencedError`, `StoreError`.
+        """
+        async with self._checkpointer.alone(partition):
+            log, references = _led(partition)
+            log.waiting_checkpoint = await self._checkpointer.write(partition, log, references)
 
     async def _try(
         self, partition: Partition, offset: int, pointer: CheckpointPointer | None, *, is_exact: bool

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
@@ -11,6 +11,7 @@ from kafscale.storage import object_keys
 from kafscale.storage.log_manager import LogManager
 from kafscale.storage.object_store import ObjectStore
 from kafscale.storage.partition import Partition
+from kafscale.storage.publisher import FencedError
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +33,16 @@ class Removals:
         self._waiting: set[str] = set()
         self._failures = ItemFailures(BackgroundWork.REMOVALS, logs.metrics.background_failures)
 
-    def remove_later(self, partition: Partition, references: Iterable[SegmentReference]) -> None:
-        """Remove the segments, and their indexes, after the grace period. No record names them any more."""
+    def remove_later(
+        self,
+        partition: Partition,
+        references: Iterable[SegmentReference],
+        before: Callable[[Partition], Awaitable[None]] | None = None,
+    ) -> None:
+        """Remove the segments, and their indexes, after the grace period. No record names them any more.
+
+        `before` is awaited first. What it raises, as the store does, leaves them to the garbage collector.
+        """
         topic, index = partition.id.topic, partition.id.index
         keys = []
         for reference in references:
@@ -41,7 +50,7 @@ class Removals:
             keys += [key, object_keys.index_key_of(key)]
         if keys:
             task = asyncio.create_task(
-                self._remove(partition, keys), name=f"remove old segments of {partition.id}"
+                self._remove(partition, keys, before), name=f"remove old segments of {partition.id}"
             )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -50,14 +59,21 @@ class Removals:
         """Whether the object is one of those whose grace period is not over."""
         return key in self._waiting
 
-    async def _remove(self, partition: Partition, keys: Sequence[str]) -> None:
+    async def _remove(
+        self,
+        partition: Partition,
+        keys: Sequence[str],
+        before: Callable[[Partition], Awaitable[None]] | None,
+    ) -> None:
         self._waiting.update(keys)
         try:
             await asyncio.sleep(GRACE_SEC)
+            if before is not None and partition.is_led:
+                await before(partition)
             # A topic that was deleted and made again meanwhile has other objects under the same keys.
             if await self._logs.is_leader_still(partition):
                 await self._objects.delete(keys)
-        except (StoreError, CorruptDataError) as problem:
+        except (StoreError, CorruptDataError, FencedError) as problem:
             logger.warning(
                 "could not remove old segments", extra={"problem": str(problem), "objects": len(keys)}
             )

@@ -127,12 +127,13 @@ class RetentionEnforcer:
         """All of the log's. A checkpoint that has to be read for them is not kept: most have nothing to expire."""
         if partition.references is not None:
             return partition.references, partition.references.size_bytes
+        # As of now: a later record may name another checkpoint, and no more what lies between the two.
+        record = partition.record
         checkpoint = await self._checkpointer.load(partition)
-        start = partition.record.log_start_offset
         references = [
             reference
-            for reference in (*checkpoint.segments, *partition.record.segments)
-            if reference.last_offset >= start
+            for reference in (*checkpoint.segments, *record.segments)
+            if reference.last_offset >= record.log_start_offset
         ]
         return references, sum(reference.size_bytes for reference in references)
 

@@ -146,15 +146,17 @@ class Merger:
 
     async def _plan(self, partition: Partition, limits: MergeLimits) -> tuple[SegmentReference, ...]:
         references: Sequence[SegmentReference]
+        # As of now: a later record may name another checkpoint, and no more what lies between the two.
+        record = partition.record
         if partition.references is not None:
             references = tuple(partition.references)
-        elif partition.record.checkpoint_key:
+        elif record.checkpoint_key:
             # Not kept: a partition that nobody uses costs no memory.
             checkpoint = await self._checkpointer.load(partition)
-            references = (*checkpoint.segments, *partition.record.segments)
+            references = (*checkpoint.segments, *record.segments)
         else:
-            references = partition.record.segments
-        log_start_offset = partition.record.log_start_offset
+            references = record.segments
+        log_start_offset = record.log_start_offset
         return plan_merge(
             [reference for reference in references if reference.last_offset >= log_start_offset],
             limits,
@@ -166,7 +168,7 @@ class Merger:
         try:
             await self._logs.load(partition)
             merged = await self._merge.create(partition.id, sources, self._index_version())
-            replaced = await self._swap.publish(partition, merged)
+            replaced = await self._swap.publish(partition, merged, sources)
         except DamagedSourceError as problem:
             logger.error("a segment cannot be read and is not merged", extra={"problem": str(problem)})
             self._passed_over.setdefault(partition, set()).add(problem.source.base_offset)

@@ -5,6 +5,7 @@ nothing has changed for anybody; from then on nothing names the sources (docs/de
 """
 
 import logging
+from collections.abc import Sequence
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.partition_record import SegmentReference
@@ -24,24 +25,27 @@ class SegmentSwap:
         self._logs = logs
         self._checkpointer = checkpointer
 
-    async def publish(self, partition: Partition, merged: SegmentReference) -> list[SegmentReference]:
-        """Let the record name `merged` instead of its sources, which come back: nothing names them any more.
+    async def publish(
+        self, partition: Partition, merged: SegmentReference, sources: Sequence[SegmentReference]
+    ) -> list[SegmentReference]:
+        """Let the record name `merged` in the place of its sources, which come back: nothing names them any more.
 
-        None come back, and nothing changes, when the first has expired meanwhile. Raises `FencedError`, `StoreError`.
+        None come back, and nothing changes, when the first has expired meanwhile, or the log has others in their
+        place: what `merged` does not hold would be lost. Raises `FencedError`, `StoreError`.
         """
         async with self._checkpointer.alone(partition):
             log, references = partition.log, partition.references
             if log is None or references is None or not partition.is_led:
                 raise FencedError(f"this broker does not lead {partition.id} any more")
             swapped = SegmentReferences(references)
-            if not swapped.replace(merged):
+            if swapped.replace(merged) != list(sources):
                 return []
             named_end_offset = log.record.checkpoint_end_offset
             pointer = await self._checkpointer.write(partition, log, swapped)
             async with partition.record_lock:
                 if partition.log is not log:
                     raise FencedError(f"this broker does not lead {partition.id} any more")
-                if not references.sources_of(merged):
+                if references.sources_of(merged) != list(sources):
                     # Were it published all the same, it would begin where no segment does any more, and what
                     # garbage.py takes for useless for ever would not be.
                     return []
@@ -49,7 +53,7 @@ class SegmentSwap:
                 revision = await self._logs.publisher.write_record(partition, record)
                 partition.publish(record, revision)
                 log.adopt(record)
-                sources = references.replace(merged)
+                replaced = references.replace(merged)
         try:
             await self._checkpointer.remove_superseded(partition, named_end_offset)
         except (StoreError, CorruptDataError) as problem:
@@ -58,4 +62,4 @@ class SegmentSwap:
                 "could not remove old checkpoints",
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
-        return sources
+        return replaced

@@ -159,8 +159,10 @@ def epochs_agree(chain: Chain, epoch_of: Callable[[int], int]) -> bool:
     It gives `UNDEFINED_EPOCH` where none is remembered; higher offsets never have lower epochs.
     """
     ends = [run.start_offset for run in chain.epochs[1:]] + [chain.next_offset]
+    gaps = set(chain.gaps)
     return all(
         epoch_of(offset) in (run.leader_epoch, UNDEFINED_EPOCH)
         for run, end in zip(chain.epochs, ends, strict=True)
-        for offset in (run.start_offset, end - 1)
+        # Before a gap the last offset is that of a leftover, which the next leader has passed over.
+        for offset in ((run.start_offset,) if end in gaps else (run.start_offset, end - 1))
     )

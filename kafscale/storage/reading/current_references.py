@@ -16,6 +16,9 @@ from kafscale.storage.reading.segment_check import OtherTopicError
 
 logger = logging.getLogger(__name__)
 
+# A load that began before leader epochs were compared no longer may be shared, and fail once more.
+_ATTEMPTS = 4
+
 
 class OutdatedReferenceError(Exception):
     """The segment's object is gone, and the partition's record does not name it any more: plan again."""
@@ -29,23 +32,32 @@ async def load_named(
     Raises `OutdatedReferenceError`, `ObjectNotFoundError` only if the record as it is now names the object,
     `CorruptDataError`, `StoreError`.
     """
-    try:
-        return await logs.reader.load(partition, reference, offset)
-    except ObjectNotFoundError:
-        if await _is_named(logs, partition, reference):
-            logs.on_missing(partition, reference)
-            raise
-        raise OutdatedReferenceError from None
-    except OtherTopicError as problem:
-        # The name may have come back, and what was read is the new topic's: the record that is known here is old.
-        if not partition.compares_epochs:
-            raise
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            return await logs.reader.load(partition, reference, offset)
+        except ObjectNotFoundError:
+            if await _is_named(logs, partition, reference):
+                logs.on_missing(partition, reference)
+                raise
+            raise OutdatedReferenceError from None
+        except OtherTopicError as problem:
+            if not attempts_left:
+                raise
+            await _vouch(logs, partition, problem)
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _vouch(logs: LogManager, partition: Partition, problem: OtherTopicError) -> None:
+    """Find out whether the record that is known here is that of an older topic, whose name came back.
+
+    Raises `StoreUnavailableError` if it is. If not, leader epochs are compared no longer: other writers of this
+    format put in what their clients sent.
+    """
+    if partition.compares_epochs:
         if not await logs.is_same_still(partition):
             raise StoreUnavailableError(f"{partition.id} is a partition of another topic by now") from problem
-        # Other writers of this format put in what epochs their clients sent.
         logger.info("segments have other leader epochs than their record", extra={"problem": str(problem)})
         partition.compares_epochs = False
-        return await load_named(logs, partition, reference, offset)
 
 
 async def _is_named(logs: LogManager, partition: Partition, reference: SegmentReference) -> bool:

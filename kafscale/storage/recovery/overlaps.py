@@ -25,7 +25,7 @@ class DropReason(StrEnum):
     LEFTOVER = "leftover: a later leader wrote the same offsets"
     OLD_LEADER = "leftover: a leader of a higher epoch wrote before it"
     REPEATED = "leftover: all of it was published again after it"
-    DELETED = "deleted: it lies below where the log started when the snapshot was taken"
+    DELETED = "deleted: it lies below where the log started by the snapshot or the newest checkpoint"
     UNDECIDED = "overlaps other segments, and no leader epoch says which was published"
 
 

@@ -25,6 +25,7 @@ PASSED_OVER_EPOCHS: Final = 10_000
 PASSED_OVER_PRODUCER_IDS: Final = 1_000_000
 """Producer ids that are left unused: those that were given out and of which nothing was written leave no trace."""
 
+# Of the checkpoints that a rebuild writes; those of brokers are shorter, those of fsck longer.
 _TOKEN_LENGTH = 16
 
 
@@ -144,7 +145,7 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
         )  # Epochs go on for a name, offsets do not.
     ends = [segment.last_offset + 1 for segment in kept[-1:]] + [one.last_offset + 1 for one in damaged]
     log_end_offset = max(published.end_offset, known.log_end_offset, *ends, 0)
-    kept, deleted = _without_deleted(kept, known.log_start_offset)
+    kept, deleted = _without_deleted(kept, max(known.log_start_offset, _start_of(checkpoint)))
     dropped = tuple(sorted((*dropped, *deleted), key=in_order))
     record = PartitionRecord(
         leader_epoch=max(highest_epoch, known.leader_epoch) + PASSED_OVER_EPOCHS,
@@ -212,6 +213,20 @@ def _without_deleted(
         if segment.last_offset < log_start_offset
     )
     return tuple(segment for segment in kept if segment.last_offset >= log_start_offset), deleted
+
+
+def _start_of(found: FoundCheckpoint | None) -> int:
+    """Below this offset the checkpoint names nothing, although it covers everything below its end; 0 for none.
+
+    References leave a log at its front only, after a record that says so was written: what is below the first one
+    was deleted, and its object is what a removal has not come to. Put back, it would lie beside holes that look
+    like a loss. Not so for a rebuild's own checkpoint: what it left out as damaged may have been restored since.
+    """
+    parsed = None if found is None else object_keys.parse_checkpoint_key(found.key)
+    if found is None or (parsed is not None and len(parsed.token) == _TOKEN_LENGTH):
+        return 0
+    published = found.checkpoint
+    return published.segments[0].base_offset if published.segments else published.end_offset
 
 
 def _highest_epoch(found: PartitionContents) -> int:

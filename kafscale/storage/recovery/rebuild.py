@@ -138,14 +138,14 @@ class _Reading:
             foreign_objects=self._foreign_objects,
         )
 
-    async def _list_checkpoints(self) -> dict[PartitionName, list[tuple[CheckpointKey, str]]]:
-        checkpoints: dict[PartitionName, list[tuple[CheckpointKey, str]]] = defaultdict(list)
+    async def _list_checkpoints(self) -> dict[PartitionName, list[tuple[CheckpointKey, ObjectInfo]]]:
+        checkpoints: dict[PartitionName, list[tuple[CheckpointKey, ObjectInfo]]] = defaultdict(list)
         prefixes = [object_keys.checkpoints_topic_prefix(self._namespace, name) for name in self._topics]
         for prefix in prefixes or [object_keys.checkpoints_prefix(self._namespace)]:
             async for info in self._objects.list(prefix):
                 parsed = object_keys.parse_checkpoint_key(info.key)
                 if parsed is not None:
-                    checkpoints[parsed.topic, parsed.partition].append((parsed, info.key))
+                    checkpoints[parsed.topic, parsed.partition].append((parsed, info))
         return checkpoints
 
     async def _partitions(self) -> AsyncGenerator[tuple[PartitionName, list[ObjectInfo]], None]:
@@ -173,7 +173,7 @@ class _Reading:
         self,
         name: PartitionName,
         infos: Sequence[ObjectInfo],
-        checkpoints: Sequence[tuple[CheckpointKey, str]],
+        checkpoints: Sequence[tuple[CheckpointKey, ObjectInfo]],
     ) -> PartitionPlan:
         checkpoint, problems = await self._newest_checkpoint(checkpoints)
         inspected = await map_bounded(self._inspect, infos, min(self._concurrency, max(len(infos), 1)))
@@ -190,14 +190,18 @@ class _Reading:
         return await asyncio.to_thread(plan_partition, contents)
 
     async def _newest_checkpoint(
-        self, checkpoints: Iterable[tuple[CheckpointKey, str]]
+        self, checkpoints: Iterable[tuple[CheckpointKey, ObjectInfo]]
     ) -> tuple[FoundCheckpoint | None, list[str]]:
         """The newest that can be read. Epochs go first: they never restart for a name, offsets do."""
         problems = []
         newest_first = sorted(
-            checkpoints, key=lambda one: (one[0].leader_epoch, one[0].log_end_offset, one[1]), reverse=True
+            checkpoints,
+            # Of two with the same end the later one knows of later deletions.
+            key=lambda one: (one[0].leader_epoch, one[0].log_end_offset, one[1].modified_ms, one[1].key),
+            reverse=True,
         )
-        for parsed, key in newest_first:
+        for parsed, info in newest_first:
+            key = info.key
             try:
                 data = await self._read(lambda key=key: self._objects.get(key))  # type: ignore[misc]
                 checkpoint = decode_checkpoint(key, data)
