@@ -18,6 +18,7 @@ from kafscale.handlers.listed_brokers import ListedBrokers
 from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.handlers.read_replicas import ReadReplicas
 from kafscale.handlers.sequence_refusals import SequenceRefusals
+from kafscale.handlers.stale_view import StaleView
 from kafscale.metadata.feature_updates import FeatureUpdates
 from kafscale.metadata.features import SEGMENT_FORMAT
 from kafscale.metadata.measured_store import MeasuredMetadataStore
@@ -152,6 +153,8 @@ class ServingParts:
             basics.metadata_contact,
             clocks.steady_ms,
         )
+        self.stale_view = StaleView(basics.metadata_contact, self.listed_brokers, self.logs.end_waiting)
+        basics.registration.on_unanswered = self.stale_view.look
         self.sequence_refusals = SequenceRefusals(self.logs)
         self._register_gauges()
 
@@ -221,6 +224,8 @@ class ServingParts:
         self.reader.register_gauges(basics.metrics)
         basics.object_store_health.register_gauges(basics.metrics)
         basics.health.add_warning("object_store", basics.object_store_health.warning)
+        basics.health.add_warning("metadata_store", self.stale_view.warning)
+        self.stale_view.register_gauge(basics.metrics)
         gauge(metric_families.TOPICS, lambda: view.topic_count)
         gauge(metric_families.BROKERS, lambda: view.broker_count)
         self.logs.register_gauges(basics.metrics)
@@ -242,6 +247,7 @@ class ServingParts:
             read_replicas=read_replicas,
             purgatory=self.purgatory,
             listed_brokers=self.listed_brokers,
+            stale_view=self.stale_view,
             leader_changes=self.leader_changes,
             deadlines=Deadlines(),
             idle_answers=IdleAnswers(view, self.logs),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from kafscale.errors import LeaseEndedError, StartupError, StoreIndeterminateError, StoreUnavailableError
@@ -29,6 +30,8 @@ class Registration:
         self._is_registered = False
         self._revision = ABSENT
         self._cluster_revision: int | None = None
+        # Called after each renewal that the store did not answer.
+        self.on_unanswered: Callable[[], None] = lambda: None
         # What is announced while a registration is under way could go down with neither of them telling it.
         self._at_once = asyncio.Lock()
 
@@ -162,6 +165,7 @@ class Registration:
                     return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning("could not renew the lease", extra={"problem": str(problem)})
+                self.on_unanswered()
 
     async def close(self) -> None:
         """End the lease, and with it the registration and everything that is bound to it."""

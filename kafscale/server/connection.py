@@ -99,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent: list[ReplySlot] = []
         self.peer_host = ""
         self.last_active_sec = 0.0
+        self.connected_at_sec = self.now_sec()
 
     # --- asyncio's callbacks
 
