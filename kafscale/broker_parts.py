@@ -33,6 +33,7 @@ from kafscale.ops import metric_families
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.open_files import allow_connections
+from kafscale.ops.start_progress import StartProgress
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.listener import Listener
 from kafscale.settings import Settings
@@ -75,7 +76,10 @@ class BasicParts:
         objects: ObjectStore,
         replica: ObjectReader | None = None,
         hedge: Hedge | None = None,
+        start: StartProgress | None = None,
     ) -> None:
+        self.start = start or StartProgress(clocks.steady_ms)
+        health.set_starting(self.start.reason)
         self.settings = settings
         self.metrics = metrics
         self.health = health
