@@ -134,7 +134,7 @@ async def test_this_broker(plane: ControlPlane) -> None:
         "compression.type": "snappy",
     }
     assert configs["listeners"].value == "PLAINTEXT://127.0.0.1:9092"
-    assert configs["advertised.listeners"].value == "PLAINTEXT://broker.test:9092"
+    assert configs["advertised.listeners"].value == "PLAINTEXT://broker-3.test:9092"
     assert configs["auto.create.topics.enable"].config_type == ConfigType.BOOLEAN
     assert all(config.read_only for config in result.configs)
     assert configs["log.segment.bytes"].config_source == ConfigSource.STATIC_BROKER_CONFIG
