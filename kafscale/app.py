@@ -13,10 +13,12 @@ import uvloop
 
 from kafscale.broker_parts import BasicParts
 from kafscale.broker_process import EXIT_STOPPED, BrokerProcess
+from kafscale.clocks import steady_ms
 from kafscale.ops.health import Health
 from kafscale.ops.http import AdminServer
 from kafscale.ops.loop_probe import loop_probe
 from kafscale.ops.metrics import Metrics
+from kafscale.ops.start_progress import StartProgress
 from kafscale.setting_kinds import Address
 from kafscale.settings import Settings
 from kafscale.stores import open_hedge, open_replica, open_stores, whereabouts
@@ -68,9 +70,12 @@ async def _serve(settings: Settings, prepare: Prepare | None) -> int:
         records, metadata_place = whereabouts(settings)
         logger.info("data is kept", extra={"records": records, "metadata": metadata_place})
         async with contextlib.AsyncExitStack() as stack:
-            metadata, objects = await open_stores(settings, stack)
+            start = StartProgress(steady_ms)
+            health.set_starting(start.reason)
+            with start.step("opening the stores"):
+                metadata, objects = await open_stores(settings, stack)
             replica, hedge = open_replica(settings, stack), open_hedge(settings)
-            parts = BasicParts(settings, metrics, health, metadata, objects, replica, hedge)
+            parts = BasicParts(settings, metrics, health, metadata, objects, replica, hedge, start)
             return await BrokerProcess(parts).run(stop)
     finally:
         admin.stop()

@@ -21,6 +21,7 @@ from kafscale.handlers.listed_brokers import ListedBrokers
 from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.handlers.read_replicas import ReadReplicas
 from kafscale.handlers.sequence_refusals import SequenceRefusals
+from kafscale.handlers.stale_view import StaleView
 from kafscale.metadata.feature_updates import FeatureUpdates
 from kafscale.metadata.features import SEGMENT_FORMAT
 from kafscale.metadata.measured_store import MeasuredMetadataStore
@@ -36,6 +37,7 @@ from kafscale.ops import metric_families
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.open_files import allow_connections
+from kafscale.ops.start_progress import StartProgress
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.listener import Listener
 from kafscale.settings import Settings
@@ -90,7 +92,10 @@ class BasicParts:
         objects: ObjectStore,
         replica: ObjectReader | None = None,
         hedge: Hedge | None = None,
+        start: StartProgress | None = None,
     ) -> None:
+        self.start = start or StartProgress(clocks.steady_ms)
+        health.set_starting(self.start.reason)
         self.settings = settings
         self.metrics = metrics
         self.health = health
@@ -176,6 +181,8 @@ class ServingParts:
             basics.metadata_contact,
             clocks.steady_ms,
         )
+        self.stale_view = StaleView(basics.metadata_contact, self.listed_brokers, self.logs.end_waiting)
+        basics.registration.on_unanswered = self.stale_view.look
         self.sequence_refusals = SequenceRefusals(self.logs)
         self._register_gauges()
 
@@ -246,6 +253,8 @@ class ServingParts:
         self.reader.register_gauges(basics.metrics)
         basics.object_store_health.register_gauges(basics.metrics)
         basics.health.add_warning("object_store", basics.object_store_health.warning)
+        basics.health.add_warning("metadata_store", self.stale_view.warning)
+        self.stale_view.register_gauge(basics.metrics)
         gauge(metric_families.TOPICS, lambda: view.topic_count)
         gauge(metric_families.PARTITIONS_HELD_UP, lambda: self.checkpointer.held_up_count)
         gauge(metric_families.BROKERS, lambda: view.broker_count)
@@ -271,6 +280,7 @@ class ServingParts:
             purgatory=self.purgatory,
             batch_opener=BatchOpener(),
             listed_brokers=self.listed_brokers,
+            stale_view=self.stale_view,
             leader_changes=self.leader_changes,
             deadlines=Deadlines(),
             decompression=Decompression(basics.settings.codec_clients, self.reader, basics.metrics),

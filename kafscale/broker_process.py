@@ -54,8 +54,10 @@ class BrokerProcess:
         stopping = asyncio.create_task(stop.wait(), name="stop signal")
         ending = asyncio.create_task(self._ended.wait(), name="end of the work")
         starting = asyncio.create_task(self._start(advertised), name="start")
+        slow_steps = asyncio.create_task(self.basics.start.log_slow_steps(), name="slow steps of the start")
         try:
             await asyncio.wait({starting, stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
+            slow_steps.cancel()
             if not starting.done() or starting.exception() is not None:
                 return await self._give_up_starting(starting)
             logger.info(
@@ -64,13 +66,14 @@ class BrokerProcess:
                     "broker_id": self.basics.settings.broker_id,
                     "advertised": str(advertised),
                     "cluster_id": self.serving.view.cluster_id,
+                    "start": self.basics.start.summary(),
                 },
             )
             await asyncio.wait({stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
             drained = await self._stop()
             return EXIT_STOPPED if drained and not self._log_failures() else EXIT_FAILED
         finally:
-            tasks = (starting, stopping, ending, *self._tasks)
+            tasks = (starting, stopping, ending, slow_steps, *self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -97,26 +100,34 @@ class BrokerProcess:
     async def _start(self, advertised: Address) -> None:
         basics, settings = self.basics, self.basics.settings
         self._keep_running(basics.object_store_probe.run(), "object store probe")
+        step, registration = basics.start.step, basics.registration
         cluster_id = await self._find_cluster()
-        await basics.registration.register(self._record(advertised))
+        with step(f"registering broker id {settings.broker_id}", lambda: registration.obstacle):
+            await registration.register(self._record(advertised))
         self.serving = serving = ServingParts(basics, self._view(cluster_id))
         view = serving.view
         self._keep_running(serving.feeder.run(), "cluster view")
         self._staying_registered = self._keep_running(
             basics.tenure.run(serving.partitions, serving.groups), "registration"
         )
-        await view.ready()
-        await view.wait_until(lambda: view.broker_state(settings.broker_id) is not None)
+        with step("reading the view of the cluster", view.missing):
+            await view.ready()
+        with step("waiting until the view shows the registration"):
+            await view.wait_until(lambda: view.broker_state(settings.broker_id) is not None)
         check_segment_settings(settings, view.feature_level(SEGMENT_FORMAT))
         serving.topic_deletion.start()
-        await serving.partitions.start()
-        await serving.groups.start()
-        for name, work in serving.segment_life.work().items():
-            self._keep_running(work, name)
-        await basics.registration.announce(BrokerState.RUNNING)
-        await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
+        with step("claiming partitions", lambda: f"leads {serving.logs.partition_count}"):
+            await serving.partitions.start()
+        with step("claiming group shards and loading them", serving.groups.progress):
+            await serving.groups.start()
+        with step("announcing that it runs"):
+            await registration.announce(BrokerState.RUNNING)
+            await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
         await basics.listener.start(serving.dispatcher())
         basics.health.set_ready()
+        # Not before: what is behind with merging or retention is no reason to keep clients waiting.
+        for name, work in serving.segment_life.work().items():
+            self._keep_running(work, name)
 
     def _view(self, cluster_id: str) -> ClusterView:
         counts = self.basics.metrics.background_failures
@@ -125,9 +136,16 @@ class BrokerProcess:
     async def _find_cluster(self) -> str:
         """The cluster's id, once the stores have shown that they are fit for it. Raises `StartupError`."""
         basics, namespace = self.basics, self.basics.settings.s3_namespace
+        obstacle = _Obstacle()
         if basics.settings.s3_bucket is not None:
-            await _until_answered(lambda: prove_conditional_writes(basics.objects, namespace, new_token()))
-        return await _until_answered(lambda: establish_cluster(basics.metadata, basics.objects, namespace))
+            with basics.start.step("proving the bucket's conditional writes", obstacle.get):
+                await _until_answered(
+                    lambda: prove_conditional_writes(basics.objects, namespace, new_token()), obstacle
+                )
+        with basics.start.step("reading which cluster the stores belong to", obstacle.get):
+            return await _until_answered(
+                lambda: establish_cluster(basics.metadata, basics.objects, namespace), obstacle
+            )
 
     def _record(self, advertised: Address) -> BrokerRecord:
         """What the others are told of this broker while it starts."""
@@ -242,16 +260,30 @@ class BrokerProcess:
         return bool(ended)
 
 
-async def _until_answered(call: Callable[[], Awaitable[Result]]) -> Result:
+class _Obstacle:
+    """Why the last attempt of something failed."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+
+    def get(self) -> str | None:
+        return self.problem
+
+
+async def _until_answered(call: Callable[[], Awaitable[Result]], obstacle: _Obstacle) -> Result:
     """What a call of the stores gives, however long they are away: nothing is taken for empty meanwhile.
 
     Raises `StartupError` when one of them refuses it: that will not change by itself.
     """
     while True:
         try:
-            return await call()
+            result = await call()
         except StoreRefusedError as refused:
             raise StartupError(f"a store refuses what the broker needs: {refused}") from refused
         except (StoreUnavailableError, StoreIndeterminateError) as problem:
             logger.warning("waiting for the stores", extra={"problem": str(problem)})
+            obstacle.problem = str(problem)
+        else:
+            obstacle.problem = None
+            return result
         await asyncio.sleep(_RETRY_DELAY_SEC)

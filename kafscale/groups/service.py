@@ -62,6 +62,10 @@ class GroupService:
         self._expiry.start()
         self._log_end_offsets.start()
 
+    def progress(self) -> str:
+        """How far the claims are, for people."""
+        return f"coordinates {self._shards.shard_count} of {keys.GROUP_SHARD_COUNT}"
+
     async def handed_over(self) -> None:
         """Wait until this broker coordinates nothing that others are to coordinate."""
         await self._keeper.settled()

@@ -16,6 +16,7 @@ from kafscale.handlers.listed_brokers import ListedBrokers
 from kafscale.handlers.produce_purgatory import ProducePurgatory
 from kafscale.handlers.read_replicas import ReadReplicas
 from kafscale.handlers.sequence_refusals import SequenceRefusals
+from kafscale.handlers.stale_view import StaleView
 from kafscale.metadata.feature_updates import FeatureUpdates
 from kafscale.metadata.model import ListenerName
 from kafscale.metadata.producer_ids import ProducerIds
@@ -50,6 +51,7 @@ class Broker:
     purgatory: ProducePurgatory
     batch_opener: BatchOpener
     listed_brokers: ListedBrokers
+    stale_view: StaleView
     leader_changes: LeaderChanges
     deadlines: Deadlines
     decompression: Decompression
@@ -99,6 +101,10 @@ class Reply(Protocol):
     """
 
     abandoned: Callable[[], None] | None
+
+    @property
+    def connected_for_ms(self) -> int:
+        """How long the connection has been open."""
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
         """Send a whole frame, once. `held` is released when the last byte has left; `error_code` is counted."""

@@ -45,7 +45,8 @@ class IdleFetch:
         """Nothing has come, or not enough."""
         if self._ended:
             return
-        if self._broker.idle_answers.is_current(self._answer):
+        broker = self._broker
+        if broker.idle_answers.is_current(self._answer) and not broker.stale_view.sends_away():
             self._stop_waiting()
             self._reply.send((self._answer.frame(self._request.correlation_id),))
         else:

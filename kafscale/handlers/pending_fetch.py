@@ -15,6 +15,7 @@ from kafscale.handlers.in_turns import PARTS_PER_TURN
 from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.handlers.partition_lookup import check_leader_epoch
 from kafscale.handlers.reply_reads import ReplyReads
+from kafscale.handlers.stale_view import LEAST_WAIT_MS
 from kafscale.handlers.store_deadline import STORE_DEADLINE_SEC
 from kafscale.metadata.model import NO_BROKER, BrokerState
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -130,19 +131,35 @@ class PendingFetch:
         refused = any(
             fetch.error_code or fetch.preferred_read_replica != NO_BROKER for fetch in self._partitions
         )
-        if (
-            refused
-            or self._available_bytes >= min_bytes
-            or self._fetch.max_wait_ms <= 0
-            or not self._partitions
-        ):
-            self._complete()
-            return
+        wait_ms = self._fetch.max_wait_ms
+        if refused or self._available_bytes >= min_bytes or wait_ms <= 0 or not self._partitions:
+            if refused or not self._partitions or not self._is_in_vain_here():
+                self._complete()
+                return
+            wait_ms = max(wait_ms, LEAST_WAIT_MS)
         for fetch in self._partitions:
             assert fetch.partition is not None
             fetch.partition.listen(self)
         self._waits = True
-        self._broker.deadlines.add(self, self._fetch.max_wait_ms)
+        self._broker.deadlines.add(self, wait_ms)
+
+    def _is_in_vain_here(self) -> bool:
+        """Whether there is nothing to read, and no telling from here whether there is elsewhere."""
+        return self._broker.stale_view.sends_away() and not self._readable()
+
+    def _send_away(self) -> bool:
+        """Refuse what has waited in vain, so that its client looks for the leader; False where it was answered.
+
+        A client may ask this broker alone who leads, as the Java client does while it has no other connection.
+        It asks another one once this connection has ended; that is done to each connection once in an outage.
+        """
+        if self._broker.stale_view.began_before(self._reply.connected_for_ms):
+            self._reply.end_connection()
+            return True
+        for fetch in self._partitions:
+            if fetch.preferred_read_replica == NO_BROKER:
+                fetch.error_code = fetch.error_code or ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return False
 
     def _choose_replica(self, fetch: PartitionFetch) -> None:
         """Send a consumer of another zone to a broker in its own, if there is one: only the leader does."""
@@ -170,7 +187,7 @@ class PendingFetch:
         """Reply now, at the end of a wait that another began: the partitions were found, and had nothing new."""
         self._started_sec = started_sec
         self._reply.abandoned = self._abandon
-        self._complete()
+        self._complete(has_waited=True)
 
     # --- what a partition tells
 
@@ -205,13 +222,16 @@ class PendingFetch:
         if self._task is not None:
             self._task.cancel()
 
-    def _complete(self) -> None:
+    def _complete(self, *, has_waited: bool = False) -> None:
         if self._completed:
             return
         self._completed = True
+        has_waited = has_waited or self._waits
         self._stop_waiting()
         for fetch in self._partitions:
             self._check_still_served(fetch)
+        if has_waited and self._is_in_vain_here() and self._send_away():
+            return
         if self._broker.logs.reader.is_short_of_memory:
             self._is_copied = True
             self._max_bytes = min(self._max_bytes, COPIED_MAX_BYTES)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from kafscale.errors import LeaseEndedError, StartupError, StoreIndeterminateError, StoreUnavailableError
@@ -29,6 +30,10 @@ class Registration:
         self._is_registered = False
         self._revision = ABSENT
         self._cluster_revision: int | None = None
+        # Why the broker is not registered yet, for people; None when nothing is known to be in its way.
+        self.obstacle: str | None = None
+        # Called after each renewal that the store did not answer.
+        self.on_unanswered: Callable[[], None] = lambda: None
         # What is announced while a registration is under way could go down with neither of them telling it.
         self._at_once = asyncio.Lock()
 
@@ -73,10 +78,13 @@ class Registration:
             try:
                 if await self._try_register():
                     self._is_registered = True
+                    self.obstacle = None
                     return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
+                self.obstacle = str(problem)
                 logger.warning("could not register, trying again", extra={"problem": str(problem)})
             else:
+                self.obstacle = "a broker with this id is registered, perhaps an earlier run of this one"
                 if give_up_at is None:
                     logger.warning(
                         "a broker with this id is registered; waiting until it is gone, as it is soon when it "
@@ -162,6 +170,7 @@ class Registration:
                     return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning("could not renew the lease", extra={"problem": str(problem)})
+                self.on_unanswered()
 
     async def close(self) -> None:
         """End the lease, and with it the registration and everything that is bound to it."""

@@ -36,6 +36,11 @@ class StoreContact:
         return 2 * silent_ms >= self._lease_ttl_ms
 
     @property
+    def answered_ms(self) -> int:
+        """When the newest question was asked that has an answer."""
+        return self._answered_ms
+
+    @property
     def silent_ms(self) -> int:
         """How long ago the newest question was asked that has an answer."""
         return self._now_ms() - self._answered_ms

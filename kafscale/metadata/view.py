@@ -209,6 +209,10 @@ class ClusterView:
         """Wait until brokers, topics, leaders, coordinators and features have been read once."""
         await self.wait_until(lambda: len(self._revisions) == len(PREFIXES))
 
+    def missing(self) -> str | None:
+        """What has not been read yet, for people; None when all has."""
+        return ", ".join(prefix for prefix in PREFIXES if prefix not in self._revisions) or None
+
     async def wait_for(self, revision: int, prefix: str = keys.TOPICS) -> None:
         """Wait until the picture shows what a transaction at `revision` changed under `prefix`.
 

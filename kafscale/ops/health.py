@@ -16,18 +16,22 @@ class Health:
     """
 
     def __init__(self) -> None:
-        self._not_ready: str | None = STARTING
+        self._not_ready: Check = lambda: STARTING
         self._readiness: dict[str, Check] = {}
         self._liveness: dict[str, Check] = {}
         self._warnings: dict[str, Check] = {}
 
     def set_ready(self) -> None:
         """The broker serves clients from now on."""
-        self._not_ready = None
+        self._not_ready = lambda: None
 
     def set_not_ready(self, reason: str = STOPPING) -> None:
         """The broker does not serve clients, or not for long any more."""
-        self._not_ready = reason
+        self._not_ready = lambda: reason
+
+    def set_starting(self, check: Check) -> None:
+        """The broker does not serve clients yet, for the reason that `check` gives."""
+        self._not_ready = check
 
     def add_check(self, name: str, check: Check) -> None:
         """Something without which clients cannot be served. It takes the place of a check of that name."""
@@ -44,8 +48,9 @@ class Health:
     def readiness_problems(self) -> Mapping[str, str]:
         """Reasons by name; empty when the broker is ready."""
         problems = _problems(self._readiness)
-        if self._not_ready is not None:
-            problems["broker"] = self._not_ready
+        not_ready = self._not_ready()
+        if not_ready is not None:
+            problems["broker"] = not_ready
         return problems
 
     def warnings(self) -> Mapping[str, str]:

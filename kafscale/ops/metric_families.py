@@ -164,6 +164,11 @@ METADATA_STORE_DURATION = _histogram(
 METADATA_STORE_ERRORS = _counter(
     "kafscale_metadata_store_errors_total", "Calls to the metadata store that failed.", "operation", "error"
 )
+METADATA_STORE_SILENT = _gauge(
+    "kafscale_metadata_store_silent_seconds",
+    "How long ago the newest question was asked that the metadata store has answered. From a lease's time on, "
+    "consumers at the end of what this broker knows are sent to others.",
+)
 
 BUFFER_USED = _gauge("kafscale_produce_buffer_used_bytes", "Memory taken by records that wait to be flushed.")
 BUFFER_LIMIT = _gauge(
@@ -331,6 +336,7 @@ FAMILIES: tuple[Family, ...] = (
     REPLICA_PASSED_OVER,
     METADATA_STORE_DURATION,
     METADATA_STORE_ERRORS,
+    METADATA_STORE_SILENT,
     BUFFER_USED,
     BUFFER_LIMIT,
     CACHE_USED,

@@ -70,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = ""
         self._share_key = ""
         self.last_active_sec = 0.0
+        self.connected_at_sec = self.now_sec()
 
     # --- asyncio's callbacks
 

@@ -18,6 +18,10 @@ class ReplySink(Protocol):
     def now_sec(self) -> float:
         """A monotonic clock."""
 
+    @property
+    def connected_at_sec(self) -> float:
+        """When the connection was opened, by that clock."""
+
     def abort(self) -> None:
         """End the connection."""
 
@@ -45,6 +49,11 @@ class ReplySlot:
         self.buffers: Sequence[Buffer] | None = None
         self.held: Held | None = None
         self.size_bytes = 0
+
+    @property
+    def connected_for_ms(self) -> int:
+        """How long the connection has been open."""
+        return int((self._sink.now_sec() - self._sink.connected_at_sec) * 1000)
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
         """Send a whole frame, once. `held` is released when the last byte has left; `error_code` is counted."""

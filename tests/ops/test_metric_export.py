@@ -57,6 +57,7 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.PARTITIONS_HELD_UP, lambda: 40)
     metrics.gauge(families.RECORDS_UNREADABLE, lambda: 41, kind="topic")
     metrics.background_failures[BackgroundWork.RETENTION] = 42
+    metrics.gauge(families.METADATA_STORE_SILENT, lambda: 33.5)
     metrics.leadership_changes[LeadershipChange.GAINED] = 34
     metrics.leadership_changes[LeadershipChange.HANDED_OVER] = 35
     metrics.leadership_changes[LeadershipChange.LOST] = 36
@@ -137,6 +138,7 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_partitions_offline", ()): 31,
         ("kafscale_group_shards_coordinated", ()): 32,
         ("kafscale_brokers", ()): 33,
+        ("kafscale_metadata_store_silent_seconds", ()): 33.5,
         ("kafscale_leadership_changes_total", (("change", "gained"),)): 34,
         ("kafscale_leadership_changes_total", (("change", "handed_over"),)): 35,
         ("kafscale_leadership_changes_total", (("change", "lost"),)): 36,

@@ -105,7 +105,7 @@ async def test_a_store_that_refuses_the_broker_ends_its_start() -> None:
 
 @on_uvloop
 async def test_lease_ended_while_the_bucket_is_away_names_itself() -> None:
-    """Resigning took seconds, and nobody was named in Metadata meanwhile."""
+    """Resigning took seconds, and Metadata named no broker meanwhile."""
     async with in_process_broker(lease_ttl_sec=1, flush_interval_ms=0) as broker:
         topic = await broker.create_topic()
         registration = broker.process.basics.registration

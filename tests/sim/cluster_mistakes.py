@@ -173,12 +173,13 @@ def out_of_range_from_a_stale_picture(patch: pytest.MonkeyPatch) -> None:
 
 @mistake(
     **_SMALL,
-    kinds=("late upload",),
-    troubles=5,
+    kinds=("cut",),
+    troubles=8,
     longest_calm=2.0,
+    flush_interval_ms=500,
     idempotent_producers=2,
-    consumers=2,
-    hop_rate=0.5,
+    consumers=4,
+    hop_rate=0.7,
     metadata=_GOOD,
     objects=_GOOD,
     load=Load(batches=15, longest_pause=0.5),

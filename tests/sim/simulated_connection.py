@@ -104,9 +104,11 @@ class BrokerEnd:
         self._kept: deque[bytes] = deque()
         self._busy = False
         self._ended = False
+        self.connected_at_sec = 0.0
 
     def connect(self, server: Server) -> None:
         """The client's first packet has come."""
+        self.connected_at_sec = self.now_sec()
         listener = server.listener
         if listener is None or not listener.accept(self):
             self.abort()
@@ -176,7 +178,7 @@ class BrokerEnd:
 
     def now_sec(self) -> float:
         """See `ReplySink`."""
-        return 0.0
+        return asyncio.get_running_loop().time()
 
     def abort(self) -> None:
         """See `ReplySink`."""

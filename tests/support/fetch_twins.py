@@ -50,6 +50,7 @@ class Recorded:
     error_code: int = 0
     ended: bool = False
     abandoned: Callable[[], None] | None = None
+    connected_for_ms: int = 0
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
         assert self.frame is None, "a request is answered twice"

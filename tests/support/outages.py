@@ -1,7 +1,8 @@
 """Stores that a test sends away and lets come back: they fail, or they do not answer at all."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from enum import StrEnum
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ import pytest
 from kafscale.errors import StoreUnavailableError
 from kafscale.handlers import store_deadline
 from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.store import Changes, Snapshot
 from kafscale.ops import store_health
 from kafscale.storage import object_store_health
 from tests.support.controlled_store import ControlledStore
@@ -31,6 +33,11 @@ class Switch:
     def __init__(self) -> None:
         self._outage: Outage | None = None
         self._back = asyncio.Event()
+        self._back.set()
+
+    async def is_back(self) -> None:
+        """Wait until it is not away."""
+        await self._back.wait()
 
     def go_away(self, outage: Outage) -> None:
         self._outage = outage
@@ -94,3 +101,23 @@ def hurry(patch: pytest.MonkeyPatch, factor: int = 20) -> None:
     patch.setattr(object_store_health, "LOOK_INTERVAL_SEC", object_store_health.LOOK_INTERVAL_SEC / factor)
     patch.setattr(object_store_health, "PROBE_INTERVAL_SEC", object_store_health.PROBE_INTERVAL_SEC / factor)
     patch.setattr(store_deadline, "STORE_DEADLINE_SEC", store_deadline.STORE_DEADLINE_SEC / factor)
+
+
+class CutOffMetadataStore(SwitchedMetadataStore):
+    """One broker's way to a store that others reach: while it is away, that broker's watches stand still, too."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__()
+        self._inner = inner
+
+    async def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        async with aclosing(self._inner.watch(prefix)) as events:
+            async for event in events:
+                await self.switch.is_back()
+                yield event
+
+    async def watch_key(self, key: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        async with aclosing(self._inner.watch_key(key)) as events:
+            async for event in events:
+                await self.switch.is_back()
+                yield event
