@@ -26,6 +26,7 @@ Memory is bounded by the two lanes' limits and one frame more in each.
 import sys
 from collections.abc import Callable
 from ipaddress import AddressValueError, IPv6Address
+from itertools import islice
 from typing import Final
 
 from kafscale.storage.memory_budget import MemoryBudget
@@ -196,7 +197,7 @@ class FrameLane:
             return
         if head is None:
             self._next_head()
-        for peer in list(self._line)[:_MAX_ADDRESSES_LOOKED_AT]:
+        for peer in list(islice(self._line, _MAX_ADDRESSES_LOOKED_AT)):
             self._serve_peer(peer)
 
     def _next_head(self) -> None:
