@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from kafscale.broker_process import EXIT_FAILED, EXIT_STOPPED
+from kafscale.broker_process import EXIT_STOPPED
 from kafscale.errors import StartupError, StoreRefusedError
 from kafscale.metadata import keys
 from kafscale.metadata.store import NO_LEASE, Put
@@ -81,16 +81,6 @@ async def test_a_broker_waits_for_an_earlier_run_of_itself_to_time_out() -> None
     async with in_process_broker(metadata=broker.metadata, objects=broker.objects) as again:
         assert 0.9 < asyncio.get_running_loop().time() - began < 5
         assert again.partition(topic).record.leader_epoch == 1
-
-
-@on_uvloop
-async def test_a_record_that_cannot_be_read_ends_a_running_broker_in_good_order() -> None:
-    async with in_process_broker() as broker, broker.connect() as client:
-        topic = await broker.create_topic()
-        assert (await client.produce(topic, 0, wire.batch([b"x"]))).base_offset == 0
-        await broker.metadata.transact([], [Put(keys.topic("broken"), b"not a topic record")])
-        assert await asyncio.wait_for(asyncio.shield(broker.running), 15) == EXIT_FAILED
-        assert not (await broker.metadata.range(keys.BROKERS)).items
 
 
 @on_uvloop

@@ -11,7 +11,7 @@ from kafscale.broker_process import EXIT_FAILED, EXIT_STOPPED
 from kafscale.errors import StartupError
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.store import Changes, Put, Snapshot
+from kafscale.metadata.store import Changes, Snapshot
 from kafscale.setting_kinds import Address
 from tests.support import wire
 from tests.support.in_process_broker import NotStartedError, in_process_broker, until
@@ -126,16 +126,6 @@ async def test_a_client_that_takes_no_replies_does_not_delay_a_stop_for_long() -
             await until(lambda: any(one._writing_paused for one in connections), "the reply is stuck")
             assert await broker.stop() == EXIT_STOPPED
             assert not connections
-
-
-@on_uvloop
-async def test_a_metadata_record_that_cannot_be_read_ends_the_start() -> None:
-    metadata = MemoryStore()
-    await metadata.transact([], [Put(keys.topic("broken"), b"not a topic record")])
-    with pytest.raises(NotStartedError) as ended:
-        async with in_process_broker(metadata=metadata):
-            pass
-    assert ended.value.exit_status == EXIT_FAILED
 
 
 @on_uvloop
