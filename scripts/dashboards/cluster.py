@@ -80,12 +80,19 @@ _TRAFFIC: Final = Row(
             Unit.BYTES_PER_SECOND,
             (total("kafscale_topic_bytes_in_total"), "in"),
             (total("kafscale_topic_bytes_out_total"), "out"),
+            (total("kafscale_fetch_decompressed_bytes_total"), "decompressed for clients without the codec"),
         ),
         lines(
             "Records",
             Unit.PER_SECOND,
             (total("kafscale_topic_records_in_total"), "in"),
             (total("kafscale_topic_records_out_total"), "out"),
+        ),
+        lines(
+            "Batches decompressed for clients without the codec",
+            Unit.PER_SECOND,
+            (total("kafscale_fetch_decompressed_batches_total"), "batches"),
+            width=24,
         ),
         lines(
             "Bytes in: the ten largest topics",

@@ -100,7 +100,11 @@ _METADATA_STORE: Final = Row(
             "Failed calls",
             Unit.PER_SECOND,
             (total("kafscale_metadata_store_errors_total", "operation, error"), "{{operation}} {{error}}"),
-            width=24,
+        ),
+        lines(
+            "Time without an answer",
+            Unit.SECONDS,
+            (gauge("kafscale_metadata_store_silent_seconds", "pod", how="max"), "{{pod}}"),
         ),
     ],
 )
