@@ -198,7 +198,8 @@ class _Appender:
         try:
             return await self._broker.batch_opener.convert(records, partition.config.max_message_bytes)
         except KafkaError as refusal:
-            return refusal
+            # Without what it was raised with: that refers to the request's bytes.
+            return KafkaError(refusal.code, refusal.message)
 
     def _finish(self) -> None:
         if self._produce.acks:
@@ -323,7 +324,8 @@ class _Appender:
         self, records: memoryview | KafkaError | None, partition: Partition
     ) -> tuple[memoryview, BatchHeader]:
         if isinstance(records, KafkaError):
-            raise records
+            # Another one: raised itself, it would refer to this frame, which refers to it, and both to the request.
+            raise KafkaError(records.code, records.message)
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch for the partition")
         header = validate_batch(records, 0, len(records), partition.config.max_message_bytes)

@@ -218,4 +218,6 @@ class FrameMemory:
     def release(self, slab: Slab, reused_bytes: int) -> None:
         """Give back what `acquire` gave; `reused_bytes`: what is still counted."""
         self.reused_bytes -= reused_bytes
-        self._pool.release(slab)
+        # No frame takes such a large one from the spares: there it would only stay.
+        if slab.capacity_bytes <= self._reused_limit_bytes:
+            self._pool.release(slab)

@@ -15,7 +15,7 @@ from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.watcher import GIVE_UP_SEC, TOPIC, watching
 
 ATTACK_BYTES = 80_000_000
-REQUESTS = 3
+REQUESTS = 8
 
 
 @pytest.fixture
