@@ -10,6 +10,7 @@ from kafscale.metadata.partition_record import SegmentReference
 from kafscale.storage.checkpointer import Checkpointer
 from kafscale.storage.expiry import garbage_collector
 from kafscale.storage.expiry.garbage import Candidate, garbage
+from kafscale.storage.merging import segment_swap
 from kafscale.storage.partition import Partition
 from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
 from kafscale.storage.references import SegmentReferences
@@ -79,6 +80,7 @@ def swap_whose_first_source_has_left(patch: pytest.MonkeyPatch) -> None:
         return self._references[start:end]
 
     patch.setattr(SegmentReferences, "sources_of", what_is_left)
+    patch.setattr(segment_swap, "is_unchanged", lambda found, sources: bool(found))
 
 
 MERGE_MISTAKES: dict[Plant, dict[str, Any]] = {

@@ -18,6 +18,11 @@ from kafscale.storage.references import SegmentReferences
 logger = logging.getLogger(__name__)
 
 
+def is_unchanged(found: Sequence[SegmentReference], sources: Sequence[SegmentReference]) -> bool:
+    """Compare what lies in the place of a merged segment now with what it was made of."""
+    return list(found) == list(sources)
+
+
 class SegmentSwap:
     """Swaps references in the records of partitions that this broker leads."""
 
@@ -38,14 +43,14 @@ class SegmentSwap:
             if log is None or references is None or not partition.is_led:
                 raise FencedError(f"this broker does not lead {partition.id} any more")
             swapped = SegmentReferences(references)
-            if swapped.replace(merged) != list(sources):
+            if not is_unchanged(swapped.replace(merged), sources):
                 return []
             named_end_offset = log.record.checkpoint_end_offset
             pointer = await self._checkpointer.write(partition, log, swapped)
             async with partition.record_lock:
                 if partition.log is not log:
                     raise FencedError(f"this broker does not lead {partition.id} any more")
-                if references.sources_of(merged) != list(sources):
+                if not is_unchanged(references.sources_of(merged), sources):
                     # Were it published all the same, it would begin where no segment does any more, and what
                     # garbage.py takes for useless for ever would not be.
                     return []
