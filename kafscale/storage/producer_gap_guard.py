@@ -49,6 +49,26 @@ class _Refused:
         self.sequences: tuple[int, ...] = ()
         self.refusals_left = MOST_OUT_OF_TURN
 
+    def add(self, sequence: int) -> None:
+        """Remember it, unless there are as many as a client has in flight: the oldest are those that come first."""
+        if sequence not in self.sequences and len(self.sequences) < REMEMBERED_SEQUENCES:
+            self.sequences = (*self.sequences, sequence)
+
+    def forget_up_to(self, newest: tuple[int, int] | None) -> None:
+        """Forget what was appended since, here or by another leader. `newest`: epoch and last sequence of a log."""
+        if newest is None or newest[0] < self.producer_epoch:
+            return
+        epoch, last_sequence = newest
+        left = tuple(
+            sequence
+            for sequence in self.sequences
+            if epoch == self.producer_epoch and _is_later(sequence, last_sequence)
+        )
+        if left != self.sequences:
+            self.sequences = left
+            # It sends again what was refused.
+            self.refusals_left = MOST_OUT_OF_TURN
+
 
 class ProducerGapGuard:
     """Of all partitions of this broker. The oldest of too many producers are forgotten: they fare as with Kafka."""
@@ -78,8 +98,7 @@ class ProducerGapGuard:
             refused = _Refused(epoch)
         elif epoch < refused.producer_epoch:
             return
-        if sequence not in refused.sequences:
-            refused.sequences = (*refused.sequences[1 - REMEMBERED_SEQUENCES :], sequence)
+        refused.add(sequence)
         refused.refusals_left = MOST_OUT_OF_TURN
         self._refused.pop(key, None)  # The newest is the last.
         self._refused[key] = refused
@@ -89,32 +108,22 @@ class ProducerGapGuard:
     def refuses(self, partition: TopicPartition, header: BatchHeader, producers: ProducerStates) -> bool:
         """Whether a refused batch of the same producer, which `producers` does not know yet, has to come before.
 
-        The answer is yes for `MOST_OUT_OF_TURN` batches in a row at most.
+        The answer is yes for `MOST_OUT_OF_TURN` batches in a row at most. They are refused batches then themselves:
+        the client sends the first again, and perhaps new ones, before it hears that these were refused, too.
         """
         key = (partition, header.producer_id)
         refused = self._refused.get(key)
         if refused is None or refused.producer_epoch != header.producer_epoch:
             return False
-        self._forget_stored(refused, producers.newest_sequence(header.producer_id))
+        refused.forget_up_to(producers.newest_sequence(header.producer_id))
         if not refused.sequences or not refused.refusals_left:
             del self._refused[key]
             return False
         if not any(_is_later(header.base_sequence, sequence) for sequence in refused.sequences):
             return False
         refused.refusals_left -= 1
+        refused.add(header.base_sequence)
         return True
-
-    @staticmethod
-    def _forget_stored(refused: _Refused, newest: tuple[int, int] | None) -> None:
-        """The refused batches that have been appended since, here or by another leader, are refused no more."""
-        if newest is None or newest[0] < refused.producer_epoch:
-            return
-        epoch, last_sequence = newest
-        refused.sequences = tuple(
-            sequence
-            for sequence in refused.sequences
-            if epoch == refused.producer_epoch and _is_later(sequence, last_sequence)
-        )
 
 
 def _is_later(sequence: int, other: int) -> bool:

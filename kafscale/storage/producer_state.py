@@ -51,7 +51,7 @@ class PendingBatch:
 
 
 class UnpublishedBatch(NamedTuple):
-    """The oldest batch of a producer, in its newest epoch, that is appended and not known to be published."""
+    """A batch of a producer, in its newest epoch, that is appended and not known to be published."""
 
     producer_id: int
     producer_epoch: int
@@ -110,13 +110,15 @@ class ProducerStates:
         return producer.published_epoch, producer.published[-1].last_sequence
 
     def unpublished(self, producer_ids: Iterable[int]) -> Iterator[UnpublishedBatch]:
-        """Of those of the producers that have any pending batch."""
+        """Of each of the producers all pending batches of its newest epoch, the oldest first."""
         for producer_id in producer_ids:
             producer = self._producers.get(producer_id)
-            if producer is not None and producer.pending:
-                epoch = producer.pending[-1].producer_epoch
-                oldest = next(batch for batch in producer.pending if batch.producer_epoch == epoch)
-                yield UnpublishedBatch(producer_id, epoch, oldest.first_sequence)
+            if producer is None or not producer.pending:
+                continue
+            epoch = producer.pending[-1].producer_epoch
+            for batch in producer.pending:
+                if batch.producer_epoch == epoch:
+                    yield UnpublishedBatch(producer_id, epoch, batch.first_sequence)
 
     def has_no_room_for(self, producer_id: int) -> bool:
         """Whether it is unknown and cannot be remembered: all that are remembered have something pending."""

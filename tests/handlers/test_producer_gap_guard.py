@@ -182,7 +182,19 @@ def test_batches_wait_until_every_refused_one_is_appended() -> None:
     assert not guard.refuses(PLACE, header(6), has_appended(5))
     assert guard.refuses(PLACE, header(7), has_appended(5))
     assert not guard.refuses(PLACE, header(7), has_appended(6))
+    assert not guard.refuses(PLACE, header(8), has_appended(7))
     assert not guard, "what is appended is refused no more"
+
+
+def test_new_batch_waits_for_those_that_were_held_back() -> None:
+    """Found (seed 2420751723): a client that knows of the first refusal alone sends a new batch behind it."""
+    guard = ProducerGapGuard()
+    guard.refused_on_arrival(PLACE, header(3))
+    assert guard.refuses(PLACE, header(4), has_appended(2))
+    assert not guard.refuses(PLACE, header(3), has_appended(2))
+    assert guard.refuses(PLACE, header(9), has_appended(3))
+    assert not guard.refuses(PLACE, header(4), has_appended(3))
+    assert not guard.refuses(PLACE, header(9), has_appended(8))
 
 
 def test_newer_epoch_takes_the_place_of_an_older_one() -> None:
@@ -222,13 +234,18 @@ def test_producers_and_sequences_remembered_are_bounded() -> None:
     assert guard.refuses(PLACE, header(6)._replace(producer_id=10), UNKNOWN)
     for sequence in range(100, 100 + 10 * REMEMBERED_SEQUENCES):
         guard.refused_on_arrival(PLACE, header(sequence))
-    assert not guard.refuses(PLACE, header(100 + 9 * REMEMBERED_SEQUENCES), UNKNOWN)
+    last = 99 + REMEMBERED_SEQUENCES
+    assert guard.refuses(PLACE, header(last + 1), has_appended(last - 1))
+    assert not guard.refuses(PLACE, header(last + 1), has_appended(last))
 
 
-def test_unpublished_are_the_oldest_of_the_newest_epoch() -> None:
+def test_unpublished_are_those_of_the_newest_epoch() -> None:
     states = ProducerStates()
     for epoch, sequence in ((0, 8), (0, 9), (1, 0), (1, 1)):
         states.append(PRODUCER, PendingBatch(None, 0, epoch, sequence, sequence, 0))
-    assert list(states.unpublished([PRODUCER, 8])) == [UnpublishedBatch(PRODUCER, 1, 0)]
+    assert list(states.unpublished([PRODUCER, 8])) == [
+        UnpublishedBatch(PRODUCER, 1, 0),
+        UnpublishedBatch(PRODUCER, 1, 1),
+    ]
     assert states.newest_sequence(PRODUCER) == (1, 1)
     assert states.newest_sequence(8) is None
