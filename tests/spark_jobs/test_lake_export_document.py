@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "spark_jobs").rglob("*.py")) + sorted((ROOT / "kafscale/metadata").rglob("*.py"))
+SOURCES = [
+    *sorted((ROOT / "spark_jobs").rglob("*.py")),
+    *sorted((ROOT / "kafscale/metadata").rglob("*.py")),
+    ROOT / "kafscale/errors.py",
+]
 
 
 def texts() -> Iterator[str]:
