@@ -141,6 +141,8 @@ class Troubles:
             return
         log = self._rng.choice(logs)
         positions = [one.position for one in self._cluster.consumers if one.log is log]
+        if not positions and self._cluster.plan.consumers:
+            return  # Those of a topic that was just made anew begin at 0, once the answer to its creation is there.
         offset = min(positions, default=log.record.log_end_offset)
         led_by = [
             (broker, partition)
