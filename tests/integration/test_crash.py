@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from kafscale.storage.flusher import MOST_TASKS
 from tests.integration.conftest import StartBroker
 from tests.support import wire
 from tests.support.audit import audit
 from tests.support.broker import KafscaleBroker
+from tests.support.fsck import fsck, problems
 from tests.support.ledger import Ledger, Place, Record
 from tests.support.load import IdempotentLoad, Load, PipelinedLoad
 from tests.support.topics import create_topic
@@ -92,6 +94,11 @@ def check_the_files(broker: KafscaleBroker, ledger: Ledger, read: dict[Place, li
 
     They may hold more: what an older leader left unpublished under an offset that was then skipped.
     """
+    files = audit(broker.data_folder)
+    # Nobody waits for an index: a kill may leave those that were on their way out (decision 0033), and no others.
+    without_index = [segment for segment in files.segments if not segment.has_index]
+    assert len(without_index) <= (KILLS + 1) * len(PLACES) * MOST_TASKS
+    assert problems(fsck(broker, "--repair")[1]) == []
     files = audit(broker.data_folder)
     assert all(segment.has_index for segment in files.segments)
     stored = {place: [(one.offset, one.value) for one in files.records(*place)] for place in PLACES}
