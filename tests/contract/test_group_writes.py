@@ -112,7 +112,7 @@ async def test_a_topic_of_which_the_view_has_not_heard(store: MetadataStore, bro
     assert await broker.fetch() == {("u", 0): 7, ("u", 1): 7}
 
 
-async def test_a_refused_commit_leaves_nothing_and_the_next_broker_counts_alike(
+async def test_refused_commit_leaves_nothing_for_the_next_broker(
     store: MetadataStore, broker: Coordinating
 ) -> None:
     assert await broker.commit(1, 200, text="x" * 4000) is ErrorCode.NONE

@@ -351,7 +351,7 @@ async def test_a_deletion_is_not_lost_to_a_later_write_that_ends() -> None:
     assert await store.value("a") is None
 
 
-async def test_conditions_that_contradict_each_other_go_one_after_the_other() -> None:
+async def test_contradicting_conditions_go_one_after_the_other() -> None:
     store = Watched(max_operations=128)
     writer = await writer_of(store, await claim(store))
     old = await put_topic(store, "t")

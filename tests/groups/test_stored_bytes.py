@@ -32,7 +32,7 @@ def test_what_is_taken_out_is_counted_no_longer() -> None:
     assert (group.offset_bytes, totals.all_bytes) == (0, 0)
 
 
-def test_a_failed_deletion_counts_again_what_nothing_newer_replaced() -> None:
+def test_failed_deletion_counts_again_what_stays() -> None:
     group = StoredGroup(StoredTotals())
     group.put({("t", 0): 100, ("t", 1): 200})
     taken = group.take([("t", 0), ("t", 1)])
@@ -89,7 +89,7 @@ def assert_taken(is_taken: bool, group: StoredGroup, totals: StoredTotals, growt
     assert refusal.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
-def test_new_groups_stop_at_three_quarters_and_records_at_the_whole() -> None:
+def test_new_groups_stop_at_three_quarters_of_the_limit() -> None:
     LIMITS.check_new_group(totals_of(4800), 64)
     with pytest.raises(KafkaError) as refusal:
         LIMITS.check_new_group(totals_of(4801), 64)

@@ -52,6 +52,6 @@ async def test_an_unknown_type_refuses_the_request(plane: ControlPlane, kind: in
     assert (reply.error_code, reply.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
 
-async def test_version_0_asks_for_client_metrics_of_which_there_are_none(plane: ControlPlane) -> None:
+async def test_version_0_lists_no_client_metrics(plane: ControlPlane) -> None:
     reply = await list_resources(plane, 0)
     assert (reply.error_code, reply.config_resources) == (0, [])
