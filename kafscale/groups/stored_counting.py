@@ -10,6 +10,7 @@ from kafscale.groups.shard import GroupShard
 from kafscale.groups.stored_bytes import TopicPartition, stored_size
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore, Snapshot
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +78,13 @@ async def _sizes(offsets: Snapshot) -> dict[str, dict[TopicPartition, int]]:
     """What each offset takes, by group."""
     groups: dict[str, dict[TopicPartition, int]] = {}
     for number, item in enumerate(offsets.items, 1):
-        of_group = groups.setdefault(keys.offset_group_id(item.key), {})
-        of_group[keys.offset_topic_and_partition(item.key)] = stored_size(item.key, item.value)
+        try:
+            group_id, place = keys.offset_group_id(item.key), keys.offset_topic_and_partition(item.key)
+        except (ValueError, IndexError):
+            # No broker writes such a key; it is no reason to leave the others uncounted.
+            logger.warning("a key is that of no committed offset", extra={"key": quoted(item.key)})
+            continue
+        groups.setdefault(group_id, {})[place] = stored_size(item.key, item.value)
         if number % _OFFSETS_PER_TURN == 0:
             await asyncio.sleep(0)
     return groups

@@ -3,7 +3,10 @@
 import pytest
 
 from kafscale.groups.stored_bytes import KEY_BYTES, StoredGroup, StoredTotals, stored_size
+from kafscale.groups.stored_counting import _sizes
 from kafscale.groups.stored_limits import MAX_COMMIT_BYTES, StoredLimits, check_commit_bytes
+from kafscale.metadata import keys
+from kafscale.metadata.store import KeyValue, Snapshot
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 LIMITS = StoredLimits(group_offset_bytes=1000, all_bytes=64 * 100)
@@ -106,3 +109,10 @@ def test_one_commit_has_a_limit_of_its_own() -> None:
     with pytest.raises(KafkaError) as refusal:
         check_commit_bytes(MAX_COMMIT_BYTES + 1)
     assert refusal.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+
+async def test_foreign_key_among_offsets_is_passed_over() -> None:
+    good = KeyValue(key=keys.group_offset("g", "t", 0), value=b"1", mod_revision=1)
+    foreign = KeyValue(key=good.key.rpartition("/")[0], value=b"2", mod_revision=2)
+    sizes = await _sizes(Snapshot(items=(foreign, good), revision=2))
+    assert sizes == {"g": {("t", 0): stored_size(good.key, good.value)}}
