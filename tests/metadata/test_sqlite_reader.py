@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import StartupError, StoreRefusedError, StoreUnavailableError
+from kafscale.metadata.sqlite import snapshot_read
 from kafscale.metadata.sqlite.owner_lock import is_owned
 from kafscale.metadata.sqlite.reader import SqliteReader
+from kafscale.metadata.sqlite.schema import is_new
 from kafscale.metadata.sqlite.store import SqliteStore
+from kafscale.metadata.sqlite.write_ahead_log import log_path
 from kafscale.metadata.store import Delete, Put
 from tests.metadata.looking import older_owner
 from tests.metadata.write_load import WRITERS, decode
@@ -347,6 +351,46 @@ async def test_an_owner_opens_in_the_process_of_a_reader(path: Path) -> None:
             item = await reader.get("k")
             assert item is not None
             assert item.mod_revision == result.revision
+
+
+async def test_an_owner_waits_for_a_read_of_its_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While that read has the shared memory open, an owner would get it read-only, too."""
+    process = await load(path)
+    await acknowledged(process, 50, {})
+    process.kill()
+    await process.communicate()
+    is_open, go_on = threading.Event(), threading.Event()
+
+    def open_for_long(connection: sqlite3.Connection, path: Path) -> bool:
+        found = is_new(connection, path)
+        is_open.set()
+        assert go_on.wait(60)
+        return found
+
+    async with reader_of(path) as reader:
+        monkeypatch.setattr(snapshot_read, "is_new", open_for_long)
+        read = asyncio.create_task(reader.get("a/0"))
+        await asyncio.to_thread(is_open.wait, 60)
+        opening = asyncio.create_task(SqliteStore.open(path))
+        try:
+            await asyncio.wait([opening], timeout=0.3)
+        finally:
+            go_on.set()
+        store = await opening
+        assert (await store.transact([], [Put("k", b"v")])).succeeded
+        assert await read is not None
+        await store.close()
+
+
+async def test_an_idle_reader_does_not_keep_the_log(path: Path) -> None:
+    async with owner_of(path) as store, reader_of(path) as reader:
+        await store.transact([], [Put("k", b"v")])
+        assert await reader.get("k") is not None
+        await store.close()
+        assert not log_path(path).exists()
+        item = await reader.get("k")
+        assert item is not None
+        assert item.value == b"v"
 
 
 async def test_a_closed_reader_refuses(path: Path) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from kafscale.errors import StartupError
 from kafscale.metadata.keyspace import Keyspace
-from kafscale.metadata.sqlite.looker import lookers_step_aside
 from kafscale.metadata.sqlite.owner_lock import InUseError, OwnerLock
 from kafscale.metadata.sqlite.schema import (
     APPLICATION_ID,
@@ -26,6 +25,7 @@ from kafscale.metadata.sqlite.schema import (
     says_busy,
     says_corrupt,
 )
+from kafscale.metadata.sqlite.snapshot_read import READ_LOCK
 from kafscale.metadata.sqlite.write_ahead_log import holds_anything, log_path, write_anew
 from kafscale.metadata.store import NO_LEASE, KeyValue
 
@@ -248,7 +248,7 @@ class SqliteFile:
         uri = f"{self._path.as_uri()}?mode={'rwc' if create else 'rw'}"
         connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_SEC, isolation_level=None)
         try:
-            with lookers_step_aside():
+            with READ_LOCK:
                 # The first access, which makes the shared memory this connection's.
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if is_new(connection, self._path):
