@@ -5,18 +5,23 @@ The options have the names of the broker's settings; every other setting is take
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
-from kafscale.errors import SettingError
+from kafscale.errors import KafscaleError, SettingError
+from kafscale.masking import without_credentials
 from kafscale.settings.broker import SETTINGS, SettingRow, Settings, load_settings
 from spark_jobs.catalogs import TYPES, CatalogOptions, resolve_catalogs
 from spark_jobs.session_options import SessionOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+EXIT_FAILED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +205,39 @@ def session_options(
         app_name=app_name,
         ui=options.ui,
     )
+
+
+def require_topics(topics: Sequence[str], pattern: re.Pattern[str] | None) -> None:
+    """Raise click's error, which ends the command with status 2, if no topic is named."""
+    if not topics and pattern is None:
+        raise click.UsageError("no topic is named: give --topic or --topic-pattern")
+
+
+def chosen_topics(
+    topics: Sequence[str], pattern: re.Pattern[str] | None, known: Callable[[], Iterable[str]]
+) -> list[str]:
+    """The named topics and the known ones that match the pattern, each once.
+
+    `known` is called only if there is a pattern. Raises `SettingError` if there is no topic.
+    """
+    chosen = list(dict.fromkeys(topics))
+    if pattern is not None:
+        chosen += [name for name in known() if pattern.fullmatch(name) and name not in chosen]
+        if not chosen:
+            raise SettingError(f"--topic-pattern {pattern.pattern!r} matches no topic")
+    return chosen
+
+
+def run_job(run: Callable[[], bool], exit_if_false: int) -> NoReturn:
+    """Run a job and end the process: status 0 if it returns True, 2 for options that are not legal, 1 if it fails."""
+    try:
+        succeeded = run()
+    except SettingError as problem:
+        raise click.UsageError(str(problem)) from None
+    except KafscaleError as problem:
+        click.echo(f"error: {without_credentials(str(problem))}", err=True)
+        sys.exit(EXIT_FAILED)
+    sys.exit(0 if succeeded else exit_if_false)
 
 
 def conf_pair(text: str) -> tuple[str, str]:

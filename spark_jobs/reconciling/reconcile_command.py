@@ -14,7 +14,7 @@ DEFAULT_RANGE_SIZE: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileCommand:
-    """The command line. Tables may be rules, as `table_naming` has them; `except_columns` are not compared."""
+    """The command line. Tables may be rules, as `table_names` has them; `except_columns` are not compared."""
 
     topics: Sequence[str]
     topic_pattern: re.Pattern[str] | None
