@@ -1,6 +1,6 @@
-"""Command line options that every job shares: where the topics are, and where the tables are.
+"""Command line options that all jobs share: where the topics and the tables are.
 
-The options have the names of the broker's settings; every other setting is taken from the same environment variables.
+The options have the names of the broker's settings; all other settings come from the same environment variables.
 """
 
 import functools
@@ -26,7 +26,7 @@ EXIT_FAILED: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class StoreOption:
-    """A setting of the broker's that has an option."""
+    """A broker setting that has an option."""
 
     option: str
     variable: str
@@ -34,7 +34,7 @@ class StoreOption:
 
     @property
     def parameter(self) -> str:
-        """The name that click passes its value by."""
+        """The name of click's parameter for its value."""
         return self.option.removeprefix("--").replace("-", "_")
 
     @property
@@ -58,7 +58,7 @@ STORE_OPTIONS: Final = (
 def store_options(command: Command) -> Command:
     """Options that say where the topics are; the command gets them as `settings`, a `Settings`.
 
-    A value that is not legal ends the command as click's own errors do, with status 2.
+    A value that is not legal ends the command with status 2, like click's own errors.
     """
 
     @functools.wraps(command)
@@ -83,7 +83,7 @@ def store_options(command: Command) -> Command:
 
 
 def settings_from_options(given: Mapping[StoreOption, str], environment: Mapping[str, str]) -> Settings:
-    """The settings that the options give, over those of the environment. The data folder comes back absolute.
+    """The settings of the options, which override the environment. The data folder is absolute.
 
     Raises `SettingError`, which names the option rather than the setting.
     """
@@ -115,7 +115,7 @@ def _with_options(message: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """What the options say of catalogs and of Spark, before it is known which tables there are."""
+    """The options for catalogs and Spark, as given; the tables are not known yet."""
 
     catalogs: CatalogOptions
     conf: Mapping[str, str]
@@ -197,7 +197,7 @@ _SPARK_OPTIONS: Final = (
 def session_options(
     options: SparkOptions, settings: Settings, tables: Sequence[str], *, app_name: str
 ) -> SessionOptions:
-    """A session in which the catalogs of these tables are known. Raises `SettingError`."""
+    """The options of a session with the catalogs of these tables. Raises `SettingError`."""
     return SessionOptions(
         catalogs=resolve_catalogs(options.catalogs, tables, settings, os.environ),
         conf=options.conf,

@@ -1,4 +1,4 @@
-"""`python -m spark_jobs.export`, and the same under spark-submit: brings topics into Iceberg tables, exactly once."""
+"""`python -m spark_jobs.export`, also under spark-submit: exports topics into Iceberg tables, exactly once."""
 
 import re
 from collections.abc import Sequence
@@ -168,16 +168,16 @@ def main(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Bring what is published of topics into Iceberg tables, straight from the object store, exactly once.
+    """Export topics into Iceberg tables, straight from the object store, exactly once.
 
-    Each run goes on where the table says that the last one ended, whatever became of it, and ends when the table has
-    all that was published when the run began.
+    Each run continues where the last commit to the table ended, and ends when the table has all records that were
+    published when the run began.
 
     \b
     python -m spark_jobs.export --topic events --table local.db.events --warehouse DIR --data-dir DIR
 
-    Where the topics are is said by the options below or by the broker's own KAFSCALE_ variables. Exit status: 0 when
-    every topic was exported, 1 when one was not, 2 for options that are not legal.
+    The options below or the broker's own KAFSCALE_ variables say where the topics are. Exit status: 0 if every topic
+    was exported, 1 if one was not, 2 for options that are not legal.
     """
     backfill = None
     if backfill_from is not None:
@@ -214,7 +214,7 @@ def main(
         as_json=as_json,
         is_quiet=quiet,
     )
-    # What loads pyarrow and numba comes last, so that --help and an option that is not legal answer at once.
+    # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.
     from spark_jobs.job.launch import run_export
 
     run_job(lambda: run_export(command), exit_if_false=EXIT_FAILED)

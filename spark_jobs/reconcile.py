@@ -1,4 +1,4 @@
-"""`python -m spark_jobs.reconcile`, and the same under spark-submit: holds topics and tables against each other."""
+"""`python -m spark_jobs.reconcile`, also under spark-submit: compares topics with their tables."""
 
 import re
 from collections.abc import Sequence
@@ -79,8 +79,8 @@ def main(
 ) -> None:
     """Count and hash the records of topics and the rows of their tables, by partition and range of offsets.
 
-    What the table says it has is held against what the topic still has. Records that are not exported yet, gaps that
-    were recorded, and rows whose records have expired are shown, and are no difference.
+    The records that the table should have are compared with those that the topic still has. Records that are not
+    exported yet, recorded gaps, and rows whose records have expired are shown, and are no difference.
 
     \b
     python -m spark_jobs.reconcile --topic events --table local.db.events --warehouse DIR --data-dir DIR
@@ -104,7 +104,7 @@ def main(
         as_json=as_json,
         is_quiet=quiet,
     )
-    # What loads pyarrow and numba comes last, so that --help and an option that is not legal answer at once.
+    # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.
     from spark_jobs.reconciling.launch import run_reconcile
 
     run_job(lambda: run_reconcile(command), exit_if_false=EXIT_DIFFERENT)

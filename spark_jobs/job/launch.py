@@ -1,4 +1,4 @@
-"""Puts an export together: the topics, their tables, the Spark session, the leases, and those who are told."""
+"""Puts an export together: the topics, their tables, the Spark session, the leases and the listeners."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ _DAY_SEC = 86_400
 
 
 def run_export(command: ExportCommand) -> bool:
-    """Do what the command line says; whether every topic was exported.
+    """Run the command; True if every topic was exported.
 
     Raises `SettingError` for options that are not legal, `StartupError`, `StoreError`.
     """
@@ -113,7 +113,7 @@ def _hold(command: ExportCommand, topic: str, table: str) -> Iterator[HeldExport
 
 @contextlib.contextmanager
 def _stopped_by_signals(run: ExportRun, say: Callable[[str], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT end the run after the commit under way; a second one ends it at once."""
+    """SIGTERM and SIGINT stop the run after the commit in progress; a second one ends it at once."""
 
     def stop(number: int, _: object) -> None:
         say(f"{signal.Signals(number).name}: ending after the commit under way; once more to end at once")

@@ -1,4 +1,4 @@
-"""Puts a reconciliation together: the topics, their tables, the Spark session, and what is printed."""
+"""Puts a reconciliation together: the topics, their tables, the Spark session and the output."""
 
 import contextlib
 import functools
@@ -35,10 +35,10 @@ class ReconcileFailedError(KafscaleError):
 
 
 def run_reconcile(command: ReconcileCommand) -> bool:
-    """Do what the command line says; whether all topics and their tables agree.
+    """Run the command; True if all topics and their tables agree.
 
     Raises `SettingError` for options that are not legal, `StartupError`, `StoreError`, `ReconcileFailedError`, and
-    what else keeps a table from being read.
+    other errors of a table that cannot be read.
     """
     say = (lambda _: None) if command.is_quiet else functools.partial(click.echo, err=True)
     found = []

@@ -1,4 +1,4 @@
-"""The type of JSON values from what the user gives: Spark DDL, or Spark's own JSON for types."""
+"""Parses the type of JSON values: Spark DDL, or Spark's own JSON for types."""
 
 import json
 
@@ -12,7 +12,7 @@ _LEGAL = "Spark DDL such as 'id bigint, tags array<string>', or a type as Spark 
 
 
 def read_type(text: str, source: str) -> st.DataType:
-    """The type that `text` says. `source` names it in errors. DDL needs an active Spark session.
+    """The type in `text`. `source` names it in errors. DDL needs an active Spark session.
 
     Raises `SettingError`.
     """
