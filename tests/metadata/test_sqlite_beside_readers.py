@@ -49,7 +49,7 @@ def copied(path: Path, folder: Path) -> Path:
     return folder / path.name
 
 
-async def test_writes_and_checkpoints_beside_a_reader_in_the_middle_of_a_read(path: Path) -> None:
+async def test_writes_and_checkpoints_beside_a_read_in_progress(path: Path) -> None:
     async with owner_of(path) as store:
         await store.transact([], [Put("k", b"first")])
         with reading(path) as reader:
@@ -73,7 +73,7 @@ async def test_writes_and_checkpoints_beside_a_reader_in_the_middle_of_a_read(pa
 
 
 @pytest.mark.parametrize("how", ["readonly_shm=1", "cache=private"], ids=["as ours", "as SQLite's own shell"])
-async def test_an_owner_opens_beside_a_reader_that_a_killed_one_has_left(path: Path, how: str) -> None:
+async def test_an_owner_opens_beside_the_reader_of_a_killed_one(path: Path, how: str) -> None:
     first = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.metadata.write_load", path, stdout=asyncio.subprocess.PIPE
     )
@@ -144,7 +144,7 @@ def read_shared_memory(path: Path) -> bytes:
     return subprocess.run([sys.executable, "-c", program, shared], capture_output=True, check=True).stdout
 
 
-async def test_a_commit_that_was_said_to_have_failed_does_not_come_back(
+async def test_a_failed_commit_does_not_come_back(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = False

@@ -81,7 +81,7 @@ async def acknowledged(process: asyncio.subprocess.Process, lines: int, counts: 
         counts[int(writer)] = int(count)
 
 
-async def test_a_read_beside_a_writer_shows_one_revision_and_all_that_was_acknowledged(path: Path) -> None:
+async def test_a_read_beside_a_writer_shows_one_acknowledged_revision(path: Path) -> None:
     process = await load(path)
     counts: dict[int, int] = {}
     try:

@@ -81,7 +81,7 @@ def test_code_in_a_folder_that_others_can_write_is_not_run(program: Path, tmp_pa
     assert run(program, **environment) == 0
 
 
-def test_where_nothing_can_be_kept_each_process_compiles_for_itself(program: Path, tmp_path: Path) -> None:
+def test_without_a_writable_cache_each_process_compiles(program: Path, tmp_path: Path) -> None:
     closed(program)
     name = f"kafscale-compiled-{os.getuid()}"
     (tmp_path / name).write_text("in the way")

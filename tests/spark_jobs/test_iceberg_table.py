@@ -66,9 +66,7 @@ def test_a_name_with_a_dash(spark: SparkSession, local_catalog: IcebergCatalog, 
     assert schema_of_table(spark, dashed) == columns("a INT")
 
 
-def test_columns_and_fields_are_added_and_widened_and_rows_fit_by_name(
-    spark: SparkSession, name: str
-) -> None:
+def test_columns_are_added_and_widened_and_rows_fit_by_name(spark: SparkSession, name: str) -> None:
     ensure_table(spark, name, columns("value STRUCT<b: INT, a: STRING>"), TableOptions())
     append(spark, name, [((1, "x"),)], "value STRUCT<b: INT, a: STRING>")
     wider = "value STRUCT<a: STRING, c: ARRAY<STRUCT<y: INT, x: INT>>, b: BIGINT>, offset BIGINT"

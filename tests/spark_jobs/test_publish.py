@@ -80,7 +80,7 @@ def test_of_two_exporters_from_the_same_state_one_is_refused(spark: SparkSession
     assert offsets_in(spark, table) == [0, 1, 2]
 
 
-def test_one_that_comes_while_the_commit_is_under_way_is_refused_by_the_table(
+def test_a_concurrent_commit_is_refused_by_the_table(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look before the commit is not what keeps two apart."""
@@ -102,7 +102,7 @@ def test_one_that_comes_while_the_commit_is_under_way_is_refused_by_the_table(
     assert offsets_in(spark, table) == [0, 1, 2]
 
 
-def test_a_commit_that_landed_without_an_answer_is_not_made_again(
+def test_a_commit_without_an_answer_is_not_repeated(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = read_state(spark, table, TOPIC)

@@ -301,7 +301,7 @@ def test_a_table_that_is_not_there_is_no_legal_option(export: Callable[..., Expo
         exported.run()
 
 
-def test_a_table_whose_rows_cannot_be_found_again_is_no_legal_option(export: Callable[..., Exported]) -> None:
+def test_a_table_whose_rows_cannot_be_found_is_refused(export: Callable[..., Exported]) -> None:
     exported = export()
     exported.sql("ALTER TABLE {table} DROP COLUMN offset")
     with pytest.raises(SettingError, match="no column 'offset'"):

@@ -6,7 +6,7 @@ from kafscale.errors import SettingError
 from spark_jobs.table_names import Tables, parse_table_name, tables_of
 
 
-def test_a_name_has_a_catalog_a_namespace_of_any_depth_and_a_table() -> None:
+def test_a_name_has_catalog_namespace_of_any_depth_and_table() -> None:
     name = parse_table_name("--table", " lake.raw.web-shop.events_1 ")
     assert (name.catalog, name.namespace, name.table) == ("lake", ("raw", "web-shop"), "events_1")
     assert str(name) == "lake.raw.web-shop.events_1"

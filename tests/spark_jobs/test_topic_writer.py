@@ -106,7 +106,7 @@ def test_merged_segments_and_checkpoints_hold_the_same_records(tmp_path: Path) -
     assert len(list(folder.glob("*.kfs"))) == 1
 
 
-async def test_it_works_beside_an_event_loop_and_leaves_the_stores_in_order(tmp_path: Path) -> None:
+async def test_it_works_beside_an_event_loop_and_closes_the_stores(tmp_path: Path) -> None:
     broker = KafscaleBroker(tmp_path)
     writer = TopicWriter(embedded(broker.data_folder), "events", partitions=2)
     writer.append(0, sent(10), batch_records=2)
