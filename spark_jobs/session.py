@@ -44,7 +44,7 @@ def open_session(options: SessionOptions) -> SparkSession:
         session = _new_session(options)
     elif not _knows_iceberg(session.sparkContext._jvm):
         raise StartupError(
-            "the Spark session that is there has no Iceberg: start it with "
+            "the existing Spark session has no Iceberg: start it with "
             f"--packages {','.join(ICEBERG.coordinates())}"
         )
     for catalog in options.catalogs:

@@ -26,7 +26,7 @@ def column_format(
     options: ValueOptions, spark: SparkSession, records: DataFrame, known_type: st.DataType | None
 ) -> ColumnFormat | None:
     """The format of the values; None if Spark itself can decode them. Raises `SettingError`."""
-    _require_what_belongs(options)
+    _require_matching(options)
     match options.format:
         case ValueFormat.BYTES | ValueFormat.STRING:
             return None
@@ -85,7 +85,7 @@ def _has_decimals(known_type: st.DataType | None) -> bool:
     return known_type is not None and any(isinstance(part, st.DecimalType) for part in parts(known_type))
 
 
-def _require_what_belongs(options: ValueOptions) -> None:
+def _require_matching(options: ValueOptions) -> None:
     """Raise `SettingError` for an option that the format does not use: it would be ignored silently."""
     value_format = options.format
     plain = value_format in (ValueFormat.BYTES, ValueFormat.STRING)

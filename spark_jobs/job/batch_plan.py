@@ -90,7 +90,7 @@ def target_of_backfill(state: ExportState, log: TopicLog, wanted: Mapping[int, R
 def _check_topic(state: ExportState, log: TopicLog) -> None:
     if state.topic_id and state.topic_id != str(log.topic_id):
         raise ExportRefusedError(
-            f"the table holds an earlier topic of the name {log.topic!r} (topic id {state.topic_id}, now "
+            f"the table has an earlier topic of the name {log.topic!r} (topic id {state.topic_id}, now "
             f"{log.topic_id}), whose offsets mean other records: export into a new table"
         )
 
@@ -114,7 +114,7 @@ def plan_batch(
     }
     gaps = {partition: lost for partition, lost in gaps.items() if lost}
     if gaps and gap_policy is GapPolicy.FAIL:
-        raise ExportRefusedError(_tell_expired(log.topic, gaps))
+        raise ExportRefusedError(_expired_message(log.topic, gaps))
     firsts: dict[int, tuple[PartitionLog, Range]] = {}
     for partition in log.partitions:
         there = difference(left[partition.partition], gaps.get(partition.partition, ()))
@@ -127,7 +127,7 @@ def _expired(partition: PartitionLog, left: Ranges) -> Ranges:
     return intersection(left, ((0, partition.log_start_offset),))
 
 
-def _tell_expired(topic: str, gaps: Mapping[int, Ranges]) -> str:
+def _expired_message(topic: str, gaps: Mapping[int, Ranges]) -> str:
     told = ", ".join(
         f"{topic}-{partition} offsets {first} to {following - 1}"
         for partition, ranges in sorted(gaps.items())

@@ -93,7 +93,7 @@ class ExportLease:
                 raise
         if self._failure is not None:
             raise ExportLeaseLostError(
-                self._topic, f"what kept it failed: {self._failure!r}"
+                self._topic, f"the thread that keeps it failed: {self._failure!r}"
             ) from self._failure
 
     def confirm(self) -> None:

@@ -116,7 +116,9 @@ def _stopped_by_signals(run: ExportRun, say: Callable[[str], None]) -> Iterator[
     """SIGTERM and SIGINT stop the run after the commit in progress; a second one ends it at once."""
 
     def stop(number: int, _: object) -> None:
-        say(f"{signal.Signals(number).name}: ending after the commit under way; once more to end at once")
+        say(
+            f"{signal.Signals(number).name}: stopping after the commit in progress; once more to stop at once"
+        )
         run.stop()
         for one, before in previous.items():
             signal.signal(one, before)

@@ -14,7 +14,7 @@ from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.held_export import HeldExport
-from spark_jobs.job.spark_errors import SPARK_ERRORS, told_shortly
+from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
 from spark_jobs.job.topic_export import TopicExport
 from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.maintenance import Maintenance, maintain
@@ -88,7 +88,7 @@ class ExportRun:
             except SPARK_ERRORS as problem:
                 succeeded = False
                 logger.debug("topic %s failed", topic, exc_info=True)
-                self._events.topic_failed(topic, told_shortly(problem))
+                self._events.topic_failed(topic, short_message(problem))
         return succeeded
 
     def _export(self, topic: str, options: TopicOptions, held: HeldExport) -> None:
@@ -105,7 +105,7 @@ class ExportRun:
             export.run()
         except (KafscaleError, *SPARK_ERRORS) as problem:
             with contextlib.suppress(ExportLeaseLostError):
-                held.failed(told_shortly(problem))
+                held.failed(short_message(problem))
             raise
         for table in (options.table, options.dead_letter_table):
             if schema_of_table(self._spark, table) is not None:

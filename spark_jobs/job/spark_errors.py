@@ -12,7 +12,7 @@ _PYTHON_ERROR = re.compile(r"^(?:\w+\.)+(\w*(?:Error|Exception)): (.+)$", re.MUL
 _JAVA_ERROR = re.compile(r"^(?:Caused by: |: )?((?:\w+\.)+\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
-def told_shortly(problem: BaseException) -> str:
+def short_message(problem: BaseException) -> str:
     """One line. The error of a Python task keeps its own words, without the text that Spark wraps it in."""
     text = str(problem)
     python = _PYTHON_ERROR.findall(_worker_part(text))

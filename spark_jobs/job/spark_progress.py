@@ -123,7 +123,7 @@ def watched(
 
 
 @contextmanager
-def told_while_it_runs(
+def reported_while_running(
     spark: SparkSession, events: ExportEvents, topic: str, poll_sec: float = POLL_SEC
 ) -> Iterator[str]:
     """`watched`, for the batch of an export that this thread writes within."""

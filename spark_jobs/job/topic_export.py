@@ -19,7 +19,7 @@ from spark_jobs.job.batch_write import BatchWriter, OpenRecords, Written
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.held_export import HeldExport
-from spark_jobs.job.spark_progress import told_while_it_runs
+from spark_jobs.job.spark_progress import reported_while_running
 from spark_jobs.job.topic_points import backfill_of, starts_of
 from spark_jobs.source.topic_state import TopicLog
 from spark_jobs.tables.export_state import ExportState
@@ -96,17 +96,17 @@ class TopicExport:
     ) -> ExportState:
         commit_id = uuid.uuid4().hex
         self._events.batch_started(self._topic, batch.ranges)
-        with told_while_it_runs(self._spark, self._events, self._topic):
+        with reported_while_running(self._spark, self._events, self._topic):
             # Also without a single record: it creates the table, which keeps the state.
             written = self._writer.write(batch, commit_id, target.topic_id)
         after = state_after(state, batch, commit_id, target.topic_id, target.starts)
         self._held.check()
         publish(self._spark, self._options.table, written.staged, state, after)
         self._spark.catalog.refreshTable(quoted(self._options.table))
-        self._tell(batch, after, log, written, began)
+        self._notify(batch, after, log, written, began)
         return after
 
-    def _tell(
+    def _notify(
         self, batch: BatchPlan, after: ExportState, log: TopicLog, written: Written, began: float
     ) -> None:
         for partition, ranges in batch.gaps.items():

@@ -17,7 +17,7 @@ from spark_jobs.decoding.decoder import open_decoder
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.records import records_of
 from spark_jobs.job.report import PROGRESS_SEC
-from spark_jobs.job.spark_errors import SPARK_ERRORS, told_shortly
+from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
 from spark_jobs.job.spark_progress import JobProgress, watched
 from spark_jobs.reconciling.comparison import Comparison
 from spark_jobs.reconciling.reconcile_command import ReconcileCommand
@@ -53,7 +53,7 @@ def run_reconcile(command: ReconcileCommand) -> bool:
             session_options(command.spark, command.settings, names_of(tables), app_name="kafscale-reconcile")
         )
         for topic, named in tables.items():
-            with _told(spark, topic, say):
+            with _reported(spark, topic, say):
                 comparison = _reconcile(command, spark, stores, topic, named, say)
             found.append(comparison)
             if not command.as_json:
@@ -91,7 +91,7 @@ def _reconcile(
     except UnknownTopicError as problem:
         raise SettingError(f"--topic {topic!r} is not legal: {problem}") from None
     except SPARK_ERRORS as problem:
-        raise ReconcileFailedError(told_shortly(problem)) from problem
+        raise ReconcileFailedError(short_message(problem)) from problem
 
 
 def _decoded(
@@ -101,7 +101,7 @@ def _decoded(
 
 
 @contextlib.contextmanager
-def _told(spark: SparkSession, topic: str, say: Callable[[str], None]) -> Iterator[None]:
+def _reported(spark: SparkSession, topic: str, say: Callable[[str], None]) -> Iterator[None]:
     lines = PacedLines(say, time.monotonic, PROGRESS_SEC)
 
     def tell(progress: JobProgress) -> None:

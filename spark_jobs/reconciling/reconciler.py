@@ -72,7 +72,7 @@ class Reconciler:
         )
         if table.state.topic_id and table.state.topic_id != str(log.topic_id):
             refusal = (
-                f"the table holds an earlier topic of this name (topic id {table.state.topic_id}, now "
+                f"the table has an earlier topic of this name (topic id {table.state.topic_id}, now "
                 f"{log.topic_id})"
             )
             return replace(comparison, refusal=refusal)
@@ -97,7 +97,7 @@ class Reconciler:
         )
         span_rows = SpanRows(self._spark, spans, self._options.range_size)
         counted = self._count(replace(comparison, not_compared=sides.not_compared), sides, span_rows, spans)
-        return self._look_into(counted, sides, span_rows)
+        return self._compare_rows(counted, sides, span_rows)
 
     def _wanted(self, side: TableSide, starts: Mapping[int, int]) -> DataFrame | None:
         if side.rows is None or not self._options.skips_expired:
@@ -127,7 +127,7 @@ class Reconciler:
             unexpected=(*table.outside, *_not_ahead(dead_letters.outside, comparison.plans)),
         )
 
-    def _look_into(self, counted: Comparison, sides: Sides, span_rows: SpanRows) -> Comparison:
+    def _compare_rows(self, counted: Comparison, sides: Sides, span_rows: SpanRows) -> Comparison:
         """Find the rows of the spans that differ."""
         whole = {check.span: one for check in counted.checks if (one := whole_span_difference(check))}
         mixed = [

@@ -67,7 +67,9 @@ class Sides:
         self._dead_letters = dead_letters
         self._except = except_columns
         self._decoded = self._decode(spans) if spans else None
-        self._live = [one for one in self._brought() if one in self._there() and self._is_compared(one)]
+        self._live = [
+            one for one in self._topic_columns() if one in self._table_columns() and self._is_compared(one)
+        ]
         dead = [] if dead_letters is None else dead_letters.columns
         self._dead = [one for one in _DEAD_LETTER_COLUMNS if one in dead and self._is_compared(one)]
         self.columns = tuple(dict.fromkeys([*self._live, *self._dead]))
@@ -114,10 +116,10 @@ class Sides:
     @property
     def not_compared(self) -> tuple[str, ...]:
         """The excluded columns, each with the reason."""
-        brought, there = self._brought(), self._there()
+        in_topic, in_table = self._topic_columns(), self._table_columns()
         reasons = dict.fromkeys(self._except, "left out by --except-column")
-        reasons |= {one: "the table does not have it" for one in brought if one not in there}
-        reasons |= {one: "the topic does not have it" for one in there if one not in brought}
+        reasons |= {one: "the table does not have it" for one in in_topic if one not in in_table}
+        reasons |= {one: "the topic does not have it" for one in in_table if one not in in_topic}
         return tuple(f"{one}: {reason}" for one, reason in reasons.items())
 
     def _decode(self, spans: Iterable[Span]) -> DataFrame:
@@ -135,20 +137,20 @@ class Sides:
         """Raise `SettingError` if the table's value cannot have been made from the decoded type."""
         if self._decoded is None or "value" not in self._live:
             return
-        brought, there = self._decoded.schema["value"].dataType, self._table_types()["value"]
-        if isinstance(there, StructType) != isinstance(brought, StructType):
+        in_topic, in_table = self._decoded.schema["value"].dataType, self._table_types()["value"]
+        if isinstance(in_table, StructType) != isinstance(in_topic, StructType):
             raise SettingError(
-                f"--value-format is not legal: it gives values of type {brought.simpleString()}, and the table has "
-                f"{there.simpleString()}; decode as the export did, or leave them out with --except-column value"
+                f"--value-format is not legal: it gives values of type {in_topic.simpleString()}, and the table has "
+                f"{in_table.simpleString()}; decode as the export did, or leave them out with --except-column value"
             )
 
-    def _there(self) -> list[str]:
+    def _table_columns(self) -> list[str]:
         return list(self._table_types())
 
-    def _brought(self) -> list[str]:
+    def _topic_columns(self) -> list[str]:
         """The columns of the topic; if none of its records are read, those of the table."""
         if self._decoded is None:
-            return self._there()
+            return self._table_columns()
         return [one for one in self._decoded.columns if one not in _ADDED_BY_DECODING]
 
     def _is_compared(self, column: str) -> bool:

@@ -50,6 +50,6 @@ def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | N
         rows = rows.where(sql.col(TOPIC) == topic)
     elif {one for one in properties if one.startswith(PREFIX)} - {PREFIX + topic}:
         raise SettingError(
-            f"table {name} holds several topics and has no column {TOPIC!r} that tells their rows apart"
+            f"table {name} has several topics and no column {TOPIC!r} that tells their rows apart"
         )
     return TableSide(name=name, state=state, rows=rows)

@@ -55,7 +55,7 @@ def loss_reporter(*, fail_on_data_loss: bool, warn: Callable[[str], None]) -> Re
                 f"{problem}. Records expire by the topic's retention, and a topic that was deleted takes them "
                 "with it; to go on with what is there, set the option failOnDataLoss to false"
             )
-        warn(f"{problem}. The query goes on without them, because failOnDataLoss is false")
+        warn(f"{problem}. The query continues without them, because failOnDataLoss is false")
 
     return report
 
@@ -217,7 +217,7 @@ def _check_complete(
 ) -> None:
     missing, surplus = sorted(set(partitions) - set(given)), sorted(set(given) - set(partitions))
     if missing or surplus:
-        told = [f"nothing is said for {_all_named(missing)}"] if missing else []
+        told = [f"{_all_named(missing)} is missing"] if missing else []
         told += [f"{_all_named(surplus)} is not among the query's partitions"] if surplus else []
         raise SourceOptionError(f"option {option} must name every partition once: {', and '.join(told)}")
 

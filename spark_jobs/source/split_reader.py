@@ -220,7 +220,7 @@ class _SplitReader:
             # A record that was rebuilt from the bucket alone may know other epochs than its segments carry.
             self._any_epoch = True
         for piece in left:
-            self._check_held(piece, log)
+            self._check_covered(piece, log)
         self._located = log
         first_offset = max(left[0].first_offset, self._next_offset)
         call = plan_pieces(log, self._stores.objects, self._namespace, first_offset, self._split.next_offset)
@@ -229,7 +229,7 @@ class _SplitReader:
     def _log_now(self, piece: Piece) -> PartitionLog:
         split = self._split
         try:
-            log = self._stores.ask(partial(read_partition, topic=split.topic, partition=split.partition))
+            log = self._stores.call(partial(read_partition, topic=split.topic, partition=split.partition))
         except UnknownTopicError as problem:
             raise self._expired(piece, "the topic was deleted") from problem
         # Leader epochs never go back, not even if a topic's name is used again.
@@ -237,7 +237,7 @@ class _SplitReader:
             raise self._expired(piece, "the topic was deleted, there is another of its name")
         return log
 
-    def _check_held(self, piece: Piece, log: PartitionLog) -> None:
+    def _check_covered(self, piece: Piece, log: PartitionLog) -> None:
         """Raise `ExpiredRangeError` unless one segment's offsets still are in one segment, or in neighbours."""
         offset = piece.first_offset
         for reference in references_between(log.references, piece.first_offset, piece.next_offset):

@@ -60,11 +60,11 @@ def _rows(settings: Settings, options: SourceOptions, split: Split) -> Iterator[
         except ExpiredRangeError as problem:
             if options.fail_on_data_loss:
                 raise
-            logger.warning("%s. The query goes on without them, because failOnDataLoss is false", problem)
-            left = _what_is_left(settings, left, next_offset)
+            logger.warning("%s. The query continues without them, because failOnDataLoss is false", problem)
+            left = _rest_of(settings, left, next_offset)
 
 
-def _what_is_left(settings: Settings, split: Split, next_offset: int) -> Split | None:
+def _rest_of(settings: Settings, split: Split, next_offset: int) -> Split | None:
     """The rest of the split from `next_offset` on, as the log is now; None if it is empty."""
 
     async def plan(metadata: MetadataReader, objects: ObjectReader) -> list[Split]:

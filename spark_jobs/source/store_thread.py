@@ -56,18 +56,18 @@ class StoreThread:
         """Start the call. Cancelling the future cancels the call."""
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
-    def ask(self, question: Callable[[MetadataReader, ObjectReader], Awaitable[Result]]) -> Result:
+    def call(self, function: Callable[[MetadataReader, ObjectReader], Awaitable[Result]]) -> Result:
         """The result of the function, called in the thread with both stores.
 
         Raises its errors, and those of `open_metadata`.
         """
 
-        async def asked() -> Result:
+        async def called() -> Result:
             if self._metadata is None:
                 self._metadata = await self._opener.open_metadata(self._stack)
-            return await question(self._metadata, self.objects)
+            return await function(self._metadata, self.objects)
 
-        return self.start(asked()).result()
+        return self.start(called()).result()
 
     def _run(self) -> None:
         try:

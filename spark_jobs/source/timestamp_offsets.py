@@ -59,7 +59,7 @@ async def first_offset_at(
         try:
             for piece in pieces:
                 batches = read_piece(objects, namespace, log, piece, any_epoch=any_epoch)
-                found = await _look_through(batches, timestamp_ms, first_offset)
+                found = await _search(batches, timestamp_ms, first_offset)
                 if found is not None:
                     return found
             first_offset = reference.last_offset + 1
@@ -76,7 +76,7 @@ def _may_hold(reference: SegmentReference, timestamp_ms: int, first_offset: int)
     return reference.max_timestamp_ms >= timestamp_ms and reference.last_offset >= first_offset
 
 
-async def _look_through(
+async def _search(
     parts: AsyncGenerator[StoredBatches, None], timestamp_ms: int, first_offset: int
 ) -> int | None:
     async with aclosing(parts):

@@ -171,7 +171,7 @@ def find_state(
     for summary in others:
         if name in summary and decode_state(topic, summary[name]).commit_id == state.commit_id:
             raise ExportStateError(
-                f"the table was rolled back behind every export of topic {topic!r} that its history tells of, so "
+                f"the table was rolled back behind every export of topic {topic!r} in its history, so "
                 f"what it has of the topic is not known: if it has nothing, remove the table property {name}"
             )
     return state

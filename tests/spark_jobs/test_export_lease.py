@@ -241,14 +241,16 @@ def test_an_error_of_the_block_is_raised_and_releases_the_topic(settings: Settin
         assert lease.epoch == 2
 
 
-def test_a_defect_of_the_keeper_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_the_keeper_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(_: ExportHold) -> None:
         raise ArithmeticError("a mistake in the program")
 
     monkeypatch.setattr(ExportHold, "renew", broken)
     settings = load_settings(embedded(tmp_path))
     with pytest.raises(ArithmeticError, match="a mistake"), hold_export(settings, "events", "me", 1) as lease:
-        with pytest.raises(ExportLeaseLostError, match=r"what kept it failed.*a mistake") as caught:
+        with pytest.raises(
+            ExportLeaseLostError, match=r"the thread that keeps it failed.*a mistake"
+        ) as caught:
             wait_until(lambda: lease.check(), "the keeper has failed")
         assert isinstance(caught.value.__cause__, ArithmeticError)
         with pytest.raises(ExportLeaseLostError):
@@ -276,7 +278,7 @@ def test_a_defect_is_told_while_the_topic_is_given_back(
         try:
             assert released.wait(15)
             for call in (lease.check, lease.confirm, lambda: lease.record(PROGRESS)):
-                with pytest.raises(ExportLeaseLostError, match=r"what kept it failed.*a mistake"):
+                with pytest.raises(ExportLeaseLostError, match=r"the thread that keeps it failed.*a mistake"):
                     call()
         finally:
             looked.set()

@@ -111,7 +111,7 @@ def test_a_table_of_somebody_else_keeps_its_columns(spark: SparkSession, name: s
     assert [tuple(row) for row in rows_of(spark, name)] == [(None, "a", None), (None, "b", 2)]
 
 
-def test_a_column_that_the_table_requires_is_told(spark: SparkSession, name: str) -> None:
+def test_a_column_that_the_table_requires_is_named(spark: SparkSession, name: str) -> None:
     namespace = name.rpartition(".")[0]
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
     spark.sql(f"CREATE TABLE {name} (tenant STRING NOT NULL, value STRING) USING iceberg")
@@ -119,7 +119,7 @@ def test_a_column_that_the_table_requires_is_told(spark: SparkSession, name: str
         ensure_table(spark, name, columns("value STRING"), TableOptions())
 
 
-def test_types_that_cannot_come_together_are_told(spark: SparkSession, name: str) -> None:
+def test_types_that_cannot_be_joined_are_named(spark: SparkSession, name: str) -> None:
     ensure_table(spark, name, columns("value STRING"), TableOptions())
     with pytest.raises(TableRefusedError, match="cannot take the columns of the export"):
         ensure_table(spark, name, columns("value STRUCT<a: INT>"), TableOptions())

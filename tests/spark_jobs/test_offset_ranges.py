@@ -83,10 +83,10 @@ def test_every_partition_is_named_and_no_other() -> None:
     with pytest.raises(SourceOptionError) as refused:
         positions(SpecificOffsets({A0: 1, ("c", 4): 1}))
     assert str(refused.value) == (
-        "option o must name every partition once: nothing is said for a-1, b-0, and c-4 is not among the query's "
+        "option o must name every partition once: a-1, b-0 is missing, and c-4 is not among the query's "
         "partitions"
     )
-    with pytest.raises(SourceOptionError, match=r"nothing is said for a-1, b-0$"):
+    with pytest.raises(SourceOptionError, match=r"a-1, b-0 is missing$"):
         timestamps_of("o", SpecificTimestamps({A0: 1}), LOGS)
 
 

@@ -291,7 +291,7 @@ def test_a_table_of_an_earlier_topic_is_not_compared(export: Callable[..., Expor
     found = exported.run()
     assert not found.agrees
     assert exported.reads == []
-    assert "holds an earlier topic of this name" in as_text(found, shows_all=False)
+    assert "has an earlier topic of this name" in as_text(found, shows_all=False)
 
 
 def test_a_table_that_is_not_there_is_no_legal_option(export: Callable[..., Exported]) -> None:

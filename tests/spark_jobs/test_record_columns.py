@@ -88,7 +88,7 @@ def test_all_columns_of_all_kinds_of_records(codec: Codec) -> None:
     ]
 
 
-def test_the_schema_is_the_one_that_spark_was_told() -> None:
+def test_the_schema_is_the_one_that_spark_has() -> None:
     batch = encode_batch([Record(0, 0, b"key", b"value", HEADERS)])
     for include_headers in (True, False):
         (found,) = columns_of(batch, include_headers=include_headers)

@@ -84,7 +84,7 @@ def _has_more(kind: pa.DataType, data_type: st.StructType) -> bool:
     wanted = set(data_type.names)
     but_for_case = set(map(folded, wanted))
     others = [field for field in kind if field.name not in wanted]
-    return any(says_something(field.type) or folded(field.name) in but_for_case for field in others)
+    return any(is_informative(field.type) or folded(field.name) in but_for_case for field in others)
 
 
 def _list_like(array: pa.Array, values: pa.Array) -> pa.Array:
@@ -93,10 +93,10 @@ def _list_like(array: pa.Array, values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
-def says_something(kind: pa.DataType) -> bool:
+def is_informative(kind: pa.DataType) -> bool:
     """True if an inferred type is more than null, empty arrays and empty objects."""
     if pa.types.is_struct(kind):
-        return any(says_something(kind.field(index).type) for index in range(kind.num_fields))
+        return any(is_informative(kind.field(index).type) for index in range(kind.num_fields))
     if pa.types.is_list(kind):
-        return says_something(kind.value_type)
+        return is_informative(kind.value_type)
     return not pa.types.is_null(kind)
