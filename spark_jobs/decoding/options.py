@@ -31,7 +31,7 @@ class Framing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueOptions:
-    """How to decode. `open_decoder` refuses options that do not belong to the format.
+    """The options of a decoder. `open_decoder` refuses those that do not belong to the format.
 
     `schema` is text: Spark DDL or Spark's JSON for JSON values, Avro's JSON for Avro values. `schema_files` are
     paths: for JSON one file with such text; for Avro the schema files, named types before their use and the

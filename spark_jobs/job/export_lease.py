@@ -61,7 +61,9 @@ class ExportLease:
         self._thread = threading.Thread(target=self._main, name=f"kafscale-export-lease {topic}", daemon=True)
         self._wait_sec = 0.0
         self._lock = threading.Lock()
-        self._takes_calls = False  # guarded by the lock: a call that the loop never runs would wait for ever
+        self._takes_calls = (
+            False  # guarded by the lock: a call that the loop never runs would wait without limit
+        )
 
     @property
     def topic(self) -> str:

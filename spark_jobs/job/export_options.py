@@ -20,7 +20,7 @@ DEFAULT_BATCH_BYTES: Final = 4 * GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions:
-    """How one topic is exported.
+    """The export of one topic.
 
     `start`: where the first export of a topic begins. `backfill`: export this range instead of new records, from the
     first point to before the second. `max_batch_bytes`: the size of one commit, as stored in the log.

@@ -81,7 +81,7 @@ def _specific(option: str, point: SpecificOffsets, log: TopicLog) -> dict[int, i
 
 
 def starts_of(point: OffsetPoint, log: TopicLog, find: FindOffsets) -> dict[int, int]:
-    """Where an export begins; a partition that the point does not name begins with its log."""
+    """The start of an export; a partition that the point does not name begins with its log."""
     begins = {one.partition: one.log_start_offset for one in log.partitions}
     return begins | resolve_point("--starting-offsets", point, log, find)
 

@@ -38,7 +38,7 @@ _DEAD_PARTITION, _DEAD_OFFSET = "dead_partition", "dead_offset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReader:
-    """How to read the topic: its published log, its records by partition and range, and their decoder.
+    """Reads the topic: its published log, its records by partition and range, and their decoder.
 
     `decode` takes the records and the type of the table's value, and returns them with the decoder's columns.
     """

@@ -46,14 +46,14 @@ _memory = ReusedMemory(_size_bytes(MAX_BYTES, MAX_HEADERS), _MEMORY_KEPT)
 
 
 def repeated_text(text: str, count: int) -> pa.Array:
-    """The same text `count` times, as an Arrow string column."""
+    """An Arrow string column with `count` times the text."""
     raw = text.encode()
     ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(raw * count)], 0)
 
 
 def repeated_number(number: int, count: int) -> pa.Array:
-    """The same 32-bit number `count` times."""
+    """An Arrow column with `count` times the 32-bit number."""
     return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(np.full(count, number, np.int32))], 0)
 
 

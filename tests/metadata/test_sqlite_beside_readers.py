@@ -42,7 +42,7 @@ def log_of(path: Path) -> Path:
 
 
 def copied(path: Path, folder: Path) -> Path:
-    """What a crash of the machine would leave: the file and its log, which nobody has open."""
+    """The files after a crash of the machine: the database and its log, which no process has open."""
     folder.mkdir()
     for file in (path, log_of(path)):
         shutil.copy(file, folder / file.name)
@@ -56,7 +56,7 @@ async def test_writes_and_checkpoints_beside_a_read_in_progress(path: Path) -> N
             for count in range(300):
                 result = await store.transact([], [Put(f"k{count % 7}", bytes([count % 251]) * 100_000)])
                 assert result.succeeded
-            # The reader keeps what it sees from being overwritten, and nobody from anything.
+            # The reader keeps its snapshot from being overwritten, and no process from writing.
             assert reader.again() == reader.first
             assert log_of(path).stat().st_size > 25_000_000
             async with asyncio.timeout(30):
@@ -129,7 +129,7 @@ async def test_a_failed_commit_is_settled_beside_a_reader(
 
 
 def hide_last_commit(path: Path, shared_memory: bytes) -> None:
-    """As when fsync fails: the commit's pages are in the log, and nobody was told of them.
+    """As when fsync fails: the commit's pages are in the log, and no connection knows of them.
 
     By another process: closing the shared memory here would end this process's locks on it.
     """
@@ -261,7 +261,7 @@ def test_the_lock_goes_with_its_process(path: Path) -> None:
         OwnerLock(path).close()
 
 
-def test_asking_who_owns_a_file_keeps_nobody_from_owning_it(path: Path) -> None:
+def test_a_query_of_the_owner_excludes_no_owner(path: Path) -> None:
     program = (
         "import pathlib, sys\n"
         "from kafscale.metadata.sqlite.owner_lock import is_owned\n"

@@ -124,7 +124,7 @@ async def test_a_killed_writer_leaves_what_it_acknowledged(path: Path, was_open:
             assert decode(item.value) >= counts.get(int(item.key.removeprefix("a/")), 0)
         assert folder_of(path) == before
     async with owner_of(path) as store:
-        # What was under way when it was killed may be found by the next owner only.
+        # Only the next owner may find a transaction that was in flight at the kill.
         assert (await store.range("a/")).revision >= found.revision
 
 
@@ -317,7 +317,7 @@ asyncio.run(main())
 
 
 async def test_a_folder_that_the_reader_may_not_write_to() -> None:
-    """As another user, where the tests may do that: nobody else is stopped by rights."""
+    """As another user, if the tests may change it: rights stop no process of root."""
     # Not in pytest's own folders, which are for one user only.
     with tempfile.TemporaryDirectory(prefix="kafscale-reader-") as name:
         path = Path(name, "metadata.db")

@@ -96,7 +96,7 @@ def test_what_expired_is_refused_by_name_or_recorded() -> None:
     assert (batch.gaps, batch.ranges) == ({0: ((3, 7),)}, {0: (7, 10)})
 
 
-def test_what_expired_before_the_first_export_is_nobodys_loss() -> None:
+def test_records_expired_before_the_first_export_are_no_loss() -> None:
     assert plan(nothing_yet(), topic_log(partition_log(0, [5, 10], start=7))).ranges == {0: (7, 10)}
 
 

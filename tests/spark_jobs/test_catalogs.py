@@ -1,4 +1,4 @@
-"""What the options say of catalogs, as Iceberg takes it."""
+"""The catalog options, as Iceberg takes them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What was compiled is kept for other processes where that is possible, and nothing fails where it is not."""
+"""Compiled functions are cached for other processes if that is possible, and nothing fails if it is not."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def run(program: Path, **environment: str) -> int:
-    """How many functions the process did not have to compile."""
+    """The number of functions that the process did not have to compile."""
     known = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
     done = subprocess.run(
         [sys.executable, str(program)],

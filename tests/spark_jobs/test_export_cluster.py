@@ -1,4 +1,4 @@
-"""End to end on etcd and a bucket: what merging, retention, crashes and other exporters do to an export under way."""
+"""End to end on etcd and a bucket: an export beside merging, retention, crashes and other exporters."""
 
 import itertools
 import os

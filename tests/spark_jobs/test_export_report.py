@@ -1,4 +1,4 @@
-"""What an export says while it works and at its end."""
+"""The report of an export, while it runs and at its end."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a table says of itself survives the ways in which tables live."""
+"""The export state in a table survives the ways in which tables live."""
 
 import json
 

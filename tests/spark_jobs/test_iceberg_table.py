@@ -99,7 +99,7 @@ def test_maps_and_lists_of_structs_keep_their_fields(spark: SparkSession, name: 
     assert [one and one.asDict() for one in row.l] == [{"p": 1, "q": 2}, None]
 
 
-def test_a_table_of_somebody_else_keeps_its_columns(spark: SparkSession, name: str) -> None:
+def test_a_table_of_another_program_keeps_its_columns(spark: SparkSession, name: str) -> None:
     namespace = name.rpartition(".")[0]
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
     spark.sql(f"CREATE TABLE {name} (loaded DATE, value STRING) USING iceberg")

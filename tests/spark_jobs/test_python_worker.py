@@ -1,4 +1,4 @@
-"""What Spark's Python processes are spared between tasks, and what stays as it is."""
+"""Spark's Python processes save work between tasks, and nothing else changes."""
 
 import gc
 import importlib

@@ -1,4 +1,4 @@
-"""What is compared, and that damage of any kind is found: without Spark, whose counting is done in Python here."""
+"""The comparison finds damage of any kind: without Spark, whose counting is done in Python here."""
 
 import hashlib
 from collections import defaultdict
@@ -121,7 +121,7 @@ def row_hash(row: Row) -> int:
 
 
 def tallied(rows: Sequence[Row]) -> tuple[dict[Span, Tally], list[Row]]:
-    """What Spark does."""
+    """Counts like Spark."""
     found: dict[Span, Tally] = defaultdict(Tally)
     outside = []
     for row in rows:

@@ -112,7 +112,7 @@ class Exported:
         return Reconciler(self.spark, asked, reader, lambda _: None).run()
 
     def _read(self, ranges: Mapping[int, Range]) -> DataFrame:
-        """What a topic gives: nothing that has expired."""
+        """The records of a topic: none that has expired."""
         self.reads.append(ranges)
         starts = {one.partition: one.log_start_offset for one in self.log.partitions}
         there = [

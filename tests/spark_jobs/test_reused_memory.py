@@ -1,4 +1,4 @@
-"""Memory is used again when, and only when, nobody holds anything that was made of it."""
+"""Memory is used again if, and only if, no object made of it exists."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""A failure inside of Spark is told in a line."""
+"""A failure inside of Spark is reported in one line."""
 
 from pyspark.errors import PySparkException
 

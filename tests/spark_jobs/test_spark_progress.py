@@ -1,4 +1,4 @@
-"""What Spark tells of a batch while it runs, and after."""
+"""Spark's progress of a batch while it runs, and after."""
 
 import logging
 import threading

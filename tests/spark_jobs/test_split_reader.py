@@ -40,7 +40,7 @@ def topic() -> MemoryTopic:
 
 
 class Gathered:
-    """Lets no read of a segment go on before `count` are under way at once."""
+    """Blocks every read of a segment until `count` of them are in flight at once."""
 
     def __init__(self, objects: ObjectReader, count: int) -> None:
         self._objects = objects
@@ -116,7 +116,7 @@ def test_memory_is_used_again_only_when_its_batches_were_taken(
             assert bytes(batches.data) == stored[32:-16]
 
 
-def test_gaps_and_leftovers(topic: MemoryTopic) -> None:
+def test_gaps_and_orphans(topic: MemoryTopic) -> None:
     run(topic.stored.leave_unpublished(0, batches_of([Sent(value=b"never acknowledged")])))
     topic.append(Batch(records=[Sent(value=b"after a gap", gap=1)], gap_after=3))
     topic.append(Batch(records=[Sent(value=b"last", gap=5)]))

@@ -1,4 +1,4 @@
-"""How a range of offsets is divided into splits: everything once, small segments together, large ones apart."""
+"""A range of offsets divided into splits: everything once, small segments together, large ones apart."""
 
 import pickle
 

@@ -66,7 +66,7 @@ def test_records_keep_all_that_they_have(tmp_path: Path) -> None:
     ]
 
 
-def test_gaps_leftovers_and_what_expired(tmp_path: Path) -> None:
+def test_gaps_orphans_and_expired_records(tmp_path: Path) -> None:
     writer = TopicWriter(embedded(tmp_path), "events")
     writer.append(0, [Sent(value=b"0"), Sent(value=b"3", gap=2)])
     key = writer.leave_unpublished(0, sent(4, "never published"))

@@ -1,4 +1,4 @@
-"""What JSON values fit a type, as what; and the reasons of those that do not."""
+"""JSON values that fit a type, and the reasons of those that do not."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
