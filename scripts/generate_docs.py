@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
+from kafscale.cluster.topic_configs import TOPIC_CONFIGS
 from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.routes import ROUTES
-from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.operator import metric_families as operator_metric_families
 from kafscale.ops.metric_families import FAMILIES, Family
-from kafscale.settings import SETTINGS
+from kafscale.settings.broker import SETTINGS
 from scripts import scale, sizing
 from scripts.alert_table import alert_rows
 from scripts.chart_files import written_files

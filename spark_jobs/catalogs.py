@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kafscale.errors import SettingError
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 
 TYPES: Final = ("hadoop", "hive", "rest", "glue", "jdbc", "nessie", "bigquery")
 S3_FILE_IO: Final = "org.apache.iceberg.aws.s3.S3FileIO"

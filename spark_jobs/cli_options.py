@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from kafscale.errors import SettingError
-from kafscale.settings import SETTINGS, SettingRow, Settings, load_settings
+from kafscale.settings.broker import SETTINGS, SettingRow, Settings, load_settings
 from spark_jobs.catalogs import TYPES, CatalogOptions, resolve_catalogs
 from spark_jobs.session_options import SessionOptions
 

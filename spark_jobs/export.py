@@ -9,8 +9,8 @@ import click
 
 from kafscale.errors import KafscaleError, SettingError
 from kafscale.masking import without_credentials
-from kafscale.setting_kinds import Address
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
+from kafscale.settings.kinds import Address
 from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kafscale.errors import SettingError
-from kafscale.setting_kinds import Address, address, size
+from kafscale.settings.kinds import Address, address, size
 from spark_jobs.job.topic_points import parse_point
 
 MIB = 1024 * 1024

@@ -8,7 +8,7 @@ import click
 
 from kafscale.errors import KafscaleError, SettingError
 from kafscale.masking import without_credentials
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.option_kinds import PATTERN

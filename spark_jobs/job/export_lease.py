@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
-from kafscale import stores
+from kafscale.broker import stores
+from kafscale.cluster.export_hold import ExportHold
+from kafscale.cluster.exports import ExportHeldError, ExportLeaseLostError
 from kafscale.errors import StoreError
-from kafscale.metadata.export_hold import ExportHold
-from kafscale.metadata.export_records import ExportProgress
-from kafscale.metadata.exports import ExportHeldError, ExportLeaseLostError
+from kafscale.formats.export_records import ExportProgress
 from kafscale.metadata.store import MetadataReader
-from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings
 
 DEFAULT_TTL_SEC: Final = 30
 # Renewed so often that one lost attempt, with its timeout, costs nothing.

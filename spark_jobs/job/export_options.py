@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kafscale.setting_kinds import Address
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
+from kafscale.settings.kinds import Address
 from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy

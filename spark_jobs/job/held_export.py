@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kafscale.errors import StoreError
-from kafscale.metadata.export_records import ExportProgress, ExportState
+from kafscale.formats.export_records import ExportProgress, ExportState
 from kafscale.metadata.store import MetadataReader
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
 from spark_jobs.job.export_lease import ExportLease
 from spark_jobs.source.offset_ranges import logs_by_key
 from spark_jobs.source.timestamp_offsets import offsets_at

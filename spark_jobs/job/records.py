@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafscale.settings import SETTINGS, Settings
-from kafscale.store_settings import StoreSettings
+from kafscale.settings.broker import SETTINGS, Settings
+from kafscale.settings.stores import StoreSettings
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.source.columns import spark_schema
 from spark_jobs.source.data_source import KafscaleDataSource

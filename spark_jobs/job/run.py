@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
+from kafscale.cluster.exports import ExportLeaseLostError
 from kafscale.errors import KafscaleError
-from kafscale.metadata.exports import ExportLeaseLostError
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
 

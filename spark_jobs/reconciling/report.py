@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
-from kafscale.report_text import section, table
+from kafscale.ops.report_text import section, table
 from spark_jobs.reconciling.comparison import (
     Comparison,
     Difference,

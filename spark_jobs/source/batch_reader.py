@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings
 from spark_jobs.source.offset_ranges import loss_reporter
 from spark_jobs.source.options import SourceOptions, batch_points
 from spark_jobs.source.planning import Planner

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from kafscale.setting_kinds import Kind, boolean, integer, size
-from kafscale.settings import PREFIX, SETTINGS, Settings, load_settings, unknown_settings
+from kafscale.settings.broker import PREFIX, SETTINGS, Settings, load_settings, unknown_settings
+from kafscale.settings.kinds import Kind, boolean, integer, size
 from spark_jobs.source import option_rows as names
 from spark_jobs.source.offset_points import (
     EARLIEST_OFFSET,

@@ -6,11 +6,11 @@ chain that their offsets make, its neighbours and the leader epochs, or against 
 
 from typing import Protocol
 
-from kafscale.metadata.partition_record import EpochStart, PartitionRecord
-from kafscale.storage import object_keys
-from kafscale.storage.pieces import Pieces
-from kafscale.storage.reading.segment_check import Expected, check_chunk, check_whole, wanted_bytes
-from kafscale.storage.segment import HEADER_SIZE
+from kafscale.formats import object_keys
+from kafscale.formats.partition_record import EpochStart, PartitionRecord
+from kafscale.formats.segment import HEADER_SIZE
+from kafscale.formats.segment_check import Expected, check_chunk, check_whole, wanted_bytes
+from kafscale.memory.pieces import Pieces
 from spark_jobs.source.splits import Piece
 from spark_jobs.source.stored_batches import StoredBatches
 

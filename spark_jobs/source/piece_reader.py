@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from kafscale.errors import CorruptDataError
-from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage.bounded import in_order_ahead
-from kafscale.storage.object_store import ObjectReader
-from kafscale.storage.reading.batch_chain import BrokenChainError
-from kafscale.storage.reading.segment_check import OtherTopicError, UncertainChunkError
-from kafscale.storage.reading.segment_layout import SegmentLayout
-from kafscale.storage.reading.segment_scan import SegmentScan
+from kafscale.formats.batch_chain import BrokenChainError
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.formats.segment_check import OtherTopicError, UncertainChunkError
+from kafscale.formats.segment_layout import SegmentLayout
+from kafscale.formats.segment_scan import SegmentScan
+from kafscale.objects.object_store import ObjectReader
+from kafscale.tasks.bounded import in_order_ahead
 from spark_jobs.source.piece_check import Located, PieceCheck
 from spark_jobs.source.splits import CHUNK_BYTES, Piece, chunks_of_layout, pieces_of
 from spark_jobs.source.stored_batches import StoredBatches

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kafscale.errors import KafscaleError
 from kafscale.metadata.store import MetadataReader
-from kafscale.storage.bounded import map_bounded
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.tasks.bounded import map_bounded
 from spark_jobs.source import option_rows as names
 from spark_jobs.source.offset_points import (
     LogEdge,

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from kafscale.broker.stores import open_for_reading, open_objects_for_reading
 from kafscale.errors import CorruptDataError, KafscaleError, ObjectNotFoundError
+from kafscale.formats.segment_check import OtherTopicError
+from kafscale.memory.slab import Slab, SlabPool
 from kafscale.metadata.store import MetadataReader
-from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectReader
-from kafscale.storage.reading.segment_check import OtherTopicError
-from kafscale.storage.slab import Slab, SlabPool
-from kafscale.stores import open_for_reading, open_objects_for_reading
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings
 from spark_jobs.source.piece_check import Located, PieceCheck
 from spark_jobs.source.piece_reader import read_piece
 from spark_jobs.source.splits import Piece, Split, plan_pieces, references_between

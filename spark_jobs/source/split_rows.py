@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings
 from spark_jobs.source.options import SourceOptions
 from spark_jobs.source.python_worker import spare_work_between_tasks
 from spark_jobs.source.splits import Split, plan_splits

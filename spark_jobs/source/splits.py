@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
-from kafscale.metadata.partition_record import EpochStart, SegmentReference
-from kafscale.storage import object_keys
-from kafscale.storage.bounded import map_bounded
-from kafscale.storage.index import parse_index
-from kafscale.storage.object_store import ObjectReader
-from kafscale.storage.reading.segment_layout import ChunkRange, SegmentLayout, layout_of
-from kafscale.storage.segment import FOOTER_SIZE
+from kafscale.formats import object_keys
+from kafscale.formats.index import parse_index
+from kafscale.formats.partition_record import EpochStart, SegmentReference
+from kafscale.formats.segment import FOOTER_SIZE
+from kafscale.formats.segment_layout import ChunkRange, SegmentLayout, layout_of
+from kafscale.objects.object_store import ObjectReader
+from kafscale.tasks.bounded import map_bounded
 from spark_jobs.source.topic_state import PartitionLog
 
 MIB = 1024 * 1024

@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from kafscale import stores
+from kafscale.broker import stores
 from kafscale.metadata.store import MetadataReader
-from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings
 
 Result = TypeVar("Result")
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
 
 Result = TypeVar("Result")
 

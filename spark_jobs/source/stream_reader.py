@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings
 from spark_jobs.source.offset_ranges import Positions, limit_positions, loss_reporter, stream_ranges
 from spark_jobs.source.options import SourceOptions, stream_start
 from spark_jobs.source.planning import Planner

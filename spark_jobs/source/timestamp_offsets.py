@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from kafscale.errors import ObjectNotFoundError
-from kafscale.metadata.partition_record import SegmentReference
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.formats.segment_check import OtherTopicError
 from kafscale.metadata.store import MetadataReader
+from kafscale.objects.object_store import ObjectReader
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import first_record_at_or_after
-from kafscale.storage.bounded import map_bounded
-from kafscale.storage.object_store import ObjectReader
-from kafscale.storage.reading.segment_check import OtherTopicError
+from kafscale.tasks.bounded import map_bounded
 from spark_jobs.source.offset_points import PartitionKey
 from spark_jobs.source.offset_ranges import Logs, Positions
 from spark_jobs.source.piece_reader import read_piece

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafscale.errors import KafscaleError, ObjectNotFoundError
-from kafscale.metadata import keys
-from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.partition_record import (
+from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
+from kafscale.formats.partition_record import (
     EpochStart,
     PartitionRecord,
     SegmentReference,
     decode_partition_record,
 )
+from kafscale.formats.topic_record import decode_topic_record
+from kafscale.metadata import keys
+from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import MetadataReader
-from kafscale.metadata.topic_record import decode_topic_record
-from kafscale.storage.bounded import map_bounded
-from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.tasks.bounded import map_bounded
 
 _CONCURRENCY = 16
 

@@ -95,7 +95,7 @@ def test_the_context_has_what_images_are_made_of_and_nothing_else(tmp_path: Path
         "pyproject.toml",
         "README.md",
         "LICENSE",
-        "kafscale/app.py",
+        "kafscale/broker/app.py",
         "kafscale/metadata/etcd/store.py",
         "spark_jobs/pom.xml",
         "deploy/requirements.txt",
@@ -108,7 +108,7 @@ def test_the_context_has_what_images_are_made_of_and_nothing_else(tmp_path: Path
         "kafscale/__pycache__/app.cpython-311.pyc",
         "kafscale/metadata/__pycache__/model.cpython-311.pyc",
         "kafscale-data/secret",
-        "tests/test_cli.py",
+        "tests/commands/test_cli.py",
         "deploy/spark/Dockerfile",
         "credentials.env",
     ]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ NAMES_PAGES = ("kafscale", "pyspark_kafscale", "spark_jobs", "scripts", "bench",
 TEXT = frozenset({".py", ".md", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".java", ".go", ".js", ".xml", ""})
 
 _PAGE = re.compile(r"(?<![\w./-])[\w./-]*\w\.md\b(?:#([\w-]+))?")
+_FILE = re.compile(r"`((?:[\w-]+/)*[\w-]+\.(?:py|java))`")
 _ADDRESS = re.compile(r"\w+://\S+")
 
 
@@ -40,10 +42,17 @@ def test_pages_named_in_code_exist() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for path in _texts()
         if path != Path(__file__)
-        for name in _named(path.read_text())
+        if ".md" in (text := path.read_text())
+        for name in _named(text)
         if not _is_page(path, name)
     }
     assert missing == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_files_named_in_pages_exist(page: Path) -> None:
+    named = set(_FILE.findall(page.read_text()))
+    assert {name for name in named if not _is_file(name)} == set()
 
 
 def test_a_name_without_a_page_is_found() -> None:
@@ -66,10 +75,20 @@ def _named(text: str) -> list[str]:
     return [match.group() for match in _PAGE.finditer(_ADDRESS.sub("", text))]
 
 
+def _is_file(name: str) -> bool:
+    """By its path in the project or in one of its packages, or by its name alone."""
+    if "/" not in name:
+        return name in _file_names()
+    return any((folder / name).is_file() for folder in (ROOT, *(ROOT / one for one in NAMES_PAGES)))
+
+
+@cache
+def _file_names() -> frozenset[str]:
+    return frozenset(path.name for path in _texts())
+
+
 def _is_page(path: Path, name: str) -> bool:
     """By its path in the project, beside the file that names it, or among the documents."""
     name, _, anchor = name.partition("#")
-    found = [
-        folder / name for folder in (ROOT, path.parent, ROOT / "docs") if (folder / name).is_file()
-    ]
+    found = [folder / name for folder in (ROOT, path.parent, ROOT / "docs") if (folder / name).is_file()]
     return bool(found) and (not anchor or anchor in anchors(found[0].read_text()))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.metadata.partition_record import SegmentReference
+from kafscale.formats.partition_record import SegmentReference
 from spark_jobs.job.batch_plan import (
     BatchPlan,
     ExportRefusedError,

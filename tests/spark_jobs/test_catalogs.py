@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafscale.errors import SettingError
-from kafscale.settings import load_settings
+from kafscale.settings.broker import load_settings
 from spark_jobs.catalogs import S3_FILE_IO, Catalog, CatalogOptions, resolve_catalogs
 
 IN_S3 = {

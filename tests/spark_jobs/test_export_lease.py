@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from kafscale.cluster.export_hold import ExportHold
+from kafscale.cluster.exports import ExportHeldError, ExportLeaseLostError
 from kafscale.errors import StartupError, StoreError
+from kafscale.formats.export_records import ExportProgress
 from kafscale.metadata import keys
-from kafscale.metadata.export_hold import ExportHold
-from kafscale.metadata.export_records import ExportProgress
-from kafscale.metadata.exports import ExportHeldError, ExportLeaseLostError
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import MetadataReader, Put
-from kafscale.settings import Settings, load_settings
-from kafscale.storage.local.store import LocalStore
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.local.store import LocalStore
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings, load_settings
 from spark_jobs.job.export_lease import ExportLease, hold_export
 from tests.support.etcd_server import EtcdServer, etcd_server
 from tests.support.waiting import wait_until
@@ -38,7 +38,7 @@ PROGRESS = ExportProgress(
 
 _HOLDER = """
 import sys
-from kafscale.settings import load_settings
+from kafscale.settings.broker import load_settings
 from spark_jobs.job.export_lease import hold_export
 environment = dict(line.split("=", 1) for line in sys.argv[2:])
 with hold_export(load_settings(environment), "events", "the other", int(sys.argv[1])) as lease:
@@ -161,7 +161,7 @@ def test_waiting_for_a_holder_to_end(environment: dict[str, str], settings: Sett
 def test_a_process_that_was_stopped_for_too_long_finds_out_at_once(etcd: EtcdServer, tmp_path: Path) -> None:
     """The stale one goes on by its own clock, and what it writes all the same is refused."""
     environment = clustered(etcd, tmp_path)
-    stale = "import sys\nfrom kafscale.metadata.exports import ExportLeaseLostError\n" + _HOLDER.replace(
+    stale = "import sys\nfrom kafscale.cluster.exports import ExportLeaseLostError\n" + _HOLDER.replace(
         "    sys.stdin.read()\n",
         "    sys.stdin.readline()\n"
         "    try:\n"

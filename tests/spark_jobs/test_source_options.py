@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import SettingError
-from kafscale.setting_kinds import size_text
+from kafscale.settings.kinds import size_text
 from spark_jobs.source import option_rows
 from spark_jobs.source.offset_points import (
     LogEdge,

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError, StartupError, StoreUnavailableError
+from kafscale.formats.partition_record import EpochStart
 from kafscale.metadata import keys
-from kafscale.metadata.partition_record import EpochStart
 from kafscale.metadata.store import Delete, MetadataReader
+from kafscale.objects.object_store import ObjectReader
 from kafscale.protocol.compression import CODECS, Codec
-from kafscale.storage.object_store import ObjectReader
 from spark_jobs.source import split_reader
 from spark_jobs.source.split_reader import ExpiredRangeError, read_split
 from spark_jobs.source.splits import Split, plan_splits

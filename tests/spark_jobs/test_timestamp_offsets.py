@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import ObjectNotFoundError
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
 from spark_jobs.source.splits import WHOLE_SEGMENT_BYTES
 from spark_jobs.source.timestamp_offsets import first_offset_at
 from spark_jobs.source.topic_state import read_partition

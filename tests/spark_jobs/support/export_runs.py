@@ -12,8 +12,8 @@ from typing import Any
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from kafscale.settings import SETTINGS, Settings
-from kafscale.store_settings import StoreSettings
+from kafscale.settings.broker import SETTINGS, Settings
+from kafscale.settings.stores import StoreSettings
 from spark_jobs.export import main
 from spark_jobs.tables.export_state import ExportState, decode_state, property_of
 from tests.spark_jobs.support.catalogs import IcebergCatalog

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from kafscale.memory.slab import SlabPool
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import MetadataReader
-from kafscale.storage.object_store import ObjectReader
-from kafscale.storage.slab import SlabPool
+from kafscale.objects.object_store import ObjectReader
 from spark_jobs.source import piece_reader, splits
 from spark_jobs.source.record_columns import record_columns
 from spark_jobs.source.split_reader import split_batches

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from spark_jobs.source.batch_reader import BatchReader
 from spark_jobs.source.data_source import KafscaleDataSource
 from spark_jobs.source.stream_reader import StreamReader

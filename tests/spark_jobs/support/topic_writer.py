@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kafscale.broker.stores import open_stores
+from kafscale.formats.index import DEFAULT_INTERVAL
 from kafscale.protocol.compression import Codec
-from kafscale.settings import Settings
-from kafscale.storage.index import DEFAULT_INTERVAL
-from kafscale.stores import open_stores
+from kafscale.settings.broker import Settings
 from tests.spark_jobs.support.sent_records import (
     CREATE_TIME,
     LOG_APPEND_TIME,
