@@ -12,7 +12,8 @@ from tests.docs.pages import PAGES, anchors, links, page_name
 
 NAMES_PAGES = ("kafscale", "pyspark_kafscale", "spark_jobs", "scripts", "bench", "tests", "deploy", "docs")
 """Folders whose files may name pages of the project."""
-TEXT = frozenset({".py", ".md", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".java", ".go", ".js", ".xml", ""})
+TEXT = frozenset({".py", ".md", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".java", ".go", ".js", ".xml"})
+NAMES = frozenset({"Makefile", "Dockerfile"})
 
 _PAGE = re.compile(r"(?<![\w./-])[\w./-]*\w\.md\b(?:#([\w-]+))?")
 _FILE = re.compile(r"`((?:[\w-]+/)*[\w-]+\.(?:py|java))`")
@@ -63,12 +64,16 @@ def test_a_name_without_a_page_is_found() -> None:
 
 
 def _texts() -> Iterator[Path]:
-    yield from (path for path in ROOT.iterdir() if path.is_file() and path.suffix in TEXT)
+    yield from (path for path in ROOT.iterdir() if path.is_file() and _is_text(path))
     for folder in NAMES_PAGES:
         for path in (ROOT / folder).rglob("*"):
             parts = set(path.parts)
-            if path.suffix in TEXT and path.is_file() and not parts & {"node_modules", "__pycache__"}:
+            if _is_text(path) and path.is_file() and not parts & {"node_modules", "__pycache__"}:
                 yield path
+
+
+def _is_text(path: Path) -> bool:
+    return path.suffix in TEXT or path.name in NAMES
 
 
 def _named(text: str) -> list[str]:
