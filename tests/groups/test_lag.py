@@ -91,8 +91,8 @@ def test_each_group_has_a_lag_of_its_own() -> None:
     followed.ends["orders", 0] = 10
     followed.commit("billing", {("orders", 0): 1})
     followed.commit("shipping", {("orders", 0): 2})
-    followed.lag.forget_group("billing")
-    followed.lag.forget_group("never there")
+    followed.lag.remove_group("billing")
+    followed.lag.remove_group("never there")
     assert followed.samples() == {("shipping", "orders", "0"): 8}
 
 
@@ -100,7 +100,7 @@ def test_deleted_offsets_have_no_lag() -> None:
     followed = Followed()
     followed.ends = {("orders", 0): 10, ("orders", 1): 10}
     followed.commit("billing", {("orders", 0): 1, ("orders", 1): 2})
-    followed.lag.forget_offsets("billing", [("orders", 0), ("payments", 1)])
+    followed.lag.remove_offsets("billing", [("orders", 0), ("payments", 1)])
     assert followed.samples() == {("billing", "orders", "1"): 8}
 
 
@@ -167,7 +167,7 @@ def test_series_of_removed_groups_make_room_for_the_next_that_commits() -> None:
     followed.commit("first", {("orders", 0): 1})
     followed.commit("second", {("orders", 0): 2})
     followed.commit("third", {("orders", 0): 3})
-    followed.lag.forget_group("first")
+    followed.lag.remove_group("first")
     assert followed.samples() == {}
     followed.commit("second", {("orders", 0): 4})
     assert followed.samples() == {("second", "orders", "0"): 6}
@@ -182,7 +182,7 @@ def test_what_is_left_out_is_forgotten_with_its_group_and_its_topic() -> None:
     followed.commit("gone", {("payments", 0): 1})
     followed.commit("other", {("orders", 0): 1})
     assert followed.lag.omitted_count == 2
-    followed.lag.forget_group("gone")
+    followed.lag.remove_group("gone")
     followed.delete_topic("orders")
     assert (followed.lag.series_count, followed.lag.omitted_count) == (2, 0)
 
@@ -191,7 +191,7 @@ def test_groups_that_come_and_go_leave_nothing_behind() -> None:
     followed = Followed(max_series=5)
     for number in range(200):
         followed.commit(f"group-{number}", {("orders", 0): 1, ("payments", 1): 1})
-        followed.lag.forget_group(f"group-{number}")
+        followed.lag.remove_group(f"group-{number}")
     lag = followed.lag
     assert (lag.series_count, lag.omitted_count) == (0, 0)
     assert not lag._by_group and not lag._by_topic
@@ -212,7 +212,7 @@ def test_groups_commit_and_go_while_a_scrape_runs() -> None:
     number = 0
     while not finished.is_set():
         followed.commit(f"group-{number % 400}", {("orders", 0): number})
-        followed.lag.forget_group(f"group-{(number + 200) % 400}")
+        followed.lag.remove_group(f"group-{(number + 200) % 400}")
         number += 1
     thread.join()
     assert len(bodies) == 300

@@ -313,7 +313,7 @@ async def test_groups_with_members_are_read_first(brokers: Brokers, store: Watch
 async def test_a_store_that_is_away_is_asked_again(brokers: Brokers, store: WatchedStore) -> None:
     broker = await brokers.start()
     await broker.commit("billing", 100)
-    broker.lag.forget_group("billing")
+    broker.lag.remove_group("billing")
     store.failures = 2
     seeding = LagSeeding(broker.lag, store, retry_delay_sec=0)
     seeding.add([broker.shards.shard("billing")])
@@ -329,7 +329,7 @@ async def test_offsets_that_cannot_be_read_do_not_keep_the_others_from_being_rea
     await broker.commit("broken", 100)
     await broker.commit("billing", 100)
     for group_id in ("broken", "billing"):
-        broker.lag.forget_group(group_id)
+        broker.lag.remove_group(group_id)
     await store.transact([], [Put(keys.group_offset("broken", TOPIC, 0), b"?")])
     seeding = LagSeeding(broker.lag, store)
     seeding.add([broker.shards.shard("broken")])
