@@ -48,11 +48,11 @@ class OffsetExpiry:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the periodic checks."""
+        """Begin to look."""
         self._task = asyncio.create_task(self._run(), name="offset expiry")
 
     async def close(self) -> None:
-        """Stop the checks."""
+        """Look no longer."""
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()

@@ -28,14 +28,14 @@ class LagSeeding:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, shards: Iterable[GroupShard]) -> None:
-        """Queue the groups of these shards; returns at once."""
+        """Read what the groups of these shards have committed; returns at once."""
         loaded = [(shard, running) for shard in shards for running in shard.groups.values()]
         self._waiting += sorted(loaded, key=lambda one: one[1].group.state is GroupState.EMPTY)
         if self._waiting and self._task is None:
             self._task = asyncio.create_task(self._run(), name="consumer lag")
 
     async def settled(self) -> None:
-        """Wait until the queue is empty."""
+        """Wait until there is nothing to read."""
         while self._task is not None:
             await asyncio.wait({self._task})
 
@@ -55,7 +55,7 @@ class LagSeeding:
             self._task = None
 
     async def _read(self, shard: GroupShard, running: RunningGroup) -> None:
-        """Read until nothing is removed meanwhile: what was read may be older than the removal."""
+        """Until nothing was removed while the store was read: it may have been read before that."""
         group_id = running.group.group_id
         while shard.groups.get(group_id) is running:
             removals = self._lag.removals

@@ -44,11 +44,11 @@ class LogEndOffsets:
         return self._elsewhere.get((topic, index)) if local is None else local
 
     def start(self) -> None:
-        """Start the periodic reads."""
+        """Begin to ask."""
         self._task = asyncio.create_task(self._run(), name="log end offsets")
 
     async def close(self) -> None:
-        """Stop the reads."""
+        """Ask no more."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

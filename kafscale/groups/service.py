@@ -51,7 +51,7 @@ class GroupService:
         self._keeper.poke()
 
     def reconsider(self) -> None:
-        """Compare the shards that this broker coordinates with those that it should, as after a registration."""
+        """Compare what this broker coordinates with what it should, as after a registration."""
         self._holdings.reconsider_all()
         self._keeper.poke()
 

@@ -136,11 +136,11 @@ class GroupShards:
             await asyncio.sleep(_RETRY_DELAY_SEC)
 
     def _lose(self, shard: GroupShard) -> None:
-        was_loaded = self._shards.get(shard.shard) is shard
-        if was_loaded:
+        held = self._shards.get(shard.shard) is shard
+        if held:
             del self._shards[shard.shard]
         shard.unload()
-        if was_loaded:
+        if held:
             self.on_lost(shard.shard)
 
     @property
