@@ -83,7 +83,7 @@ class Removals:
             self._waiting.difference_update(keys)
 
     async def close(self) -> None:
-        """Cancel the deletions that are still waiting."""
+        """Give up what has not been removed yet."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

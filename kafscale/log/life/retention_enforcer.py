@@ -1,8 +1,8 @@
 """Drops expired segments of the partitions that this broker leads, periodically.
 
-retention.py decides what has expired. A check of a partition costs the stores nothing unless a segment is due: an open
-log knows its oldest segment; for one that is not open, whose record cannot change meanwhile, the time when its next
-segment is due is remembered.
+retention.py decides what has expired. A check of a partition costs the stores nothing unless a segment is due: an
+open log knows its oldest segment; for one that is not open, whose record cannot change meanwhile, the time when its
+next segment is due is remembered.
 """
 
 import asyncio
