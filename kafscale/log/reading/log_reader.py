@@ -303,7 +303,7 @@ class LogReader:
         return read
 
     def replace(self, read: Read, parts: Sequence[Buffer], size_bytes: int, record_count: int) -> None:
-        """Replace the bytes of a read: `parts` may be views of it, too."""
+        """Give other bytes for what was read: `parts` may be views of it, too."""
         read.replace(self._lent, [memoryview(part) for part in parts], size_bytes, record_count)
 
     def _in_memory(
