@@ -143,25 +143,11 @@ def registry(operator: Operator) -> kopf.OperatorRegistry:
 
     @kopf.on.login(registry=found)
     def login(**_: Any) -> kopf.ConnectionInfo:
-        return connection(access)
+        return access.login()  # kopf asks again when the API refuses the token
 
     for register in PARTS:
         register(found, operator)
     return found
-
-
-def connection(access: KubeAccess) -> kopf.ConnectionInfo:
-    """The same identity for kopf. It asks again when the API does not know the token any more."""
-    return kopf.ConnectionInfo(
-        server=access.server,
-        ca_data=None if access.ca_data is None else access.ca_data.encode(),
-        token=access.bearer(),
-        certificate_path=access.certificate,
-        private_key_path=access.key,
-        certificate_data=access.certificate_data,
-        private_key_data=access.key_data,
-        default_namespace=access.namespace,
-    )
 
 
 class _NothingKept(kopf.DiffBaseStorage):

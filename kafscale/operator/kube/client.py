@@ -8,11 +8,9 @@ import asyncio
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
@@ -47,10 +45,8 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        with tempfile.TemporaryDirectory(prefix="kafscale-keys-") as folder:
-            context = self.access.tls(Path(folder))
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context, limit=16),
+            connector=aiohttp.TCPConnector(ssl=self.access.tls(), limit=16),
             timeout=aiohttp.ClientTimeout(total=REQUEST_SEC),
         )
         return self
