@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Any
 
 from kafscale.errors import SettingError
-from kafscale.operator.durations import duration_ms
 from kafscale.operator.errors import SpecError
 from kafscale.operator.manifests import names
 from kafscale.operator.schema import setting_properties
+from kafscale.operator.times import duration_ms
 
 Free = Mapping[str, Any]
 """Part of a pod or service, handed on as it is."""

@@ -37,10 +37,10 @@ class OperatorMetrics:
     """Series of clusters are there while the operator leads and the cluster exists."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._leading = _gauge(LEADING, registry)
-        self._passes = _counter(PASSES, registry)
-        self._failures = _counter(PASS_FAILURES, registry)
-        self._ready = _gauge(CLUSTER_READY, registry)
+        self._leading = gauge(LEADING, registry)
+        self._passes = counter(PASSES, registry)
+        self._failures = counter(PASS_FAILURES, registry)
+        self._ready = gauge(CLUSTER_READY, registry)
 
     def set_leading(self, leads: bool) -> None:
         self._leading.set(leads)
@@ -65,10 +65,11 @@ class OperatorMetrics:
             self._ready.remove(namespace, cluster)
 
 
-def _gauge(family: Family, registry: CollectorRegistry) -> Gauge:
+def gauge(family: Family, registry: CollectorRegistry) -> Gauge:
+    """Registers the family."""
     return Gauge(family.name, family.documentation, family.labels, registry=registry)
 
 
-def _counter(family: Family, registry: CollectorRegistry) -> Counter:
-    # The library puts `_total` behind a counter's name itself.
+def counter(family: Family, registry: CollectorRegistry) -> Counter:
+    """Registers the family, whose name ends in `_total`: the library appends that itself."""
     return Counter(family.name.removesuffix("_total"), family.documentation, family.labels, registry=registry)

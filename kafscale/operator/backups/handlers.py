@@ -7,10 +7,10 @@ import kopf
 from kafscale.operator.backups.metrics import BackupMetrics
 from kafscale.operator.backups.reconciler import BackupReconciler
 from kafscale.operator.backups.runner import BackupRunner
-from kafscale.operator.clock import utc_now
 from kafscale.operator.kube.kinds import CLUSTER
 from kafscale.operator.reconciling import Operator, reconciled
 from kafscale.operator.stores.metadata_access import secret_reader
+from kafscale.operator.times import utc_now
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:

@@ -4,8 +4,9 @@ import contextlib
 from datetime import datetime
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
+from kafscale.operator.operator_metrics import counter, gauge
 from kafscale.ops.metric_families import Family, MetricType
 
 _LABELS: Final = ("namespace", "cluster")
@@ -47,11 +48,11 @@ class BackupMetrics:
     """One series a cluster with backups; none once it has no backups, or is gone."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._last_success = _gauge(LAST_SUCCESS, registry)
-        self._size = _gauge(SIZE, registry)
-        self._duration = _gauge(DURATION, registry)
-        self._attempts = _counter(ATTEMPTS, registry)
-        self._failures = _counter(FAILURES, registry)
+        self._last_success = gauge(LAST_SUCCESS, registry)
+        self._size = gauge(SIZE, registry)
+        self._duration = gauge(DURATION, registry)
+        self._attempts = counter(ATTEMPTS, registry)
+        self._failures = counter(FAILURES, registry)
 
     def show(
         self, namespace: str, cluster: str, last_success: datetime | None, size_bytes: int | None
@@ -76,12 +77,3 @@ class BackupMetrics:
         for family in (self._last_success, self._size, self._duration, self._attempts, self._failures):
             with contextlib.suppress(KeyError):
                 family.remove(namespace, cluster)
-
-
-def _gauge(family: Family, registry: CollectorRegistry) -> Gauge:
-    return Gauge(family.name, family.documentation, family.labels, registry=registry)
-
-
-def _counter(family: Family, registry: CollectorRegistry) -> Counter:
-    # The library puts `_total` behind a counter's name itself.
-    return Counter(family.name.removesuffix("_total"), family.documentation, family.labels, registry=registry)

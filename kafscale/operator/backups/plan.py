@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from kafscale.operator.schedule import Schedule
+from kafscale.operator.times import Schedule
 
 FIRST_RETRY_SEC: Final = 15.0
 LAST_RETRY_SEC: Final = 600.0

@@ -5,10 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kafscale.errors import KafscaleError
-from kafscale.operator import conditions
 from kafscale.operator.backups.metrics import BackupMetrics
 from kafscale.operator.backups.plan import (
     FIRST_RETRY_SEC,
@@ -18,19 +17,19 @@ from kafscale.operator.backups.plan import (
     time_text,
 )
 from kafscale.operator.backups.runner import BackupOutcome
-from kafscale.operator.cluster_spec import Backups, ClusterSpec, cluster_spec
+from kafscale.operator.cluster_part import PartApi, StatusShare, wanted_part
+from kafscale.operator.cluster_spec import Backups, ClusterSpec
 from kafscale.operator.conditions import Condition
 from kafscale.operator.errors import LeadershipLostError, SpecError
-from kafscale.operator.kube.kinds import CLUSTER, Kind
-from kafscale.operator.schedule import Schedule
+from kafscale.operator.times import Schedule
 from kafscale.storage.backup.snapshots import NothingToBackUpError
 
 logger = logging.getLogger(__name__)
 
-FIELD_MANAGER: Final = "kafscale-operator-backup"
-"""Who owns `status.backup` and the condition."""
-
 CONDITION: Final = "BackedUp"
+SHARE: Final = StatusShare(
+    manager="kafscale-operator-backup", types=frozenset({CONDITION}), fields=("backup",)
+)
 AGAIN_SEC: Final = 300.0
 """After so long a pass is made anyway."""
 
@@ -42,21 +41,6 @@ _BAD: Final = ("SnapshotFailed", "InvalidSchedule", "OldSnapshotsStay")
 
 Take = Callable[[ClusterSpec, Backups], Awaitable[BackupOutcome]]
 """`BackupRunner.take`."""
-
-
-class BackupApi(Protocol):
-    """What is needed of `KubeClient`."""
-
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
-        """One object, or None."""
-
-    async def apply_status(
-        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, field_manager: str
-    ) -> dict[str, Any]:
-        """The part of the status that the manager owns."""
-
-    async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
-        """Tell it to who looks at the object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +69,7 @@ class BackupReconciler:
 
     def __init__(
         self,
-        api: BackupApi,
+        api: PartApi,
         take: Take,
         metrics: BackupMetrics,
         now: Callable[[], datetime],
@@ -101,23 +85,24 @@ class BackupReconciler:
 
     async def reconcile(self, namespace: str, name: str) -> float:
         """One pass; returns after how many seconds to look again. Raises `KubeError`."""
-        resource = await self._api.find(CLUSTER, namespace, name)
-        if resource is None or resource["metadata"].get("deletionTimestamp"):
-            self.forget(namespace, name)
+        found = await wanted_part(
+            self._api, namespace, name, choose=lambda spec: spec.backups, share=SHARE, forget=self.forget
+        )
+        if found is None:
             return AGAIN_SEC
-        try:
-            cluster = cluster_spec(name, namespace, resource["spec"])
-        except SpecError:
-            return AGAIN_SEC  # the cluster's own conditions say so
-        if cluster.backups is None:
-            self.forget(namespace, name)
-            await self._take_back(resource)
-            return AGAIN_SEC
+        resource, cluster, backups = found
         record = BackupRecord.of_status(resource.get("status", {}))
         self._metrics.show(namespace, name, record.last_success, record.size_bytes)
-        told = await self._unless_paused(resource, cluster, cluster.backups, record)
+        told = await self._unless_paused(resource, cluster, backups, record)
         self._metrics.show(namespace, name, told.record.last_success, told.record.size_bytes)
-        await self._tell(resource, told)
+        await SHARE.write(
+            self._api,
+            resource,
+            [told.condition],
+            self._now(),
+            fields={"backup": told.record.as_map()},
+            is_warning=lambda condition: condition.reason in _BAD,
+        )
         return min(told.again_sec, AGAIN_SEC)
 
     async def _unless_paused(
@@ -185,30 +170,6 @@ class BackupReconciler:
         logger.warning("a snapshot of %s/%s failed: %s", *key, why)
         message = f"The snapshot failed: {why}. {_newest(record)}"
         return _told(record, False, "SnapshotFailed", message, retry_sec(self._failures[key]))
-
-    async def _tell(self, resource: Mapping[str, Any], told: _Told) -> None:
-        """The status where it differs, and an event where the condition turned."""
-        metadata, before = resource["metadata"], resource.get("status", {})
-        held = before.get("conditions", [])
-        wanted = conditions.merged(held, [told.condition], metadata["generation"], self._now())
-        backup = told.record.as_map()
-        if before.get("backup", {}) != backup or conditions.find(held, CONDITION) != wanted[0]:
-            status = {"backup": backup, "conditions": wanted}
-            await self._apply(metadata, status)
-        for condition in conditions.changed(held, [told.condition]):
-            is_bad = condition.reason in _BAD
-            await self._api.event(resource, condition.reason, condition.message, warning=is_bad)
-
-    async def _take_back(self, resource: Mapping[str, Any]) -> None:
-        """There are no backups: nothing is told of them any more."""
-        status = resource.get("status", {})
-        if "backup" in status or conditions.find(status.get("conditions", ()), CONDITION) is not None:
-            await self._apply(resource["metadata"], {})
-
-    async def _apply(self, metadata: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        await self._api.apply_status(
-            CLUSTER, metadata["namespace"], metadata["name"], status, field_manager=FIELD_MANAGER
-        )
 
     def forget(self, namespace: str, name: str) -> None:
         """The cluster is gone, or has no backups."""

@@ -13,19 +13,17 @@ from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import cluster_spec
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.kube.kinds import CLUSTER, CLUSTER_ROLE_BINDING, Kind
+from kafscale.operator.kube.roles import Finds
 from kafscale.operator.manifests.broker_account import account_name, reads_nodes, service_account
 
 _ATTEMPTS = 5
 
 
-class NodeReaderApi(Protocol):
+class NodeReaderApi(Finds, Protocol):
     """What is needed of `KubeClient`."""
 
     async def list(self, kind: Kind, namespace: str | None) -> list[dict[str, Any]]:
         """All of the namespace."""
-
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
-        """One object, or None."""
 
     async def replace(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """In place of the version that it names; reason Conflict where that is gone by."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec
+from kafscale.operator.clusters.owned_objects import is_owned_by, owned
 from kafscale.operator.clusters.replicas import ReplicasPlan, owners, plan_replicas
 from kafscale.operator.kube.kinds import (
     AUTOSCALER,
@@ -92,20 +93,6 @@ def plan_cluster(
     )
 
 
-def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
-    """The same, to go when its owner goes."""
-    metadata = owner["metadata"]
-    reference = {
-        "apiVersion": api_names.API_VERSION,
-        "kind": api_names.CLUSTER,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
-
-
 def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid: str) -> list[str]:
     """The names of those that are the cluster's and not in the plan."""
     kept = plan.kept()
@@ -114,32 +101,6 @@ def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid
         for each in found
         if (kind.kind, each["metadata"]["name"]) not in kept and is_owned_by(each, uid)
     ]
-
-
-def is_owned_by(found: Mapping[str, Any], uid: str) -> bool:
-    """Whether the object goes when that owner goes."""
-    return any(each["uid"] == uid for each in found["metadata"].get("ownerReferences", ()))
-
-
-def foreign(found: Mapping[str, Any], cluster: str, uid: str) -> str | None:
-    """Why an object that is there already must not be taken over; None where it may.
-
-    What another cluster of that name left behind is taken over: its brokers then need not stop.
-    """
-    metadata = found["metadata"]
-    name = f"{found['kind']} {metadata['name']}"
-    for reference in metadata.get("ownerReferences", ()):
-        if reference.get("controller") and reference["uid"] != uid and not _is_cluster(reference, cluster):
-            return f"{name} belongs to {reference['kind']} {reference['name']}"
-    labels = metadata.get("labels", {})
-    is_ours = labels.get(api_names.MANAGED_BY) == api_names.FIELD_MANAGER
-    if is_ours and labels.get(api_names.INSTANCE) == cluster:
-        return None
-    return f"{name} is there already and was not made by the operator for {cluster}"
-
-
-def _is_cluster(reference: Mapping[str, Any], cluster: str) -> bool:
-    return (reference["kind"], reference["name"]) == (api_names.CLUSTER, cluster)
 
 
 def _addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:

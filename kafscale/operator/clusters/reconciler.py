@@ -4,17 +4,10 @@ import logging
 from typing import Any
 
 from kafscale.operator import api_names, conditions
-from kafscale.operator.clock import utc_now
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.clusters.node_readers import keep_node_readers
-from kafscale.operator.clusters.owned_objects import apply_own
-from kafscale.operator.clusters.plan import (
-    PRUNED,
-    ClusterPlan,
-    is_owned_by,
-    plan_cluster,
-    stale,
-)
+from kafscale.operator.clusters.owned_objects import apply_own, is_owned_by
+from kafscale.operator.clusters.plan import PRUNED, ClusterPlan, plan_cluster, stale
 from kafscale.operator.clusters.status import ClusterStatus, Seen, deleting, judge, pod_problems, refused
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.kube.client import Manifest
@@ -22,6 +15,7 @@ from kafscale.operator.kube.kinds import AUTOSCALER, CLUSTER, POD, SERVICE, STAT
 from kafscale.operator.manifests import names
 from kafscale.operator.manifests.broker_account import reads_nodes
 from kafscale.operator.reconciling import Operator
+from kafscale.operator.times import utc_now
 
 _logger = logging.getLogger(__name__)
 

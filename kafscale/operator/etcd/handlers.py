@@ -4,11 +4,11 @@ import uuid
 
 import kopf
 
-from kafscale.operator.clock import utc_now
 from kafscale.operator.etcd.metrics import EtcdMetrics
 from kafscale.operator.etcd.reconciler import EtcdReconciler
 from kafscale.operator.kube.kinds import CLUSTER
 from kafscale.operator.reconciling import Operator, reconciled
+from kafscale.operator.times import utc_now
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kafscale.errors import StoreIndeterminateError
-from kafscale.operator import api_names, conditions
-from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd, cluster_spec
-from kafscale.operator.clusters.owned_objects import apply_own
-from kafscale.operator.clusters.plan import owned
+from kafscale.operator import api_names
+from kafscale.operator.cluster_part import PartApi, StatusShare, wanted_part
+from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd
+from kafscale.operator.clusters.owned_objects import apply_own, owned
 from kafscale.operator.conditions import Condition
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.etcd import members_plan, upkeep_plan
@@ -33,16 +33,18 @@ from kafscale.operator.etcd.upkeep_plan import (
     MoveLeader,
     Wait,
 )
-from kafscale.operator.kube.kinds import CLUSTER, CONFIG_MAP, POD, SECRET, STATEFUL_SET, Kind
+from kafscale.operator.kube.kinds import CONFIG_MAP, POD, SECRET, STATEFUL_SET
+from kafscale.operator.kube.roles import Applies, Lists
 from kafscale.operator.manifests import etcd_start, names
 from kafscale.operator.manifests.etcd_start import EtcdStart, StartPhase
-from kafscale.operator.schedule import Schedule
 from kafscale.operator.stores.metadata_access import secret_data
+from kafscale.operator.times import Schedule
 
 _logger = logging.getLogger(__name__)
 
-FIELD_MANAGER: Final = "kafscale-operator-etcd"
-"""Who owns the conditions."""
+SHARE: Final = StatusShare(
+    manager="kafscale-operator-etcd", types=frozenset({HEALTHY, SPACE_HEALTHY, AS_SPECIFIED})
+)
 
 AGAIN_SEC: Final = 30.0
 """After so long etcd is looked at anyway: Kubernetes does not tell how it is."""
@@ -50,36 +52,16 @@ AGAIN_SEC: Final = 30.0
 SOON_SEC: Final = 5.0
 """The same while something is being done, or is not as it should be."""
 
-_OURS: Final = (HEALTHY, SPACE_HEALTHY, AS_SPECIFIED)
 _CALM: Final = ("Forming", "MemberJoining", "NotSettled")
 
 Manifest = dict[str, Any]
 
 
-class EtcdApi(Protocol):
+class EtcdApi(PartApi, Lists, Applies, Protocol):
     """What is needed of `KubeClient`."""
 
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """One object, or None."""
-
-    async def list(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
-    ) -> list[Manifest]:
-        """Those with the labels."""
-
     async def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        """A new object, or a `KubeRefusedError`."""
-
-    async def apply(self, manifest: Mapping[str, Any]) -> Manifest:
-        """Server-side apply; with a resourceVersion only over that."""
-
-    async def apply_status(
-        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, field_manager: str
-    ) -> Manifest:
-        """The part of the status that the manager owns."""
-
-    async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
-        """Tell it to who looks at the object."""
+        """Creates a new object, or raises `KubeRefusedError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,20 +133,14 @@ class EtcdReconciler:
 
     async def reconcile(self, namespace: str, name: str) -> float:
         """One pass; returns after how many seconds to look again. Raises `KubeError`."""
-        resource = await self._api.find(CLUSTER, namespace, name)
-        if resource is None or resource["metadata"].get("deletionTimestamp"):
-            self.forget(namespace, name)
+        found = await wanted_part(
+            self._api, namespace, name, choose=lambda spec: spec.etcd.managed, share=SHARE, forget=self.forget
+        )
+        if found is None:
             return AGAIN_SEC
+        resource, cluster, managed = found
         try:
-            cluster = cluster_spec(name, namespace, resource["spec"])
-        except SpecError:
-            return AGAIN_SEC  # the cluster's own conditions say so
-        if cluster.etcd.managed is None:
-            self.forget(namespace, name)
-            await self._take_back(resource)
-            return AGAIN_SEC
-        try:
-            return await self._bring_forward(resource, cluster, cluster.etcd.managed)
+            return await self._bring_forward(resource, cluster, managed)
         except SpecError as problem:
             await self._tell(resource, [_refused("InvalidSpec", str(problem))])
         except KubeRefusedError as refusal:
@@ -349,33 +325,16 @@ class EtcdReconciler:
 
     async def _tell(self, resource: Manifest, wanted: Sequence[Condition]) -> None:
         """The conditions where they differ, and an event for each that turned."""
-        metadata = resource["metadata"]
-        before = resource.get("status", {}).get("conditions", [])
-        merged = conditions.merged(before, wanted, metadata["generation"], self._now())
-        known = {each["type"]: each for each in before if each["type"] in _OURS}
-        if known == {each["type"]: each for each in merged}:
-            return
-        status = {"conditions": merged}
-        await self._api.apply_status(
-            CLUSTER, metadata["namespace"], metadata["name"], status, field_manager=FIELD_MANAGER
-        )
-        for condition in conditions.changed(before, wanted):
-            is_bad = condition.is_so is False and condition.reason not in _CALM
-            await self._api.event(resource, condition.reason, condition.message, warning=is_bad)
-
-    async def _take_back(self, resource: Manifest) -> None:
-        """Nothing is managed: nothing is told of it any more. What is there is left to whoever may need it."""
-        metadata = resource["metadata"]
-        told_before = {each["type"] for each in resource.get("status", {}).get("conditions", ())}
-        if told_before & set(_OURS):
-            await self._api.apply_status(
-                CLUSTER, metadata["namespace"], metadata["name"], {}, field_manager=FIELD_MANAGER
-            )
+        await SHARE.write(self._api, resource, wanted, self._now(), fields={}, is_warning=_is_warning)
 
     def forget(self, namespace: str, name: str) -> None:
         """The cluster is gone, or has no managed etcd."""
         self._metrics.forget(namespace, name)
         self._rounds.pop((namespace, name), None)
+
+
+def _is_warning(condition: Condition) -> bool:
+    return condition.is_so is False and condition.reason not in _CALM
 
 
 def _refused(reason: str, message: str) -> Condition:

@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd
-from kafscale.operator.durations import duration_ms
 from kafscale.operator.manifests import etcd_start, names
 from kafscale.operator.manifests.objects import (
     Manifest,
@@ -14,6 +13,7 @@ from kafscale.operator.manifests.objects import (
     pod_security,
 )
 from kafscale.operator.manifests.scaling import disruption_budget
+from kafscale.operator.times import duration_ms
 
 VOLUME: Final = "data"
 _DATA_FOLDER: Final = "/var/lib/etcd"

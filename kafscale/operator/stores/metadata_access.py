@@ -7,14 +7,15 @@ import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kafscale.errors import KafscaleError, SettingError
 from kafscale.metadata.etcd.config import EtcdConfig
 from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.operator.cluster_spec import Bucket, ClusterSpec
 from kafscale.operator.errors import SpecError
-from kafscale.operator.kube.kinds import SECRET, Kind
+from kafscale.operator.kube.kinds import SECRET
+from kafscale.operator.kube.roles import Finds
 from kafscale.operator.manifests import broker_settings
 from kafscale.settings import Settings, load_settings
 from kafscale.storage.bucket.config import open_bucket
@@ -35,14 +36,7 @@ class SecretError(KafscaleError):
     """A Secret that a cluster names is not there, or lacks something; the message names it."""
 
 
-class Finder(Protocol):
-    """What is needed of `KubeClient`."""
-
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
-        """One object, or None."""
-
-
-def secret_reader(kube: Finder) -> SecretReader:
+def secret_reader(kube: Finds) -> SecretReader:
     """Secrets as the Kubernetes API has them."""
 
     async def read(namespace: str, name: str) -> Mapping[str, bytes]:

@@ -14,13 +14,13 @@ from typing import Final
 
 from kafscale.errors import StoreError
 from kafscale.metadata.model import TopicRecord
-from kafscale.operator.clock import utc_now
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.keyed_locks import KeyedLocks
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
 from kafscale.operator.stores.cluster_connection import NotReadyError
 from kafscale.operator.stores.metadata_access import SecretError
 from kafscale.operator.stores.same_cluster_store import OtherClusterError
+from kafscale.operator.times import utc_now
 from kafscale.operator.topics import owner as topic_owner
 from kafscale.operator.topics.metrics import TopicMetrics
 from kafscale.operator.topics.one_pass import TopicPass

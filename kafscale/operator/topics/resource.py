@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.errors import KubeError, SpecError
-from kafscale.operator.kube.kinds import CLUSTER, TOPIC, Kind
+from kafscale.operator.kube.kinds import CLUSTER, TOPIC
+from kafscale.operator.kube.roles import Finds, Lists, RecordsEvents
 from kafscale.operator.stores.cluster_connection import LiveCluster, NotReadyError
 from kafscale.operator.topics import owner as topic_owner
 from kafscale.operator.topics import status as topic_status
@@ -20,22 +21,11 @@ _logger = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 
 
-class TopicApi(Protocol):
+class TopicApi(Finds, Lists, RecordsEvents, Protocol):
     """What is needed of `KubeClient`."""
-
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """One object, or None."""
-
-    async def list(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
-    ) -> list[Manifest]:
-        """Those of a namespace."""
 
     async def request(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Manifest:
         """Anything of the API."""
-
-    async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
-        """Tell it to who looks at the object."""
 
 
 class Clusters(Protocol):

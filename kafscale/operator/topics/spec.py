@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any
 
 from kafscale.metadata.topic_configs import TOPIC_CONFIGS, canonical_text, validate
-from kafscale.operator.durations import duration_ms
 from kafscale.operator.errors import SpecError
+from kafscale.operator.times import duration_ms
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.storage.object_keys import topic_name_problem
 
