@@ -89,16 +89,16 @@ async def _run(options: Options, access: KubeAccess) -> int:
         )
         # Before anybody is led: an operator that cannot work must not keep others from it.
         handlers = registry(operator)
-        stack.push_async_callback(election.give_back)
+        stack.push_async_callback(election.resign)
         electing = asyncio.create_task(election.run(), name="election")
-        stack.push_async_callback(_end, electing)
+        stack.push_async_callback(_cancel, electing)
         if options.metrics_addr is not None:
             pages = Pages(metrics, lambda: "the election has ended" if electing.done() else None)
             stack.push_async_callback(pages.stop)
             port = await pages.start(*options.metrics_addr)
             _logger.info("metrics and health on port %d", port)
         _logger.info("%s stands by", identity)
-        if not await _first(stop.wait(), election.wait_until(True)):
+        if not await _happens_first(stop.wait(), election.wait_until(True)):
             return EXIT_STOPPED
         return await _work(options, operator, handlers, election, stop)
 
@@ -111,7 +111,7 @@ async def _work(
     stop: asyncio.Event,
 ) -> int:
     """Lead until a signal, or until leadership ends: then another leads, and this process has to begin anew."""
-    if not await _first(stop.wait(), _defined(operator.kube)):
+    if not await _happens_first(stop.wait(), _wait_for_definitions(operator.kube)):
         return EXIT_STOPPED
     operator.own_metrics.set_leading(True)
     ended = asyncio.Event()
@@ -128,8 +128,8 @@ async def _work(
         )
     finally:
         lost = not election.leads()
-        await _end(watching)
-        await _end(stopping)
+        await _cancel(watching)
+        await _cancel(stopping)
     if lost:
         _logger.error("leadership is lost: this process ends, and stands by when it is started again")
         return EXIT_LOST
@@ -150,7 +150,7 @@ def registry(operator: Operator) -> kopf.OperatorRegistry:
     return found
 
 
-class _NothingKept(kopf.DiffBaseStorage):
+class _NoDiffBase(kopf.DiffBaseStorage):
     """What was handled last is of no interest: every pass compares what is with what should be."""
 
     def fetch(self, **_: Any) -> None:
@@ -164,7 +164,7 @@ def settings() -> kopf.OperatorSettings:
     """kopf's, so that it asks for no rights but those that are used, and writes nothing but its finalizer."""
     found = kopf.OperatorSettings()
     found.persistence.finalizer = api_names.FINALIZER
-    found.persistence.diffbase_storage = _NothingKept()
+    found.persistence.diffbase_storage = _NoDiffBase()
     found.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=api_names.GROUP)
     found.posting.enabled = False
     found.scanning.disabled = True
@@ -175,7 +175,7 @@ def settings() -> kopf.OperatorSettings:
     return found
 
 
-async def _defined(kube: KubeClient) -> None:
+async def _wait_for_definitions(kube: KubeClient) -> None:
     """Wait until the custom resources are served: the chart's hooks may come later than this process."""
     for kind in (CLUSTER, TOPIC):
         while True:
@@ -190,7 +190,7 @@ async def _defined(kube: KubeClient) -> None:
             await asyncio.sleep(_CRD_POLL_SEC)
 
 
-async def _first(unwanted: Any, wanted: Any) -> bool:
+async def _happens_first(unwanted: Any, wanted: Any) -> bool:
     """Whether the second came before the first."""
     tasks = [asyncio.create_task(unwanted), asyncio.create_task(wanted)]
     try:
@@ -201,7 +201,7 @@ async def _first(unwanted: Any, wanted: Any) -> bool:
         return True
     finally:
         for task in tasks:
-            await _end(task)
+            await _cancel(task)
 
 
 async def _set_when(event: asyncio.Event, happened: Any) -> None:
@@ -209,7 +209,7 @@ async def _set_when(event: asyncio.Event, happened: Any) -> None:
     event.set()
 
 
-async def _end(task: asyncio.Task[Any]) -> None:
+async def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

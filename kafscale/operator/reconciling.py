@@ -37,11 +37,11 @@ Finish = Callable[[str, str], Awaitable[bool]]
 Forget = Callable[[str, str], None]
 """The resource is gone: nothing is to be kept or shown of it."""
 
-Heeds = Callable[[Mapping[str, Any]], object]
+Relevant = Callable[[Mapping[str, Any]], object]
 """Given a resource, what of it is worth a pass when it becomes another."""
 
 
-def what_is_asked(resource: Mapping[str, Any]) -> object:
+def requested_state(resource: Mapping[str, Any]) -> object:
     """All but the status. A part that its own words woke would never rest where they hold what it measures."""
     metadata = resource["metadata"]
     names = ("uid", "generation", "deletionTimestamp", "finalizers", "annotations")
@@ -84,8 +84,8 @@ class Wakers:
 class Changes:
     """Which of the events of resources bring something new."""
 
-    def __init__(self, heeds: Heeds) -> None:
-        self._heeds = heeds
+    def __init__(self, relevant: Relevant) -> None:
+        self._heeds = relevant
         self._known: dict[tuple[str, str], object] = {}
 
     def is_new(self, event_type: str | None, resource: Mapping[str, Any]) -> bool:
@@ -123,15 +123,15 @@ def reconciled(
     reconcile: Pass,
     finish: Finish | None = None,
     forget: Forget | None = None,
-    heeds: Heeds = what_is_asked,
+    relevant: Relevant = requested_state,
 ) -> None:
     """Make passes over every resource of the kind: at once, when it changes, when woken, and by the clock.
 
     `part`: a word for the log, different for each part that looks after the same kind. `finish`: only for one of
-    them. `heeds`: which changes count. Passes of one part over one resource never overlap.
+    them. `relevant`: which changes count. Passes of one part over one resource never overlap.
     """
-    counted, changes = operator.own_metrics, Changes(heeds)
-    counted.add_part(part)
+    metrics, changes = operator.own_metrics, Changes(relevant)
+    metrics.add_part(part)
 
     @kopf.on.event(group=api_names.GROUP, plural=kind.plural, id=f"{part}-seen", registry=registry)
     async def seen(event: kopf.RawEvent, **about: Any) -> None:
@@ -152,7 +152,7 @@ def reconciled(
     async def keep(**event: Any) -> None:
         namespace, name = event["namespace"], event["name"]
         with operator.wakers.waiting(kind, namespace, name, part) as woken:
-            await keep_going(part, namespace, name, reconcile, woken, counted)
+            await repeat_passes(part, namespace, name, reconcile, woken, metrics)
 
     if finish is None:
         return
@@ -160,7 +160,7 @@ def reconciled(
     @kopf.on.delete(group=api_names.GROUP, plural=kind.plural, id=f"{part}-finish", registry=registry)
     async def leave(**event: Any) -> None:
         namespace, name = event["namespace"], event["name"]
-        await until_finished(part, namespace, name, finish, counted)
+        await repeat_finish(part, namespace, name, finish, metrics)
 
 
 def watched(registry: kopf.OperatorRegistry, operator: Operator, owned: Kind) -> None:
@@ -178,8 +178,8 @@ def watched(registry: kopf.OperatorRegistry, operator: Operator, owned: Kind) ->
         operator.wakers.wake(CLUSTER, event["namespace"], event["labels"][api_names.INSTANCE])
 
 
-async def keep_going(
-    part: str, namespace: str, name: str, reconcile: Pass, woken: asyncio.Event, counted: OperatorMetrics
+async def repeat_passes(
+    part: str, namespace: str, name: str, reconcile: Pass, woken: asyncio.Event, metrics: OperatorMetrics
 ) -> None:
     """Pass after pass over one resource, until it is cancelled."""
     retry_sec = FIRST_RETRY_SEC
@@ -188,27 +188,27 @@ async def keep_going(
         try:
             again_sec = await reconcile(namespace, name)
             retry_sec = FIRST_RETRY_SEC
-            counted.passed(part)
+            metrics.passed(part)
         except LeadershipLostError:
             raise
         except Exception as error:  # noqa: BLE001 - one resource's trouble must not end the care for it
-            _tell(f"{part} {namespace}/{name}", error, retry_sec)
-            counted.passed(part, failed=True)
+            _log_failure(f"{part} {namespace}/{name}", error, retry_sec)
+            metrics.passed(part, failed=True)
             again_sec, retry_sec = retry_sec, min(LAST_RETRY_SEC, retry_sec * 2)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(woken.wait(), again_sec)
         await asyncio.sleep(SETTLE_SEC)
 
 
-async def until_finished(
-    part: str, namespace: str, name: str, finish: Finish, counted: OperatorMetrics
+async def repeat_finish(
+    part: str, namespace: str, name: str, finish: Finish, metrics: OperatorMetrics
 ) -> None:
     """Return when all is done."""
     retry_sec = FIRST_RETRY_SEC
     while True:
         try:
             is_done = await finish(namespace, name)
-            counted.passed(part)
+            metrics.passed(part)
             if is_done:
                 return
             await asyncio.sleep(FINISH_POLL_SEC)
@@ -216,13 +216,13 @@ async def until_finished(
         except LeadershipLostError:
             raise
         except Exception as error:  # noqa: BLE001 - a resource may not go before all is done
-            _tell(f"{part} {namespace}/{name}", error, retry_sec)
-            counted.passed(part, failed=True)
+            _log_failure(f"{part} {namespace}/{name}", error, retry_sec)
+            metrics.passed(part, failed=True)
             await asyncio.sleep(retry_sec)
             retry_sec = min(LAST_RETRY_SEC, retry_sec * 2)
 
 
-def _tell(what: str, error: Exception, retry_sec: float) -> None:
+def _log_failure(what: str, error: Exception, retry_sec: float) -> None:
     """What is expected now and then in one line, what nobody thought of with its traceback."""
     expected = isinstance(error, KafscaleError)
     _logger.warning("%s: %s; again in %.0f s", what, error, retry_sec, exc_info=None if expected else error)

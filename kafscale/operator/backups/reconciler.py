@@ -44,7 +44,7 @@ Take = Callable[[ClusterSpec, Backups], Awaitable[BackupOutcome]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Outcome:
     """What a pass came to. `again_sec`: after so long the next one is worth it."""
 
     record: BackupRecord
@@ -56,7 +56,7 @@ class _Told:
 class _Pause:
     """A failure, after which nothing is tried before `until` with the specification of that generation."""
 
-    told: _Told
+    outcome: _Outcome
     until: float
     generation: int
 
@@ -93,61 +93,61 @@ class BackupReconciler:
         resource, cluster, backups = found
         record = BackupRecord.of_status(resource.get("status", {}))
         self._metrics.show(namespace, name, record.last_success, record.size_bytes)
-        told = await self._unless_paused(resource, cluster, backups, record)
-        self._metrics.show(namespace, name, told.record.last_success, told.record.size_bytes)
+        outcome = await self._unless_paused(resource, cluster, backups, record)
+        self._metrics.show(namespace, name, outcome.record.last_success, outcome.record.size_bytes)
         await SHARE.write(
             self._api,
             resource,
-            [told.condition],
+            [outcome.condition],
             self._now(),
-            fields={"backup": told.record.as_map()},
+            fields={"backup": outcome.record.as_map()},
             is_warning=lambda condition: condition.reason in _BAD,
         )
-        return min(told.again_sec, AGAIN_SEC)
+        return min(outcome.again_sec, AGAIN_SEC)
 
     async def _unless_paused(
         self, resource: Mapping[str, Any], cluster: ClusterSpec, backups: Backups, record: BackupRecord
-    ) -> _Told:
+    ) -> _Outcome:
         """What failed is left alone for its time, whatever wakes us, unless the specification changed."""
         key, generation = (cluster.namespace, cluster.name), resource["metadata"]["generation"]
         pause = self._paused.get(key)
         if pause is not None and pause.generation == generation and self._clock() < pause.until:
-            return replace(pause.told, again_sec=pause.until - self._clock())
+            return replace(pause.outcome, again_sec=pause.until - self._clock())
         self._paused.pop(key, None)
-        told = await self._bring_forward(cluster, backups, record)
-        if told.condition.reason in _FAILED:
-            until = self._clock() + told.again_sec
-            self._paused[key] = _Pause(told=told, until=until, generation=generation)
-        return told
+        outcome = await self._bring_forward(cluster, backups, record)
+        if outcome.condition.reason in _FAILED:
+            until = self._clock() + outcome.again_sec
+            self._paused[key] = _Pause(outcome=outcome, until=until, generation=generation)
+        return outcome
 
-    async def _bring_forward(self, cluster: ClusterSpec, backups: Backups, record: BackupRecord) -> _Told:
+    async def _bring_forward(self, cluster: ClusterSpec, backups: Backups, record: BackupRecord) -> _Outcome:
         if backups.suspend:
             message = f"spec.backups.suspend is true: no snapshots are taken. {_newest(record)}"
-            return _told(record, False, "Suspended", message, AGAIN_SEC)
+            return _outcome(record, False, "Suspended", message, AGAIN_SEC)
         try:
             schedule = Schedule.parse("spec.backups.schedule", backups.schedule)
         except SpecError as problem:
-            return _told(record, False, "InvalidSchedule", str(problem), AGAIN_SEC)
+            return _outcome(record, False, "InvalidSchedule", str(problem), AGAIN_SEC)
         wait_sec = seconds_until_due(schedule, record, self._now())
         if wait_sec > 0:
-            return _told(record, True, "SnapshotTaken", _newest(record), wait_sec)
+            return _outcome(record, True, "SnapshotTaken", _newest(record), wait_sec)
         return await self._attempt(cluster, backups, record, schedule)
 
     async def _attempt(
         self, cluster: ClusterSpec, backups: Backups, record: BackupRecord, schedule: Schedule
-    ) -> _Told:
+    ) -> _Outcome:
         key = (cluster.namespace, cluster.name)
         began, started = self._now(), self._clock()
         attempted = replace(record, last_attempt=began)
         try:
             async with asyncio.timeout(ATTEMPT_SEC):
-                outcome = await self._take(cluster, backups)
+                backup = await self._take(cluster, backups)
         except LeadershipLostError:
             raise
         except NothingToBackUpError as problem:
             if record.last_success is None:
                 message = "No broker has started yet: the first snapshot is taken once one has."
-                return _told(record, False, "ClusterNotStarted", message, FIRST_RETRY_SEC)
+                return _outcome(record, False, "ClusterNotStarted", message, FIRST_RETRY_SEC)
             return self._failed(key, attempted, problem, self._clock() - started)
         except TimeoutError:
             why = f"it took longer than {ATTEMPT_SEC:.0f} s"
@@ -156,20 +156,22 @@ class BackupReconciler:
             return self._failed(key, attempted, problem, self._clock() - started)
         self._failures.pop(key, None)
         self._metrics.attempted(*key, self._clock() - started, failed=False)
-        record = _record_of(outcome, began)
+        record = _record_of(backup, began)
         logger.info("took snapshot %s of %s/%s", record.key, *key)
         wait_sec = seconds_until_due(schedule, record, self._now())
-        if outcome.problem is None:
-            return _told(record, True, "SnapshotTaken", _newest(record), wait_sec)
-        message = f"{_newest(record)} Old ones could not be removed: {outcome.problem}"
-        return _told(record, True, "OldSnapshotsStay", message, wait_sec)
+        if backup.problem is None:
+            return _outcome(record, True, "SnapshotTaken", _newest(record), wait_sec)
+        message = f"{_newest(record)} Old ones could not be removed: {backup.problem}"
+        return _outcome(record, True, "OldSnapshotsStay", message, wait_sec)
 
-    def _failed(self, key: tuple[str, str], record: BackupRecord, why: object, duration_sec: float) -> _Told:
+    def _failed(
+        self, key: tuple[str, str], record: BackupRecord, why: object, duration_sec: float
+    ) -> _Outcome:
         self._failures[key] = self._failures.get(key, 0) + 1
         self._metrics.attempted(*key, duration_sec, failed=True)
         logger.warning("a snapshot of %s/%s failed: %s", *key, why)
         message = f"The snapshot failed: {why}. {_newest(record)}"
-        return _told(record, False, "SnapshotFailed", message, retry_sec(self._failures[key]))
+        return _outcome(record, False, "SnapshotFailed", message, retry_sec(self._failures[key]))
 
     def forget(self, namespace: str, name: str) -> None:
         """The cluster is gone, or has no backups."""
@@ -178,9 +180,9 @@ class BackupReconciler:
         self._paused.pop((namespace, name), None)
 
 
-def _told(record: BackupRecord, is_so: bool, reason: str, message: str, again_sec: float) -> _Told:
+def _outcome(record: BackupRecord, is_so: bool, reason: str, message: str, again_sec: float) -> _Outcome:
     condition = Condition(type=CONDITION, is_so=is_so, reason=reason, message=message)
-    return _Told(record=record, condition=condition, again_sec=again_sec)
+    return _Outcome(record=record, condition=condition, again_sec=again_sec)
 
 
 def _record_of(outcome: BackupOutcome, began: datetime) -> BackupRecord:

@@ -59,7 +59,7 @@ class ClusterReconciler:
             if refusal.reason not in ("Invalid", "Forbidden", "BadRequest"):
                 raise
             status = await self._refused(resource, f"Api{refusal.reason}", refusal.message)
-        await self._tell(resource, status)
+        await self._write_status(resource, status)
         is_settled = status.phase in _SETTLED
         self._metrics.show_cluster(namespace, name, ready=is_settled)
         return AGAIN_SEC if is_settled else UNREADY_AGAIN_SEC
@@ -78,7 +78,7 @@ class ClusterReconciler:
         await self._delete_owned(STATEFUL_SET, namespace, brokers, uid)
         pods = await self._kube.list(POD, namespace, api_names.selector(name, names.BROKER))
         if pods:
-            await self._tell(resource, deleting(f"{len(pods)} brokers hand over and stop."))
+            await self._write_status(resource, deleting(f"{len(pods)} brokers hand over and stop."))
             return False
         await keep_node_readers(self._kube, namespace)
         return True
@@ -181,7 +181,7 @@ class ClusterReconciler:
         if found is not None and is_owned_by(found, uid) and not found["metadata"].get("deletionTimestamp"):
             await self._kube.delete(kind, namespace, name, uid=found["metadata"]["uid"])
 
-    async def _tell(self, resource: Manifest, status: ClusterStatus) -> None:
+    async def _write_status(self, resource: Manifest, status: ClusterStatus) -> None:
         """The status where it differs, and an event for each condition that turned."""
         metadata, before = resource["metadata"], resource.get("status", {})
         told = before.get("conditions", [])

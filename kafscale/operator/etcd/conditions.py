@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from kafscale.operator import api_names
 from kafscale.operator.conditions import Condition
-from kafscale.operator.etcd.seen import CORRUPT, NO_SPACE, EtcdSeen, is_raised, unwell
+from kafscale.operator.etcd.seen import CORRUPT, NO_SPACE, EtcdSeen, is_raised, unhealthy_reason
 from kafscale.operator.etcd.upkeep_plan import ROOM_SHARE
 from kafscale.operator.manifests.etcd_start import NO_DATA, EtcdStart, StartPhase
 
@@ -33,7 +33,7 @@ def lost_data(pods: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(found)
 
 
-def told(
+def etcd_conditions(
     start: EtcdStart, seen: EtcdSeen, lost: frozenset[str], quota_bytes: int, notes: Sequence[str]
 ) -> list[Condition]:
     """All conditions of the managed etcd. `notes`: what of the specification is not carried out, and why."""
@@ -63,7 +63,7 @@ def _health(start: EtcdStart, seen: EtcdSeen, lost: frozenset[str]) -> Condition
         return _condition(HEALTHY, False, "MemberLostData", message)
     if seen.silent:
         return _condition(HEALTHY, False, "MemberDown", f"{numbers} {silent}. The others go on.")
-    why = unwell(seen)
+    why = unhealthy_reason(seen)
     if why is not None:
         return _condition(HEALTHY, False, "NotSettled", f"{numbers} But {why}.")
     leader = seen.name_of(seen.statuses[0].leader_id)

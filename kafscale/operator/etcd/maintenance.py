@@ -93,14 +93,14 @@ class EtcdMaintenance:
         )
         await self._do(name, f"disarm {alarm.kind}", lambda stubs: stubs.maintenance.Alarm(request))
 
-    async def take_off(self, name: str, member_id: int) -> None:
+    async def remove_member(self, name: str, member_id: int) -> None:
         """Have a member counted with no more; `name`: of the one that is asked for it."""
         request = rpc.MemberRemoveRequest(ID=member_id)
         await self._do(
             name, f"remove member {member_id:x}", lambda stubs: stubs.members.MemberRemove(request)
         )
 
-    async def put_on(self, name: str, peer_url: str) -> None:
+    async def add_member(self, name: str, peer_url: str) -> None:
         """Have a new member counted with, which is to start at this URL."""
         request = rpc.MemberAddRequest(peerURLs=[peer_url])
         await self._do(name, f"add member {peer_url}", lambda stubs: stubs.members.MemberAdd(request))

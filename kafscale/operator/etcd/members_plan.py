@@ -15,7 +15,7 @@ voted, and with it the cluster could forget what others were promised.
 
 from dataclasses import dataclass, replace
 
-from kafscale.operator.etcd.seen import EtcdSeen, Listed, unwell
+from kafscale.operator.etcd.seen import EtcdSeen, Listed, unhealthy_reason
 from kafscale.operator.manifests.etcd_start import EtcdStart, StartPhase
 
 
@@ -27,20 +27,20 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOff:
+class RemoveMember:
     """Take the member off the list."""
 
     member: Listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutOn:
+class AddMember:
     """Put a member at this peer URL on the list."""
 
     peer_url: str
 
 
-Step = Begin | TakeOff | PutOn
+Step = Begin | RemoveMember | AddMember
 
 
 def next_step(
@@ -76,14 +76,14 @@ def next_step(
     listed_urls = {url for each in seen.listed for url in each.peer_urls}
     missing = [url for url in peer_urls if url not in listed_urls]
     if missing:
-        return PutOn(peer_url=missing[0])
+        return AddMember(peer_url=missing[0])
     answering = {status.member_id for status in seen.statuses}
     forgetful = [each for each in seen.listed if each.name in lost and each.member_id not in answering]
-    return TakeOff(member=forgetful[0]) if forgetful else None
+    return RemoveMember(member=forgetful[0]) if forgetful else None
 
 
 def _formed(start: EtcdStart, seen: EtcdSeen) -> Step | None:
-    if unwell(seen) is not None or len(seen.members) != start.members:
+    if unhealthy_reason(seen) is not None or len(seen.members) != start.members:
         return None
     if not all(each.has_started for each in seen.listed or ()):
         return None

@@ -17,13 +17,20 @@ from kafscale.operator.conditions import Condition
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.etcd import members_plan, upkeep_plan
 from kafscale.operator.etcd.certificates import CA, CERTIFICATE, KEY, plan_secrets, secret_names
-from kafscale.operator.etcd.conditions import AS_SPECIFIED, GIVE_UP, HEALTHY, SPACE_HEALTHY, lost_data, told
+from kafscale.operator.etcd.conditions import (
+    AS_SPECIFIED,
+    GIVE_UP,
+    HEALTHY,
+    SPACE_HEALTHY,
+    etcd_conditions,
+    lost_data,
+)
 from kafscale.operator.etcd.maintenance import EtcdMaintenance, TlsFiles
-from kafscale.operator.etcd.members_plan import Begin, PutOn, TakeOff
+from kafscale.operator.etcd.members_plan import AddMember, Begin, RemoveMember
 from kafscale.operator.etcd.metrics import EtcdMetrics
 from kafscale.operator.etcd.objects_plan import plan_objects
 from kafscale.operator.etcd.rounds import EtcdRounds
-from kafscale.operator.etcd.seen import NO_SPACE, EtcdSeen, is_raised, unwell
+from kafscale.operator.etcd.seen import NO_SPACE, EtcdSeen, is_raised, unhealthy_reason
 from kafscale.operator.etcd.upkeep_plan import (
     DEFAULT_RULES,
     Compact,
@@ -142,11 +149,11 @@ class EtcdReconciler:
         try:
             return await self._bring_forward(resource, cluster, managed)
         except SpecError as problem:
-            await self._tell(resource, [_refused("InvalidSpec", str(problem))])
+            await self._write_conditions(resource, [_refused("InvalidSpec", str(problem))])
         except KubeRefusedError as refusal:
             if refusal.reason not in ("Invalid", "Forbidden", "BadRequest"):
                 raise
-            await self._tell(resource, [_refused(f"Api{refusal.reason}", refusal.message)])
+            await self._write_conditions(resource, [_refused(f"Api{refusal.reason}", refusal.message)])
         return SOON_SEC
 
     async def _bring_forward(self, resource: Manifest, cluster: ClusterSpec, managed: ManagedEtcd) -> float:
@@ -187,9 +194,11 @@ class EtcdReconciler:
         plan = plan_objects(cluster, managed, self._image, start, live, seen, self._operator_namespace)
         for manifest in plan.objects:
             await apply_own(self._api, owned(manifest, resource), cluster, resource["metadata"]["uid"])
-        await self._tell(resource, told(start, seen, found.lost, managed.quota_bytes, plan.notes))
+        await self._write_conditions(
+            resource, etcd_conditions(start, seen, found.lost, managed.quota_bytes, plan.notes)
+        )
         has_acted = await self._step_members(found) or await self._step_upkeep(found, schedule)
-        is_well = unwell(seen) is None and start.phase is StartPhase.FORMED
+        is_well = unhealthy_reason(seen) is None and start.phase is StartPhase.FORMED
         return AGAIN_SEC if is_well and not has_acted else SOON_SEC
 
     async def _kept_start(self, resource: Manifest, cluster: ClusterSpec, managed: ManagedEtcd) -> EtcdStart:
@@ -250,14 +259,14 @@ class EtcdReconciler:
         try:
             # Events first: they are not written by an operator that leads no more, and nothing follows then.
             match step:
-                case TakeOff(member=gone):
+                case RemoveMember(member=gone):
                     message = f"{gone.name} ({gone.member_id:x}) lost its data and is taken off etcd's list."
                     await self._api.event(found.resource, "EtcdMemberTakenOff", message, warning=True)
-                    await found.keeper.take_off(asked, gone.member_id)
-                case PutOn(peer_url=url):
+                    await found.keeper.remove_member(asked, gone.member_id)
+                case AddMember(peer_url=url):
                     message = f"A new member at {url} is put on etcd's list."
                     await self._api.event(found.resource, "EtcdMemberPutOn", message, warning=False)
-                    await found.keeper.put_on(asked, url)
+                    await found.keeper.add_member(asked, url)
         except StoreIndeterminateError as doubt:
             _logger.warning("%s/%s: %s; it is looked at again", *found.key, doubt)
         return True
@@ -298,14 +307,16 @@ class EtcdReconciler:
             case Wait(why=why):
                 _logger.info("%s/%s: etcd has to wait for its upkeep: %s", *found.key, why)
             case Compact(revision=revision):
-                await self._say(found, "EtcdCompacting", f"History before revision {revision} is given up.")
+                await self._record(
+                    found, "EtcdCompacting", f"History before revision {revision} is given up."
+                )
                 rounds.compacted(revision, self._now())
                 await keeper.compact(asked[0].name, revision)
             case MoveLeader(leader=leader, successor=successor) if successor.status is not None:
-                await self._say(found, "EtcdLeaderMoves", f"From {leader.name} to {successor.name}.")
+                await self._record(found, "EtcdLeaderMoves", f"From {leader.name} to {successor.name}.")
                 await keeper.move_leader(leader.name, successor.status.member_id)
             case Defragment(member=member) if member.status is not None:
-                await self._say(found, "EtcdDefragmenting", f"{member.name} is defragmented.")
+                await self._record(found, "EtcdDefragmenting", f"{member.name} is defragmented.")
                 rounds.defragmented(member.status.member_id)
                 outcome = "in_doubt"
                 try:
@@ -314,16 +325,16 @@ class EtcdReconciler:
                 finally:
                     self._metrics.defragmented(*found.key, outcome)
             case Disarm(alarm=alarm):
-                await self._say(
+                await self._record(
                     found, "EtcdAlarmDisarmed", f"There is room again: {alarm.kind} is taken back."
                 )
                 await keeper.disarm(asked[0].name, alarm)
 
-    async def _say(self, found: _Pass, reason: str, message: str) -> None:
+    async def _record(self, found: _Pass, reason: str, message: str) -> None:
         """Before it is done: an operator that leads no more writes no event, and does nothing then."""
         await self._api.event(found.resource, reason, message, warning=False)
 
-    async def _tell(self, resource: Manifest, wanted: Sequence[Condition]) -> None:
+    async def _write_conditions(self, resource: Manifest, wanted: Sequence[Condition]) -> None:
         """The conditions where they differ, and an event for each that turned."""
         await SHARE.write(self._api, resource, wanted, self._now(), fields={}, is_warning=_is_warning)
 

@@ -104,7 +104,7 @@ def is_raised(seen: EtcdSeen, kind: str) -> bool:
     return any(alarm.kind == kind for alarm in seen.alarms or ())
 
 
-def unwell(seen: EtcdSeen) -> str | None:
+def unhealthy_reason(seen: EtcdSeen) -> str | None:
     """Why one more member may not be taken away, not even for a moment; None: it may."""
     if seen.silent:
         first = seen.silent[0]

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from kafscale.operator.etcd.seen import NO_SPACE, Alarm, EtcdSeen, MemberSeen, MemberStatus, is_raised, unwell
+from kafscale.operator.etcd.seen import (
+    NO_SPACE,
+    Alarm,
+    EtcdSeen,
+    MemberSeen,
+    MemberStatus,
+    is_raised,
+    unhealthy_reason,
+)
 
 WINDOW: Final = timedelta(hours=1)
 """For so long after its scheduled time a defragmentation may still begin: an operator that starts anew goes on."""
@@ -121,7 +129,7 @@ def next_to_defragment(seen: EtcdSeen, done: frozenset[int], rules: DefragmentRu
     ]
     if not wanting:
         return None
-    why = unwell(seen)
+    why = unhealthy_reason(seen)
     if why is not None:
         return Wait(why=why)
     chosen = max(wanting, key=lambda each: (not _leads(each), _free_bytes(each)))

@@ -203,11 +203,11 @@ class KubeClient:
             "count": 1,
         }
         try:
-            await self._tell(event)
+            await self._write_event(event)
         except KubeRefusedError as refusal:
             _logger.info("%s: %s %s: %s", metadata["name"], reason, message, refusal)
 
-    async def _tell(self, event: Manifest) -> None:
+    async def _write_event(self, event: Manifest) -> None:
         namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
         try:
             await self.create(event)

@@ -11,7 +11,7 @@ from kafscale.operator import api_names
 from kafscale.operator.errors import KubeError, KubeRefusedError
 from kafscale.operator.kube.client import KubeClient, Manifest
 from kafscale.operator.kube.kinds import LEASE
-from kafscale.operator.leading.election import DURATION_SEC, RETRY_SEC, Election, Held, Write
+from kafscale.operator.leading.election import DURATION_SEC, RETRY_SEC, Election, LeaseState, Write
 
 _logger = logging.getLogger(__name__)
 
@@ -57,9 +57,9 @@ class ElectionDriver:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 0.5)
 
-    async def give_back(self) -> None:
+    async def resign(self) -> None:
         """So that another need not wait. Nothing may be done in this operator's name any more."""
-        write = self._election.give_back(_held(self._found))
+        write = self._election.resign(_lease_state(self._found))
         if write is None:
             return
         try:
@@ -71,7 +71,7 @@ class ElectionDriver:
     async def _round(self) -> None:
         begun = time.monotonic()
         self._found = await self._kube.find(LEASE, self._namespace, self._lease)
-        write = self._election.look(_held(self._found), begun)
+        write = self._election.look(_lease_state(self._found), begun)
         if write is None:
             return
         try:
@@ -101,11 +101,11 @@ class ElectionDriver:
         return await self._kube.replace(lease)
 
 
-def _held(lease: Manifest | None) -> Held | None:
+def _lease_state(lease: Manifest | None) -> LeaseState | None:
     if lease is None:
         return None
     spec = lease.get("spec", {})
-    return Held(
+    return LeaseState(
         holder=spec.get("holderIdentity") or "",
         duration_sec=float(spec.get("leaseDurationSeconds") or DURATION_SEC),
         transitions=spec.get("leaseTransitions") or 0,

@@ -19,7 +19,7 @@ RETRY_SEC: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class LeaseState:
     """The lease as stored. `holder`: empty when it was given back. `version`: the object's resource version."""
 
     holder: str
@@ -50,21 +50,21 @@ class Election:
         self._seen_sec = 0.0
         self._renewed_sec: float | None = None
 
-    def look(self, held: Held | None, now_sec: float) -> Write | None:
+    def look(self, lease: LeaseState | None, now_sec: float) -> Write | None:
         """What to write, now that the lease was found so; None: wait."""
-        if held is None:
+        if lease is None:
             return Write(holder=self._identity, transitions=0, version=None, acquired=True)
-        if held.holder == self._identity:
+        if lease.holder == self._identity:
             return Write(
-                holder=self._identity, transitions=held.transitions, version=held.version, acquired=False
+                holder=self._identity, transitions=lease.transitions, version=lease.version, acquired=False
             )
         self._renewed_sec = None
-        if held.version != self._seen_version:
-            self._seen_version, self._seen_sec = held.version, now_sec
-        if held.holder and now_sec < self._seen_sec + held.duration_sec:
+        if lease.version != self._seen_version:
+            self._seen_version, self._seen_sec = lease.version, now_sec
+        if lease.holder and now_sec < self._seen_sec + lease.duration_sec:
             return None
         return Write(
-            holder=self._identity, transitions=held.transitions + 1, version=held.version, acquired=True
+            holder=self._identity, transitions=lease.transitions + 1, version=lease.version, acquired=True
         )
 
     def written(self, begun_sec: float) -> None:
@@ -75,9 +75,9 @@ class Election:
         """Whether this candidate may work."""
         return self._renewed_sec is not None and now_sec < self._renewed_sec + DEADLINE_SEC
 
-    def give_back(self, held: Held | None) -> Write | None:
+    def resign(self, lease: LeaseState | None) -> Write | None:
         """What to write so that another need not wait; None where it is not this candidate's."""
         self._renewed_sec = None
-        if held is None or held.holder != self._identity:
+        if lease is None or lease.holder != self._identity:
             return None
-        return Write(holder="", transitions=held.transitions, version=held.version, acquired=False)
+        return Write(holder="", transitions=lease.transitions, version=lease.version, acquired=False)

@@ -24,7 +24,7 @@ RACK_PATIENCE_SEC = 30.0
 REACH_PATIENCE_SEC = 10.0
 FIRST_DELAY_SEC = 0.5
 LAST_DELAY_SEC = 5.0
-SAY_EVERY_SEC = 30.0
+REPORT_EVERY_SEC = 30.0
 
 
 Preparation = Callable[[Health], Awaitable[Settings]]
@@ -71,7 +71,7 @@ class PlaceMemory:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def recall(self, asked: Questions) -> Mapping[str, str] | None:
+    def read(self, asked: Questions) -> Mapping[str, str] | None:
         """The variables, when the same was asked; None when there is nothing that can be used."""
         try:
             known = json.loads(self._path.read_bytes())
@@ -84,7 +84,7 @@ class PlaceMemory:
             return None
         return {str(name): str(value) for name, value in known["variables"].items()}
 
-    def keep(self, asked: Questions, variables: Mapping[str, str]) -> None:
+    def write(self, asked: Questions, variables: Mapping[str, str]) -> None:
         """Write it down, or say that it cannot be."""
         text = json.dumps({"asked": asdict(asked), "variables": dict(variables)})
         new = self._path.with_name(f"{self._path.name}.new")
@@ -114,7 +114,7 @@ class PlaceFinder:
         self._clock = clock
         self._sleep = sleep
         self._began_sec = clock()
-        self._said: tuple[str, float] | None = None
+        self._reported: tuple[str, float] | None = None
 
     async def find(self) -> Place:
         """The variables that the broker is to have besides; without the zone where that is not to be had."""
@@ -122,19 +122,19 @@ class PlaceFinder:
         while True:
             found = await self._ask()
             if found.is_complete:
-                self._memory.keep(self._asked, found.variables)
+                self._memory.write(self._asked, found.variables)
                 return found
-            good_enough = self._good_enough(found, self._clock() - self._began_sec)
-            if good_enough is not None:
-                return good_enough
-            self._say(found.reason)
+            acceptable = self._acceptable(found, self._clock() - self._began_sec)
+            if acceptable is not None:
+                return acceptable
+            self._report_wait(found.reason)
             await self._sleep(delay_sec)
             delay_sec = min(delay_sec * 2, LAST_DELAY_SEC)
 
-    def _good_enough(self, found: Place, waited_sec: float) -> Place | None:
+    def _acceptable(self, found: Place, waited_sec: float) -> Place | None:
         """What the broker can do with after waiting so long, though it is not complete."""
         if found.is_out_of_reach:
-            known = self._memory.recall(self._asked) if waited_sec >= REACH_PATIENCE_SEC else None
+            known = self._memory.read(self._asked) if waited_sec >= REACH_PATIENCE_SEC else None
             if known is None:
                 return None
             logger.warning("the place is taken as it was found before", extra={"reason": found.reason})
@@ -150,10 +150,14 @@ class PlaceFinder:
             node = await self._objects.node(asked.node)
         return place(asked, node, service)
 
-    def _say(self, reason: str) -> None:
+    def _report_wait(self, reason: str) -> None:
         """One line for each new reason, and now and then again."""
         self._on_wait(reason)
         now_sec = self._clock()
-        if self._said is None or self._said[0] != reason or now_sec - self._said[1] >= SAY_EVERY_SEC:
-            self._said = (reason, now_sec)
+        if (
+            self._reported is None
+            or self._reported[0] != reason
+            or now_sec - self._reported[1] >= REPORT_EVERY_SEC
+        ):
+            self._reported = (reason, now_sec)
             logger.info("waiting for what Kubernetes knows of this broker", extra={"reason": reason})

@@ -86,7 +86,7 @@ class ClusterConnection:
 
         Raises `NotReadyError`.
         """
-        await self._look()
+        await self._wait_first_look()
         if self._store is None:
             raise self._problem
         with self._used():
@@ -95,7 +95,7 @@ class ClusterConnection:
     @asynccontextmanager
     async def live(self) -> AsyncIterator[LiveCluster]:
         """The cluster; its store is not closed in the block. Raises `NotReadyError`."""
-        await self._look()
+        await self._wait_first_look()
         if self._live is None:
             raise self._problem
         with self._used():
@@ -108,7 +108,7 @@ class ClusterConnection:
                 try:
                     store, settings = await self._open_store(stack)
                 except (SpecError, StartupError) as problem:
-                    self._is_not_ready(REFUSED, str(problem))
+                    self._set_not_ready(REFUSED, str(problem))
                 else:
                     await self._keep(store, settings)
             await asyncio.sleep(RETRY_SEC)
@@ -120,9 +120,9 @@ class ClusterConnection:
                 try:
                     await self._follow(store, settings)
                 except StoreError as problem:
-                    self._is_not_ready(UNREACHABLE, f"the metadata store does not answer: {problem}")
+                    self._set_not_ready(UNREACHABLE, f"the metadata store does not answer: {problem}")
                 except CorruptDataError as problem:
-                    self._is_not_ready(CORRUPT, str(problem))
+                    self._set_not_ready(CORRUPT, str(problem))
                 await asyncio.sleep(RETRY_SEC)
         finally:
             await self._stop_feeding()
@@ -139,17 +139,19 @@ class ClusterConnection:
                 held = _left_by(event)
                 cluster_id = None if held is None else await read_cluster_id(store)
                 if held is None or cluster_id is None:
-                    self._is_not_ready(
+                    self._set_not_ready(
                         NOT_STARTED,
                         "the metadata store holds no cluster: either no broker has started yet, or it was lost "
                         "and is to be rebuilt",
                     )
                     continue
                 self._feeding = asyncio.create_task(
-                    self._show(store, settings, held, cluster_id), name=f"picture of {cluster_id}"
+                    self._maintain_view(store, settings, held, cluster_id), name=f"picture of {cluster_id}"
                 )
 
-    async def _show(self, store: MetadataStore, settings: Settings, held: KeyValue, cluster_id: str) -> None:
+    async def _maintain_view(
+        self, store: MetadataStore, settings: Settings, held: KeyValue, cluster_id: str
+    ) -> None:
         """Keep a picture of the cluster; where a record cannot be read, begin again: somebody may correct it."""
         while True:
             live = LiveCluster(
@@ -160,7 +162,7 @@ class ClusterConnection:
             try:
                 await self._feed(live)
             except* CorruptDataError as problems:
-                self._is_not_ready(CORRUPT, "; ".join(str(each) for each in problems.exceptions))
+                self._set_not_ready(CORRUPT, "; ".join(str(each) for each in problems.exceptions))
             await asyncio.sleep(RETRY_CORRUPT_SEC)
 
     async def _feed(self, live: LiveCluster) -> None:
@@ -191,7 +193,7 @@ class ClusterConnection:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
 
-    def _is_not_ready(self, reason: str, message: str) -> None:
+    def _set_not_ready(self, reason: str, message: str) -> None:
         was = str(self._problem) if self._live is None else None
         self._live, self._problem = None, NotReadyError(reason, message)
         self._known.set()
@@ -199,7 +201,7 @@ class ClusterConnection:
             _logger.warning("cluster %s: %s", self._name, message)
             self._changed(None)
 
-    async def _look(self) -> None:
+    async def _wait_first_look(self) -> None:
         """Give the first look some time: whoever asked for the connection is to have an answer at once."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_SEC):

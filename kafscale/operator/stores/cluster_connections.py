@@ -103,12 +103,12 @@ class ClusterConnections:
             access = await store_access(cluster, self._secrets)
             if kept is None or kept.access != access or kept.running.done():
                 self._retire(key)
-                kept = self._begin(cluster, access)
+                kept = self._open(cluster, access)
                 self._kept[key] = kept
             kept.cluster, kept.checked_at = cluster, self._now()
             return kept.connection
 
-    def _begin(self, cluster: ClusterSpec, access: StoreAccess) -> _Kept:
+    def _open(self, cluster: ClusterSpec, access: StoreAccess) -> _Kept:
         namespace, name = cluster.namespace, cluster.name
 
         async def opened(stack: AsyncExitStack) -> tuple[MetadataStore, Settings]:
@@ -120,7 +120,7 @@ class ClusterConnections:
 
         connection = ClusterConnection(f"{namespace}/{name}", opened, changed, self._check_may_write)
         running = asyncio.create_task(connection.run(), name=f"connection to {namespace}/{name}")
-        running.add_done_callback(_tell_defect)
+        running.add_done_callback(_log_defect)
         return _Kept(
             cluster=cluster, access=access, checked_at=self._now(), connection=connection, running=running
         )
@@ -133,6 +133,6 @@ class ClusterConnections:
             kept.running.add_done_callback(self._ending.discard)
 
 
-def _tell_defect(running: asyncio.Task[None]) -> None:
+def _log_defect(running: asyncio.Task[None]) -> None:
     if not running.cancelled() and (problem := running.exception()) is not None:
         _logger.error("%s broke", running.get_name(), exc_info=problem)

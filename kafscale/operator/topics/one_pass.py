@@ -25,7 +25,7 @@ from kafscale.operator.topics.resource import (
     live_cluster,
     new_status,
     put_status,
-    tell,
+    record_event,
 )
 from kafscale.operator.topics.spec import TopicSpec, topic_spec
 from kafscale.operator.topics.status import Known, Phase, Reason, Verdict
@@ -82,7 +82,7 @@ class TopicPass:
             verdict = Verdict(phase=Phase.FAILED, reason=CORRUPT, message=str(problem))
         except KafkaError as refusal:
             verdict = _refused(refusal)
-        await self._tell(verdict)
+        await self._write_status(verdict)
         return verdict.phase
 
     async def _carry_out(self) -> Verdict:
@@ -101,7 +101,7 @@ class TopicPass:
             if not plan.is_empty:
                 applied = self._known.configs
                 found = await work.carry_out(wanted, applied, plan)
-                await self._tell_work(wanted, plan)
+                await self._record_work(wanted, plan)
         if found is None:
             raise AssertionError("an empty plan is for a topic that is there")
         self._known = Known.of_record(found, wanted.configs)
@@ -138,7 +138,7 @@ class TopicPass:
                 self._api, self._resource, topic_status.status_of_intent(before, intent)
             )
 
-    async def _tell_work(self, wanted: TopicSpec, plan: TopicPlan) -> None:
+    async def _record_work(self, wanted: TopicSpec, plan: TopicPlan) -> None:
         """An event for what was done; a warning where somebody else had undone it."""
         status = self._resource.get("status", {})
         generation = self._resource["metadata"]["generation"]
@@ -162,16 +162,16 @@ class TopicPass:
                 "; somebody had deleted it with its records" if plan.create else "; somebody had changed it"
             )
         _logger.info("%s", message)
-        await tell(self._api, self._resource, reason, message, warning=was_so)
+        await record_event(self._api, self._resource, reason, message, warning=was_so)
 
-    async def _tell(self, verdict: Verdict) -> None:
+    async def _write_status(self, verdict: Verdict) -> None:
         before = self._resource.get("status", {})
         status = new_status(self._resource, verdict, self._known, self._now())
         if status == before:
             return
         await put_status(self._api, self._resource, status)
         for condition in conditions.changed(before.get("conditions", ()), [verdict.condition]):
-            await tell(
+            await record_event(
                 self._api,
                 self._resource,
                 condition.reason,

@@ -32,7 +32,7 @@ from kafscale.operator.topics.resource import (
     live_cluster,
     new_status,
     put_status,
-    tell,
+    record_event,
 )
 from kafscale.operator.topics.spec import DeletionPolicy
 from kafscale.operator.topics.status import Known, Phase, Reason, Verdict
@@ -119,13 +119,13 @@ class TopicReconciler:
         if why is None:
             removal, problem = await self._remove(resource, known)
             if removal is Removal.GONE:
-                await self._tell_event(resource, "TopicDeleted", f"Topic {known.name} is deleted.")
+                await self._record_event(resource, "TopicDeleted", f"Topic {known.name} is deleted.")
                 return True
             if removal is Removal.UNDER_WAY:
-                await self._tell_deleting(resource, known, problem)
+                await self._write_deleting(resource, known, problem)
                 return False
             why = f"another topic has the name {known.name} by now: that is kept"
-        await self._tell_event(resource, "TopicKept", why)
+        await self._record_event(resource, "TopicKept", why)
         self.changed(namespace, topic_owner.cluster_name(resource), known.name)
         return True
 
@@ -156,7 +156,7 @@ class TopicReconciler:
         except (NotReadyError, SecretError, SpecError, StoreError, KafkaError, OtherClusterError) as problem:
             return Removal.UNDER_WAY, str(problem)
 
-    async def _tell_deleting(self, resource: Manifest, known: Known, problem: str) -> None:
+    async def _write_deleting(self, resource: Manifest, known: Known, problem: str) -> None:
         message = problem or f"the brokers remove the records of topic {known.name}"
         verdict = Verdict(phase=Phase.DELETING, reason=Reason.DELETING, message=message)
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
@@ -166,8 +166,8 @@ class TopicReconciler:
             with contextlib.suppress(KubeRefusedError):  # somebody changed it meanwhile: next time
                 await put_status(self._api, resource, status)
 
-    async def _tell_event(self, resource: Manifest, reason: str, message: str) -> None:
-        await tell(self._api, resource, reason, message, warning=False)
+    async def _record_event(self, resource: Manifest, reason: str, message: str) -> None:
+        await record_event(self._api, resource, reason, message, warning=False)
 
 
 def _is_same(record: TopicRecord, known: Known) -> bool:

@@ -72,7 +72,9 @@ async def put_status(api: TopicApi, resource: Manifest, status: Manifest) -> Man
     return await api.request("PUT", path, body={**resource, "status": status})
 
 
-async def tell(api: TopicApi, resource: Manifest, reason: str, message: str, *, warning: bool) -> None:
+async def record_event(
+    api: TopicApi, resource: Manifest, reason: str, message: str, *, warning: bool
+) -> None:
     """Events are told as well as may be: what was done stays done without."""
     try:
         await api.event(resource, reason, message, warning=warning)
