@@ -1,4 +1,4 @@
-"""The operator's process: one of several replicas leads, and only that one works."""
+"""The operator's process. One of several replicas leads, and only the leader works."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ PARTS: Sequence[Callable[[kopf.OperatorRegistry, Operator], None]] = (
     backup_handlers.register,
     etcd_handlers.register,
 )
-"""What the operator does. Each registers its handlers."""
+"""The operator's parts. Each registers its handlers."""
 
 EXIT_STOPPED = 0
 EXIT_LOST = 1
@@ -47,9 +47,9 @@ _CRD_POLL_SEC = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How the operator runs. `namespaces`: those that it looks after, none: all. `own_role_buckets`: `open_objects`.
+    """How the operator runs. `namespaces`: the ones it watches, empty: all. `own_role_buckets`: see `open_objects`.
 
-    `lease_namespace` None: the one it runs in. `metrics_addr`: host and port of its pages, None: none.
+    `lease_namespace` None: the operator's own. `metrics_addr`: host and port of its pages; None: not served.
     """
 
     image: str
@@ -62,7 +62,7 @@ class Options:
 
 
 def run(options: Options, environment: Mapping[str, str] = os.environ) -> int:
-    """Until a signal or until another operator leads; the exit status. Raises `KafscaleError`."""
+    """Runs until a signal or until leadership is lost; returns the exit status. Raises `KafscaleError`."""
     return asyncio.run(_run(options, find_access(environment)))
 
 
@@ -87,7 +87,7 @@ async def _run(options: Options, access: KubeAccess) -> int:
             metrics=metrics,
             own_metrics=OperatorMetrics(metrics),
         )
-        # Before anybody is led: an operator that cannot work must not keep others from it.
+        # Before the election: an operator that cannot work must not become leader.
         handlers = registry(operator)
         stack.push_async_callback(election.resign)
         electing = asyncio.create_task(election.run(), name="election")
@@ -110,7 +110,7 @@ async def _work(
     election: ElectionDriver,
     stop: asyncio.Event,
 ) -> int:
-    """Lead until a signal, or until leadership ends: then another leads, and this process has to begin anew."""
+    """Works until a signal or until leadership is lost; then the process has to restart."""
     if not await _happens_first(stop.wait(), _wait_for_definitions(operator.kube)):
         return EXIT_STOPPED
     operator.own_metrics.set_leading(True)
@@ -131,13 +131,13 @@ async def _work(
         await _cancel(watching)
         await _cancel(stopping)
     if lost:
-        _logger.error("leadership is lost: this process ends, and stands by when it is started again")
+        _logger.error("leadership is lost: this process exits, and stands by when it is restarted")
         return EXIT_LOST
     return EXIT_STOPPED
 
 
 def registry(operator: Operator) -> kopf.OperatorRegistry:
-    """Every part's handlers, and how kopf comes to the API."""
+    """Every part's handlers, and kopf's login."""
     found = kopf.OperatorRegistry()
     access = operator.kube.access
 
@@ -151,7 +151,7 @@ def registry(operator: Operator) -> kopf.OperatorRegistry:
 
 
 class _NoDiffBase(kopf.DiffBaseStorage):
-    """What was handled last is of no interest: every pass compares what is with what should be."""
+    """kopf's record of the last handled state, switched off: each pass compares actual and desired state."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -161,14 +161,14 @@ class _NoDiffBase(kopf.DiffBaseStorage):
 
 
 def settings() -> kopf.OperatorSettings:
-    """kopf's, so that it asks for no rights but those that are used, and writes nothing but its finalizer."""
+    """kopf's settings: it needs no rights beyond those in use, and writes nothing but its finalizer."""
     found = kopf.OperatorSettings()
     found.persistence.finalizer = api_names.FINALIZER
     found.persistence.diffbase_storage = _NoDiffBase()
     found.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=api_names.GROUP)
     found.posting.enabled = False
     found.scanning.disabled = True
-    # A watch that says nothing may be dead: begin a new one.
+    # A silent watch may be dead: start a new one.
     found.watching.server_timeout = 240
     found.watching.client_timeout = 270
     found.watching.connect_timeout = 5
@@ -176,7 +176,7 @@ def settings() -> kopf.OperatorSettings:
 
 
 async def _wait_for_definitions(kube: KubeClient) -> None:
-    """Wait until the custom resources are served: the chart's hooks may come later than this process."""
+    """Waits until the custom resources are served: the chart's hooks may install them after this process starts."""
     for kind in (CLUSTER, TOPIC):
         while True:
             try:
@@ -191,7 +191,7 @@ async def _wait_for_definitions(kube: KubeClient) -> None:
 
 
 async def _happens_first(unwanted: Any, wanted: Any) -> bool:
-    """Whether the second came before the first."""
+    """True if `wanted` completes before `unwanted`; cancels both."""
     tasks = [asyncio.create_task(unwanted), asyncio.create_task(wanted)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The operator's metrics of its own work, and of whether clusters are as they should be."""
+"""Metrics of the operator's own work, and of clusters' readiness."""
 
 import contextlib
 from typing import Final
@@ -34,7 +34,7 @@ FAMILIES: Final = (LEADING, PASSES, PASS_FAILURES, CLUSTER_READY)
 
 
 class OperatorMetrics:
-    """Series of clusters are there while the operator leads and the cluster exists."""
+    """A cluster's series exist while the operator leads and the cluster exists."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._leading = gauge(LEADING, registry)
@@ -46,12 +46,12 @@ class OperatorMetrics:
         self._leading.set(leads)
 
     def add_part(self, part: str) -> None:
-        """Its counters begin with 0."""
+        """Starts the part's counters at 0."""
         self._passes.labels(part)
         self._failures.labels(part)
 
     def passed(self, part: str, *, failed: bool = False) -> None:
-        """One more pass of that part."""
+        """Counts one pass of the part."""
         self._passes.labels(part).inc()
         if failed:
             self._failures.labels(part).inc()
@@ -60,7 +60,7 @@ class OperatorMetrics:
         self._ready.labels(namespace, cluster).set(ready)
 
     def forget_cluster(self, namespace: str, cluster: str) -> None:
-        """No error where there is no series."""
+        """Removes the cluster's series, if any."""
         with contextlib.suppress(KeyError):
             self._ready.remove(namespace, cluster)
 

@@ -15,7 +15,7 @@ _DURATION: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
 
 
 def duration_ms(field: str, text: str) -> int:
-    """Milliseconds. Raises `SpecError`."""
+    """Parses a duration to milliseconds. Raises `SpecError`, which names the field."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise SpecError(f"{field}={text!r} is not a duration: a number and ms, s, m, h or d, such as 24h")
@@ -24,13 +24,13 @@ def duration_ms(field: str, text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Five fields of cron, or a word such as @hourly. Times must be aware, and are given in UTC."""
+    """Five cron fields, or a word such as @hourly. Arguments must be aware; results are UTC."""
 
     text: str
 
     @classmethod
     def parse(cls, field: str, text: str) -> "Schedule":
-        """Raises `SpecError`, which names the field, where the text names no time that ever comes."""
+        """Raises `SpecError`, which names the field, for an invalid schedule or one that never fires."""
         try:
             croniter(text, datetime(2024, 1, 1)).get_next(datetime)
         except ValueError as problem:

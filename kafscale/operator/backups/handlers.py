@@ -1,4 +1,4 @@
-"""Backups: which events make the operator look whether a snapshot of a cluster's metadata store is due."""
+"""kopf handlers that start passes over clusters' backups."""
 
 import time
 
@@ -14,7 +14,7 @@ from kafscale.operator.times import utc_now
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
-    """A pass when the cluster changes, and when the next snapshot is due."""
+    """Registers passes: when the cluster changes, and when the next snapshot is due."""
     runner = BackupRunner(
         secret_reader(operator.kube), lambda: time.time_ns() // 1_000_000, operator.own_role_buckets
     )

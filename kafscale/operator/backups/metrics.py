@@ -1,4 +1,4 @@
-"""The operator's metrics of snapshots of the metadata store."""
+"""Metrics of snapshots of the metadata store."""
 
 import contextlib
 from datetime import datetime
@@ -45,7 +45,7 @@ FAMILIES: Final = (LAST_SUCCESS, SIZE, DURATION, ATTEMPTS, FAILURES)
 
 
 class BackupMetrics:
-    """One series a cluster with backups; none once it has no backups, or is gone."""
+    """One series per cluster with backups."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._last_success = gauge(LAST_SUCCESS, registry)
@@ -57,7 +57,7 @@ class BackupMetrics:
     def show(
         self, namespace: str, cluster: str, last_success: datetime | None, size_bytes: int | None
     ) -> None:
-        """What is known of the newest snapshot; the counters begin with 0."""
+        """Exports the newest snapshot; counters start at 0."""
         labels = (namespace, cluster)
         self._last_success.labels(*labels).set(0 if last_success is None else last_success.timestamp())
         self._size.labels(*labels).set(size_bytes or 0)
@@ -65,7 +65,7 @@ class BackupMetrics:
         self._failures.labels(*labels)
 
     def attempted(self, namespace: str, cluster: str, duration_sec: float, *, failed: bool) -> None:
-        """One more attempt, which took so long."""
+        """Counts an attempt."""
         labels = (namespace, cluster)
         self._attempts.labels(*labels).inc()
         self._duration.labels(*labels).set(duration_sec)
@@ -73,7 +73,7 @@ class BackupMetrics:
             self._failures.labels(*labels).inc()
 
     def forget(self, namespace: str, cluster: str) -> None:
-        """No error where there is no series."""
+        """Removes the cluster's series, if any."""
         for family in (self._last_success, self._size, self._duration, self._attempts, self._failures):
             with contextlib.suppress(KeyError):
                 family.remove(namespace, cluster)

@@ -1,4 +1,4 @@
-"""Keeps a cluster's backups fresh: takes a snapshot when one is due, and tells how it went in status and metrics."""
+"""Takes snapshots of clusters' metadata when they are due, and reports them in status and metrics."""
 
 import asyncio
 import logging
@@ -31,10 +31,10 @@ SHARE: Final = StatusShare(
     manager="kafscale-operator-backup", types=frozenset({CONDITION}), fields=("backup",)
 )
 AGAIN_SEC: Final = 300.0
-"""After so long a pass is made anyway."""
+"""Longest interval between passes."""
 
 ATTEMPT_SEC: Final = 900.0
-"""How long one snapshot may take."""
+"""Time limit of one snapshot."""
 
 _FAILED: Final = ("SnapshotFailed", "ClusterNotStarted")
 _BAD: Final = ("SnapshotFailed", "InvalidSchedule", "OldSnapshotsStay")
@@ -45,7 +45,7 @@ Take = Callable[[ClusterSpec, Backups], Awaitable[BackupOutcome]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What a pass came to. `again_sec`: after so long the next one is worth it."""
+    """Result of a pass. `again_sec`: when the next one is worthwhile."""
 
     record: BackupRecord
     condition: Condition
@@ -54,7 +54,7 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pause:
-    """A failure, after which nothing is tried before `until` with the specification of that generation."""
+    """Backoff after a failure: no attempt before `until` for the specification of that generation."""
 
     outcome: _Outcome
     until: float
@@ -62,9 +62,9 @@ class _Pause:
 
 
 class BackupReconciler:
-    """For every cluster. In memory it keeps only how often each failed in a row, and when it is tried again.
+    """Reconciles every cluster's backups. In memory are only the failures in a row and the backoff.
 
-    `now`: aware. `clock`: seconds that only go forward.
+    `now`: aware. `clock`: monotonic seconds.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class BackupReconciler:
         self._paused: dict[tuple[str, str], _Pause] = {}
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """One pass; returns after how many seconds to look again. Raises `KubeError`."""
+        """One pass; returns the seconds until the next. Raises `KubeError`."""
         found = await wanted_part(
             self._api, namespace, name, choose=lambda spec: spec.backups, share=SHARE, forget=self.forget
         )
@@ -108,7 +108,7 @@ class BackupReconciler:
     async def _unless_paused(
         self, resource: Mapping[str, Any], cluster: ClusterSpec, backups: Backups, record: BackupRecord
     ) -> _Outcome:
-        """What failed is left alone for its time, whatever wakes us, unless the specification changed."""
+        """Repeats the last result during backoff, unless the specification changed."""
         key, generation = (cluster.namespace, cluster.name), resource["metadata"]["generation"]
         pause = self._paused.get(key)
         if pause is not None and pause.generation == generation and self._clock() < pause.until:
@@ -174,7 +174,7 @@ class BackupReconciler:
         return _outcome(record, False, "SnapshotFailed", message, retry_sec(self._failures[key]))
 
     def forget(self, namespace: str, name: str) -> None:
-        """The cluster is gone, or has no backups."""
+        """Drops a cluster that is deleted or has no backups."""
         self._metrics.forget(namespace, name)
         self._failures.pop((namespace, name), None)
         self._paused.pop((namespace, name), None)
@@ -186,7 +186,7 @@ def _outcome(record: BackupRecord, is_so: bool, reason: str, message: str, again
 
 
 def _record_of(outcome: BackupOutcome, began: datetime) -> BackupRecord:
-    """`began`: the snapshot shows at least what there was then."""
+    """`began`: the snapshot contains every write before it."""
     taken = outcome.taken
     return BackupRecord(
         last_success=began,

@@ -1,4 +1,4 @@
-"""Clusters: which events make the operator look after one."""
+"""kopf handlers that start passes over clusters."""
 
 import kopf
 
@@ -9,7 +9,7 @@ from kafscale.operator.reconciling import Operator, reconciled, requested_state,
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
-    """A pass over a cluster when it or one of its objects changes, and by the clock."""
+    """Registers passes over a cluster: when it or one of its objects changes, and periodically."""
     reconciler = ClusterReconciler(operator)
     reconciled(
         registry,

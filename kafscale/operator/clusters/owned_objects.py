@@ -1,4 +1,4 @@
-"""Ownership of a cluster's objects: they go with their cluster, and an object of another owner is never written."""
+"""Ownership of a cluster's objects: they are deleted with it, and another owner's object is never written."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ async def apply_own(api: Applies, manifest: Mapping[str, Any], cluster: ClusterS
 
 
 def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
-    """The same, to go when its owner goes."""
+    """The manifest with an owner reference, so that it is deleted with its owner."""
     metadata = owner["metadata"]
     reference = {
         "apiVersion": api_names.API_VERSION,
@@ -40,14 +40,14 @@ def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
 
 
 def is_owned_by(found: Mapping[str, Any], uid: str) -> bool:
-    """Whether the object goes when that owner goes."""
+    """True if the object is deleted with that owner."""
     return any(each["uid"] == uid for each in found["metadata"].get("ownerReferences", ()))
 
 
 def foreign(found: Mapping[str, Any], cluster: str, uid: str) -> str | None:
-    """Why an object that is there already must not be taken over; None where it may.
+    """Why an existing object must not be taken over; None if it may.
 
-    What another cluster of that name left behind is taken over: its brokers then need not stop.
+    Orphans of a deleted cluster of the same name are taken over, so that its brokers need not stop.
     """
     metadata = found["metadata"]
     name = f"{found['kind']} {metadata['name']}"

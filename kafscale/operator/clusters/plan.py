@@ -1,4 +1,4 @@
-"""What a cluster's objects are to be, given its specification and what there is. Pure."""
+"""Plans a cluster's objects from its specification and the existing StatefulSet. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,12 +40,12 @@ PRUNED: Final = (
     ROLE,
     SERVICE_ACCOUNT,
 )
-"""Kinds of which a cluster may have fewer objects than before."""
+"""Kinds of which objects may become obsolete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """In this order: `before`, the StatefulSet, its number, `after`; then what is there and not in the plan goes."""
+    """Applied in order: `before`, the StatefulSet, `scale`, `after`; then objects outside the plan are deleted."""
 
     before: Sequence[Manifest]
     broker_set: Manifest
@@ -54,7 +54,7 @@ class ClusterPlan:
     replicas: ReplicasPlan
 
     def kept(self) -> frozenset[tuple[str, str]]:
-        """Kind and name of every object that the plan has."""
+        """Kind and name of every object in the plan."""
         objects = (*self.before, self.broker_set, *self.after)
         return frozenset((each["kind"], each["metadata"]["name"]) for each in objects)
 
@@ -62,12 +62,12 @@ class ClusterPlan:
 def plan_cluster(
     cluster: ClusterSpec, owner: Mapping[str, Any], image: str, live: Mapping[str, Any] | None
 ) -> ClusterPlan:
-    """`owner`: the resource; `image`: where the specification names none; `live`: the StatefulSet as it is."""
+    """`owner`: the resource; `image`: default image; `live`: the existing StatefulSet."""
     replicas = plan_replicas(cluster.brokers, live)
     brokers = broker_set.broker_set(cluster, cluster.image or image)
     if replicas.within is not None:
         brokers["spec"]["replicas"] = replicas.within
-        if live is not None:  # written only over what was seen: somebody may scale just now
+        if live is not None:  # only over the version that was read: a concurrent scaling must not be lost
             brokers["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
     count = _addresses(replicas, live)
     before = [
@@ -81,7 +81,7 @@ def plan_cluster(
         before.append(policy)
     after = [scaling.disruption_budget(cluster, names.BROKER, names.brokers(cluster.name))]
     autoscaler = scaling.autoscaler(cluster)
-    # Not before the number has another owner: until then the operator has to name it.
+    # Only once the number has another owner: until then the operator has to name it.
     if autoscaler is not None and live is not None and owners(live) - {api_names.FIELD_MANAGER}:
         after.append(autoscaler)
     return ClusterPlan(
@@ -94,7 +94,7 @@ def plan_cluster(
 
 
 def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid: str) -> list[str]:
-    """The names of those that are the cluster's and not in the plan."""
+    """Names of the cluster's objects that are not in the plan."""
     kept = plan.kept()
     return [
         each["metadata"]["name"]
@@ -104,7 +104,7 @@ def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid
 
 
 def _addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:
-    """For so many brokers: those that are to be, and those that are still there and hand over."""
+    """How many brokers need addresses: the desired ones, and those that still hand over."""
     if live is None:
         return replicas.wanted
     there: int = live.get("status", {}).get("replicas", 0)
@@ -112,7 +112,7 @@ def _addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:
 
 
 def _number(cluster: ClusterSpec, replicas: int) -> Manifest:
-    """The number of brokers and nothing else."""
+    """A manifest with the number of brokers and nothing else."""
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",

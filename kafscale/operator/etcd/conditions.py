@@ -1,4 +1,4 @@
-"""What a cluster's conditions say of its managed etcd: what is so, and what somebody has to do about it. Pure."""
+"""Conditions of a managed etcd: its state, and what an administrator has to do. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -14,13 +14,13 @@ SPACE_HEALTHY: Final = "EtcdSpaceHealthy"
 AS_SPECIFIED: Final = "EtcdAsSpecified"
 
 GIVE_UP: Final = f"{api_names.GROUP}/give-up-etcd"
-"""The annotation by which somebody gives up a managed etcd's data; its value is the lost cluster's id."""
+"""Annotation that gives up a managed etcd's data; its value is the lost cluster's id."""
 
 NEARLY_FULL_SHARE: Final = 0.8
 
 
 def lost_data(pods: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The names of members whose newest attempt to start ended because they have no data."""
+    """Names of members whose last start failed because they have no data."""
     found = set()
     for pod in pods:
         for container in pod.get("status", {}).get("containerStatuses", ()):
@@ -36,7 +36,7 @@ def lost_data(pods: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 def etcd_conditions(
     start: EtcdStart, seen: EtcdSeen, lost: frozenset[str], quota_bytes: int, notes: Sequence[str]
 ) -> list[Condition]:
-    """All conditions of the managed etcd. `notes`: what of the specification is not carried out, and why."""
+    """All conditions of the managed etcd. `notes`: parts of the specification that are not carried out, and why."""
     return [_health(start, seen, lost), _space(seen, quota_bytes), _specified(notes)]
 
 
@@ -100,7 +100,7 @@ def _space(seen: EtcdSeen, quota_bytes: int) -> Condition:
     if not seen.statuses or seen.alarms is None:
         return _condition(SPACE_HEALTHY, None, "NotKnown", "No majority of members answers.")
     used = max(each.in_use_bytes for each in seen.statuses)
-    # Without the measure, which is a metric: a status that changes with it would be written all the time.
+    # Without the measured size, which is a metric: the status would be rewritten with every change.
     share = f"{NEARLY_FULL_SHARE:.0%} of {quota_bytes} bytes are in use"
     if used >= NEARLY_FULL_SHARE * quota_bytes:
         message = (

@@ -1,4 +1,4 @@
-"""Managed etcds: which events make the operator look after one."""
+"""kopf handlers that start passes over managed etcds."""
 
 import uuid
 
@@ -12,7 +12,7 @@ from kafscale.operator.times import utc_now
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
-    """A pass when the cluster or its StatefulSets change, which others watch, and by the clock."""
+    """Registers passes: when the cluster or its StatefulSets change (watched by `clusters`), and periodically."""
     reconciler = EtcdReconciler(
         operator.kube,
         operator.etcd_image,

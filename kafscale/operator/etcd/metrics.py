@@ -1,4 +1,4 @@
-"""What the operator's metrics say of managed etcds."""
+"""Metrics of managed etcds."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ FAMILIES: Final = (MEMBER_UP, HAS_MAJORITY, SIZE, IN_USE, QUOTA, ALARM, DEFRAGME
 
 @dataclass(slots=True, kw_only=True)
 class EtcdNumbers:
-    """One managed etcd's: the newest look, and what was done since this process began."""
+    """One managed etcd: the newest look, and counts since the process started."""
 
     seen: EtcdSeen
     quota_bytes: int
@@ -70,14 +70,14 @@ class EtcdNumbers:
 
 
 class EtcdMetrics(Collector):
-    """Numbers by namespace and cluster. Written by the event loop; the scrape takes copies."""
+    """Metrics by namespace and cluster. Written on the event loop; a scrape reads copies."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._numbers: dict[tuple[str, str], EtcdNumbers] = {}
         registry.register(self)
 
     def looked(self, namespace: str, cluster: str, seen: EtcdSeen, quota_bytes: int) -> None:
-        """The newest look."""
+        """Stores the newest look."""
         found = self._numbers.get((namespace, cluster))
         if found is None:
             self._numbers[namespace, cluster] = EtcdNumbers(seen=seen, quota_bytes=quota_bytes)
@@ -85,15 +85,15 @@ class EtcdMetrics(Collector):
             found.seen, found.quota_bytes = seen, quota_bytes
 
     def defragmented(self, namespace: str, cluster: str, outcome: str) -> None:
-        """One more, of a cluster that was looked at."""
+        """Counts a defragmentation; `looked` must have been called for the cluster."""
         self._numbers[namespace, cluster].defragmentations[outcome] += 1
 
     def forget(self, namespace: str, cluster: str) -> None:
-        """The cluster is gone, or has no managed etcd."""
+        """Drops a cluster that is deleted or has no managed etcd."""
         self._numbers.pop((namespace, cluster), None)
 
     def collect(self) -> Iterator[Metric]:
-        """Prometheus' own interface."""
+        """Implements `Collector`."""
         gauges = {
             family.name: GaugeMetricFamily(family.name, family.documentation, labels=family.labels)
             for family in FAMILIES

@@ -1,4 +1,4 @@
-"""Keeps a cluster's managed etcd: objects, members, space. One pass looks, applies, tells, and does one step."""
+"""Reconciles a cluster's managed etcd: objects, members, space. A pass looks, applies, reports, and does one step."""
 
 import logging
 import tempfile
@@ -54,10 +54,10 @@ SHARE: Final = StatusShare(
 )
 
 AGAIN_SEC: Final = 30.0
-"""After so long etcd is looked at anyway: Kubernetes does not tell how it is."""
+"""Interval of passes: Kubernetes does not report etcd's health."""
 
 SOON_SEC: Final = 5.0
-"""The same while something is being done, or is not as it should be."""
+"""The same while a step is in progress or etcd is unhealthy."""
 
 _CALM: Final = ("Forming", "MemberJoining", "NotSettled")
 
@@ -73,7 +73,7 @@ class EtcdApi(PartApi, Lists, Applies, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A member's name, and where it is for clients and for the other members."""
+    """A member's name, and its URLs for clients and for peers."""
 
     name: str
     client_url: str
@@ -81,7 +81,7 @@ class Place:
 
 
 def places(cluster: str, namespace: str, members: int) -> list[Place]:
-    """In Kubernetes."""
+    """Places of the members in Kubernetes."""
     return [
         Place(
             name=name,
@@ -93,12 +93,12 @@ def places(cluster: str, namespace: str, members: int) -> list[Place]:
 
 
 Locate = Callable[[str, str, int], Sequence[Place]]
-"""`places`, or another one for tests."""
+"""`places`; tests pass their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pass:
-    """What a pass found."""
+    """State of one pass."""
 
     resource: Manifest
     cluster: ClusterSpec
@@ -115,7 +115,7 @@ class _Pass:
 
 
 class EtcdReconciler:
-    """For every cluster. `now`: aware; `new_token`: another one at each call; `image`: where a cluster names none."""
+    """Reconciles every managed etcd. `now`: aware; `new_token`: a new one per call; `image`: default image."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class EtcdReconciler:
         self._rounds: dict[tuple[str, str], EtcdRounds] = {}
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """One pass; returns after how many seconds to look again. Raises `KubeError`."""
+        """One pass; returns the seconds until the next. Raises `KubeError`."""
         found = await wanted_part(
             self._api, namespace, name, choose=lambda spec: spec.etcd.managed, share=SHARE, forget=self.forget
         )
@@ -202,7 +202,7 @@ class EtcdReconciler:
         return AGAIN_SEC if is_well and not has_acted else SOON_SEC
 
     async def _kept_start(self, resource: Manifest, cluster: ClusterSpec, managed: ManagedEtcd) -> EtcdStart:
-        """What is kept of the cluster; a new one where there is nothing yet."""
+        """Reads the cluster's start ConfigMap; creates it if there is none."""
         name = etcd_start.name_of(cluster.name)
         found = await self._api.find(CONFIG_MAP, cluster.namespace, name)
         if found is not None:
@@ -214,7 +214,7 @@ class EtcdReconciler:
     async def _kept_certificates(
         self, resource: Manifest, cluster: ClusterSpec, members: int, folder: Path
     ) -> TlsFiles:
-        """The certificates as they are to be; those of a client, in the folder."""
+        """Renews the certificates; writes a client's to the folder."""
         found = {}
         for name in secret_names(cluster.name):
             secret = await self._api.find(SECRET, cluster.namespace, name)
@@ -229,7 +229,7 @@ class EtcdReconciler:
         return TlsFiles(ca=folder / CA, certificate=folder / CERTIFICATE, key=folder / KEY)
 
     async def _begin(self, found: _Pass, start: EtcdStart) -> None:
-        """In place of what was read in this pass, and of nothing newer."""
+        """Replaces the start that was read in this pass; does nothing if it changed since."""
         manifest = etcd_start.start_map(found.cluster, start)
         name = manifest["metadata"]["name"]
         live = await self._api.find(CONFIG_MAP, found.cluster.namespace, name)
@@ -241,7 +241,7 @@ class EtcdReconciler:
         await self._api.event(found.resource, f"Etcd{start.phase}", message, warning=False)
 
     async def _step_members(self, found: _Pass) -> bool:
-        """Whether something was done."""
+        """Does one step, if any is due; returns True if so."""
         step = members_plan.next_step(
             found.start,
             found.seen,
@@ -257,7 +257,7 @@ class EtcdReconciler:
             return True
         asked = found.seen.answering[0].name
         try:
-            # Events first: they are not written by an operator that leads no more, and nothing follows then.
+            # Events first: an operator that lost leadership fails there, and the step does not follow.
             match step:
                 case RemoveMember(member=gone):
                     message = f"{gone.name} ({gone.member_id:x}) lost its data and is taken off etcd's list."
@@ -268,11 +268,11 @@ class EtcdReconciler:
                     await self._api.event(found.resource, "EtcdMemberPutOn", message, warning=False)
                     await found.keeper.add_member(asked, url)
         except StoreIndeterminateError as doubt:
-            _logger.warning("%s/%s: %s; it is looked at again", *found.key, doubt)
+            _logger.warning("%s/%s: %s; the next pass looks again", *found.key, doubt)
         return True
 
     async def _step_upkeep(self, found: _Pass, schedule: Schedule) -> bool:
-        """Whether something was done."""
+        """Does one step, if any is due; returns True if so."""
         now, seen = self._now(), found.seen
         rounds = self._rounds.setdefault(found.key, EtcdRounds())
         if seen.statuses and not seen.silent:
@@ -298,14 +298,14 @@ class EtcdReconciler:
         try:
             await self._carry_out(step, found, rounds)
         except StoreIndeterminateError as doubt:
-            _logger.warning("%s/%s: %s; it is looked at again", *found.key, doubt)
+            _logger.warning("%s/%s: %s; the next pass looks again", *found.key, doubt)
         return True
 
     async def _carry_out(self, step: upkeep_plan.Step, found: _Pass, rounds: EtcdRounds) -> None:
         keeper, asked = found.keeper, found.seen.answering
         match step:
             case Wait(why=why):
-                _logger.info("%s/%s: etcd has to wait for its upkeep: %s", *found.key, why)
+                _logger.info("%s/%s: etcd's upkeep waits: %s", *found.key, why)
             case Compact(revision=revision):
                 await self._record(
                     found, "EtcdCompacting", f"History before revision {revision} is given up."
@@ -331,11 +331,11 @@ class EtcdReconciler:
                 await keeper.disarm(asked[0].name, alarm)
 
     async def _record(self, found: _Pass, reason: str, message: str) -> None:
-        """Before it is done: an operator that leads no more writes no event, and does nothing then."""
+        """Called before the step: an operator that lost leadership fails here, and the step does not follow."""
         await self._api.event(found.resource, reason, message, warning=False)
 
     async def _write_conditions(self, resource: Manifest, wanted: Sequence[Condition]) -> None:
-        """The conditions where they differ, and an event for each that turned."""
+        """Applies the conditions if they differ, and records an event for each that turned."""
         await SHARE.write(self._api, resource, wanted, self._now(), fields={}, is_warning=_is_warning)
 
     def forget(self, namespace: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a KafscaleCluster may say: JSON Schema of its `spec`, from which its custom resource definition is made."""
+"""JSON Schema of a KafscaleCluster's `spec`."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -261,12 +261,12 @@ _WAS_STOPPED: Final = "(has(oldSelf.brokers.replicas) && oldSelf.brokers.replica
 
 
 def _while_stopped(*names: str) -> list[tuple[str, str]]:
-    """Where records and metadata are: brokers of before and after, at once, would lose what each other wrote."""
+    """Rules for the stores: brokers with the old and the new one at once would lose each other's writes."""
     rules = []
     for name in names:
         field = name.replace("namespace", "__namespace__")  # a word of CEL's own
         is_same = f"has(self.{field}) == has(oldSelf.{field})"
-        if name != "etcd.managed":  # that it is managed counts, not how
+        if name != "etcd.managed":  # only whether it is managed, not how
             is_same += f" && (!has(self.{field}) || self.{field} == oldSelf.{field})"
         message = f"{name} can change only while brokers.replicas is 0: set that first, wait until no broker is left"
         rules.append((f"{_WAS_STOPPED} || ({is_same})", message))

@@ -1,4 +1,4 @@
-"""The custom resource definitions, as they are applied: structural schemas, columns of kubectl, subresources."""
+"""The custom resource definitions: structural schemas, kubectl's columns, subresources."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -56,7 +56,7 @@ def _word(description: str) -> Schema:
 
 
 MAX_NAME = 43
-"""With `-broker-999-external` behind it a service's name is as long as may be."""
+"""With the suffix `-broker-999-external` a service's name has the maximum length."""
 
 CLUSTER_PHASES = ("Pending", "Progressing", "Ready", "Degraded", "Stopped", "Failed", "Deleting")
 TOPIC_PHASES = ("Pending", "Ready", "Failed", "Deleting")

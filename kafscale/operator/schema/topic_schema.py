@@ -1,4 +1,4 @@
-"""What a KafscaleTopic may say: JSON Schema of its `spec`."""
+"""JSON Schema of a KafscaleTopic's `spec`."""
 
 from typing import Any, Final
 

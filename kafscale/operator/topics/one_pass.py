@@ -1,4 +1,4 @@
-"""One pass over a KafscaleTopic that is to stay."""
+"""One pass over a KafscaleTopic that is not being deleted."""
 
 import logging
 from collections.abc import Callable
@@ -36,14 +36,14 @@ _logger = logging.getLogger(__name__)
 
 _PASSING: Final = (
     ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.TOPIC_ALREADY_EXISTS,  # it came between the look and the write
+    ErrorCode.TOPIC_ALREADY_EXISTS,  # created between the read and the write
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
 )
 
 
 class _NamedTwiceError(Exception):
-    """The topic is another resource's."""
+    """Another resource owns the topic."""
 
 
 class TopicPass:
@@ -65,7 +65,7 @@ class TopicPass:
         self._known = Known.of_status(resource.get("status", {}))
 
     async def run(self) -> Phase:
-        """Carry it out as far as may be, tell what came of it, and return that. Raises `KubeError`."""
+        """Carries the resource out as far as possible, writes the status, returns the phase. Raises `KubeError`."""
         try:
             verdict = await self._carry_out()
         except SpecError as problem:
@@ -87,7 +87,7 @@ class TopicPass:
 
     async def _carry_out(self) -> Verdict:
         name, spec = self._resource["metadata"]["name"], self._resource["spec"]
-        topic_spec(name, spec, LARGE_SEGMENTS_LEVEL)  # what is wrong in any cluster is said at once
+        topic_spec(name, spec, LARGE_SEGMENTS_LEVEL)  # what no cluster accepts is reported at once
         async with live_cluster(self._api, self._clusters, self._resource) as live:
             wanted = topic_spec(name, spec, live.view.feature_level(SEGMENT_FORMAT))
             work = TopicWork(live)
@@ -111,7 +111,7 @@ class TopicPass:
         )
 
     async def _intend(self, wanted: TopicSpec, plan: TopicPlan, found: TopicRecord | None) -> None:
-        """Write down what is about to be done. Raises `NotReadyError`, `KubeError`; then nothing may be done."""
+        """Records the intent in the status. Raises `NotReadyError`, `KubeError`; then the topic is not touched."""
         if self._known.name is None:
             namespace = self._resource["metadata"]["namespace"]
             async with self._locks.held(namespace, wanted.cluster, wanted.name):
@@ -139,7 +139,7 @@ class TopicPass:
             )
 
     async def _record_work(self, wanted: TopicSpec, plan: TopicPlan) -> None:
-        """An event for what was done; a warning where somebody else had undone it."""
+        """Records an event for the changes; a warning if they correct drift."""
         status = self._resource.get("status", {})
         generation = self._resource["metadata"]["generation"]
         was_so = status.get("phase") == Phase.READY and status.get("observedGeneration") == generation
@@ -181,7 +181,7 @@ class TopicPass:
 
 
 def _refused(refusal: KafkaError) -> Verdict:
-    """What the cluster would not do: waiting helps only where time is what was lacking."""
+    """A verdict on the cluster's refusal: Pending if it may pass, else Failed."""
     passes = refusal.code in _PASSING
     return Verdict(
         phase=Phase.PENDING if passes else Phase.FAILED,

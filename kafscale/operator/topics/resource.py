@@ -1,4 +1,4 @@
-"""What is done with a KafscaleTopic in the Kubernetes API, and how its cluster is come to."""
+"""A KafscaleTopic in the Kubernetes API, and its cluster."""
 
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -25,19 +25,19 @@ class TopicApi(Finds, Lists, RecordsEvents, Protocol):
     """What is needed of `KubeClient`."""
 
     async def request(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Manifest:
-        """Anything of the API."""
+        """Any call by its path."""
 
 
 class Clusters(Protocol):
     """What is needed of `ClusterConnections`."""
 
     def live(self, cluster: ClusterSpec) -> AbstractAsyncContextManager[LiveCluster]:
-        """The cluster, for the block. Raises `NotReadyError`."""
+        """The cluster's connection, for the block. Raises `NotReadyError`."""
 
 
 @asynccontextmanager
 async def live_cluster(api: TopicApi, clusters: Clusters, resource: Manifest) -> AsyncIterator[LiveCluster]:
-    """The cluster that a topic names. Raises `NotReadyError`, `SecretError`, `KubeError`."""
+    """The topic's cluster, for the block. Raises `NotReadyError`, `SecretError`, `KubeError`."""
     namespace, name = resource["metadata"]["namespace"], topic_owner.cluster_name(resource)
     found = await api.find(CLUSTER, namespace, name)
     if found is None:
@@ -54,8 +54,8 @@ async def live_cluster(api: TopicApi, clusters: Clusters, resource: Manifest) ->
         yield live
 
 
-def is_held(resource: Manifest) -> bool:
-    """Whether a topic may be made for it: it is to stay, and will not go before the topic is dealt with."""
+def has_finalizer(resource: Manifest) -> bool:
+    """True if the topic may be created: the resource is not being deleted, and cannot be without `finish`."""
     metadata = resource["metadata"]
     return "deletionTimestamp" not in metadata and api_names.FINALIZER in metadata.get("finalizers", ())
 
@@ -66,7 +66,7 @@ def new_status(resource: Manifest, verdict: Verdict, known: Known, now: datetime
 
 
 async def put_status(api: TopicApi, resource: Manifest, status: Manifest) -> Manifest:
-    """The resource as it is then. Raises `KubeRefusedError` (Conflict) when it is another than was read."""
+    """Writes the status; returns the resource. Raises `KubeRefusedError` (Conflict) if it changed since the read."""
     metadata = resource["metadata"]
     path = TOPIC.path(metadata["namespace"], metadata["name"], "status")
     return await api.request("PUT", path, body={**resource, "status": status})
@@ -75,7 +75,7 @@ async def put_status(api: TopicApi, resource: Manifest, status: Manifest) -> Man
 async def record_event(
     api: TopicApi, resource: Manifest, reason: str, message: str, *, warning: bool
 ) -> None:
-    """Events are told as well as may be: what was done stays done without."""
+    """Records an event, best-effort; a failure is only logged."""
     try:
         await api.event(resource, reason, message, warning=warning)
     except KubeError as problem:
