@@ -10,7 +10,7 @@ from kafscale.ops.metric_families import Family, MetricType
 LEADING: Final = Family(
     name="kafscale_operator_leading",
     type=MetricType.GAUGE,
-    documentation="1 for the operator that works, 0 for those that stand by.",
+    documentation="1 for the leading operator, 0 for stand-bys.",
 )
 PASSES: Final = Family(
     name="kafscale_operator_passes_total",
@@ -22,7 +22,7 @@ PASS_FAILURES: Final = Family(
     name="kafscale_operator_pass_failures_total",
     type=MetricType.COUNTER,
     labels=("part",),
-    documentation="Passes that failed and are tried again, by part of the operator.",
+    documentation="Failed passes, which are retried, by part of the operator.",
 )
 CLUSTER_READY: Final = Family(
     name="kafscale_cluster_ready",

@@ -101,9 +101,9 @@ def test_none_is_defragmented_outside_of_its_time() -> None:
             look(status(1), status(2, free=90 * MIB, applied=1), status(3, applied=MAX_LAG_ENTRIES + 2)),
             "behind",
         ),
-        (look(status(1), status(2, free=90 * MIB), replace(status(3), is_learner=True)), "learning"),
+        (look(status(1), status(2, free=90 * MIB), replace(status(3), is_learner=True)), "still a learner"),
         (look(status(1), status(2, free=90 * MIB), replace(status(3), cluster_id=7)), "different clusters"),
-        (look(status(1), status(2, free=90 * MIB), status(9)), "counts with other members"),
+        (look(status(1), status(2, free=90 * MIB), status(9)), "its member list differs"),
         (look(status(1), status(2, free=90 * MIB), status(3), majority=False), "no majority"),
     ],
 )

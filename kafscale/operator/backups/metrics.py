@@ -15,19 +15,19 @@ LAST_SUCCESS: Final = Family(
     name="kafscale_backup_last_success_timestamp_seconds",
     type=MetricType.GAUGE,
     labels=_LABELS,
-    documentation="When the newest snapshot of the metadata store was taken, Unix time; 0 before the first.",
+    documentation="Unix time of the newest snapshot of the metadata store; 0 before the first.",
 )
 SIZE: Final = Family(
     name="kafscale_backup_size_bytes",
     type=MetricType.GAUGE,
     labels=_LABELS,
-    documentation="How large the newest snapshot is.",
+    documentation="Size of the newest snapshot.",
 )
 DURATION: Final = Family(
     name="kafscale_backup_duration_seconds",
     type=MetricType.GAUGE,
     labels=_LABELS,
-    documentation="How long the newest attempt at a snapshot took, successful or not.",
+    documentation="Duration of the last attempt at a snapshot, successful or not.",
 )
 ATTEMPTS: Final = Family(
     name="kafscale_backup_attempts_total",

@@ -196,7 +196,7 @@ def _progressing(brokers: _Brokers, seen: Seen, progresses: bool) -> Condition:
     if not progresses:
         return Condition(type=PROGRESSING, is_so=False, reason=_SETTLED, message="Nothing is being changed.")
     if brokers.there != brokers.wanted:
-        message = f"{brokers.there} brokers are there, {brokers.wanted} are wanted."
+        message = f"{brokers.there} brokers exist, {brokers.wanted} are wanted."
         return Condition(type=PROGRESSING, is_so=True, reason="Scaling", message=message)
     message = f"{brokers.updated} of {brokers.wanted} brokers are up to date, {brokers.ready} are ready."
     return Condition(type=PROGRESSING, is_so=True, reason="RollingOut", message=message)
@@ -204,7 +204,7 @@ def _progressing(brokers: _Brokers, seen: Seen, progresses: bool) -> Condition:
 
 def _ready(brokers: _Brokers, seen: Seen, is_ready: bool) -> Condition:
     if is_ready and brokers.wanted == 0:
-        message = "No broker is wanted; everything is kept."
+        message = "No broker is wanted; all data is kept."
         return Condition(type=READY, is_so=False, reason="Stopped", message=message)
     if is_ready:
         message = f"All {brokers.wanted} brokers are ready."
@@ -221,7 +221,7 @@ def _ready(brokers: _Brokers, seen: Seen, is_ready: bool) -> Condition:
 def _autoscaling(autoscaler: Mapping[str, Any] | None) -> Condition:
     found = conditions.find((autoscaler or {}).get("status", {}).get("conditions", ()), "ScalingActive")
     if found is None:
-        message = "The autoscaler has not looked yet."
+        message = "The autoscaler has not reported yet."
         return Condition(type=AUTOSCALING, is_so=None, reason="NotSeen", message=message)
     return Condition(
         type=AUTOSCALING,

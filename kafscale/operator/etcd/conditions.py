@@ -87,7 +87,7 @@ def _space(seen: EtcdSeen, quota_bytes: int) -> Condition:
         names = ", ".join(_raisers(seen, CORRUPT))
         message = (
             f"The data of {names} differs from the others'. Delete its volume claim and its pod: it then fetches "
-            f"everything anew. Take the alarm back with etcdctl alarm disarm."
+            f"everything again. Disarm the alarm with etcdctl alarm disarm."
         )
         return _condition(SPACE_HEALTHY, False, "Corrupt", message)
     if is_raised(seen, NO_SPACE):

@@ -19,31 +19,31 @@ MEMBER_UP: Final = Family(
     name="kafscale_etcd_member_up",
     type=MetricType.GAUGE,
     labels=_MEMBER,
-    documentation="1 where a member of a managed etcd answered when the operator last looked, otherwise 0.",
+    documentation="1 if a member of a managed etcd answered at the operator's last look, otherwise 0.",
 )
 HAS_MAJORITY: Final = Family(
     name="kafscale_etcd_has_majority",
     type=MetricType.GAUGE,
     labels=_CLUSTER,
-    documentation="1 where a managed etcd took requests when the operator last looked, otherwise 0.",
+    documentation="1 if a managed etcd accepted requests at the operator's last look, otherwise 0.",
 )
 SIZE: Final = Family(
     name="kafscale_etcd_size_bytes",
     type=MetricType.GAUGE,
     labels=_MEMBER,
-    documentation="The size of a member's file, which counts against the quota.",
+    documentation="Size of a member's file, which counts against the quota.",
 )
 IN_USE: Final = Family(
     name="kafscale_etcd_in_use_bytes",
     type=MetricType.GAUGE,
     labels=_MEMBER,
-    documentation="How much of it is in use; the rest is given back by defragmentation.",
+    documentation="Bytes of the file that are in use; defragmentation frees the rest.",
 )
 QUOTA: Final = Family(
     name="kafscale_etcd_quota_bytes",
     type=MetricType.GAUGE,
     labels=_CLUSTER,
-    documentation="The quota: a member's file that is larger stops all writes.",
+    documentation="The quota: a larger file of any member stops all writes.",
 )
 ALARM: Final = Family(
     name="kafscale_etcd_alarm",
@@ -55,7 +55,7 @@ DEFRAGMENTATIONS: Final = Family(
     name="kafscale_etcd_defragmentations_total",
     type=MetricType.COUNTER,
     labels=(*_CLUSTER, "outcome"),
-    documentation="Defragmentations of members: succeeded, or in doubt because no answer came.",
+    documentation="Defragmentations of members: succeeded, or in doubt without an answer.",
 )
 FAMILIES: Final = (MEMBER_UP, HAS_MAJORITY, SIZE, IN_USE, QUOTA, ALARM, DEFRAGMENTATIONS)
 

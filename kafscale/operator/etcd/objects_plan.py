@@ -80,7 +80,7 @@ def _keep_volumes(members: Manifest, live: Mapping[str, Any]) -> list[str]:
         notes.append(
             f"Volumes keep their size of {size}: etcd.managed.storageSize={new_size} is not carried out. If their "
             "class can grow them, change the volume claims, then delete the StatefulSet with --cascade=orphan: it "
-            "is made anew around the members that run."
+            "is created again around the running members."
         )
     old_class, new_class = found.get("storageClassName"), wanted.get("storageClassName")
     if new_class is not None and old_class != new_class:

@@ -118,9 +118,9 @@ def unhealthy_reason(seen: EtcdSeen) -> str | None:
     if leaders == {0} or len(leaders) > 1:
         return "its members do not agree on a leader"
     if {each.member_id for each in seen.listed} != {each.member_id for each in statuses}:
-        return "it counts with other members than those that there are to be"
+        return "its member list differs from the desired members"
     if any(each.is_learner for each in statuses):
-        return "one of its members is learning still"
+        return "one of its members is still a learner"
     behind = max(each.applied_index for each in statuses) - min(each.applied_index for each in statuses)
     if behind > MAX_LAG_ENTRIES:
         return f"one of its members is {behind} log entries behind"

@@ -110,7 +110,7 @@ def _make_room(seen: EtcdSeen, done: Done, quota_bytes: int, settled_revision: i
     if settled_revision > done.compacted:
         return Compact(revision=settled_revision)
     if not done.compacted:
-        return Wait(why="nobody has looked long enough to know which history is not read any more")
+        return Wait(why="too few looks so far to know which history is no longer read")
     step = next_to_defragment(seen, done.members, ALWAYS)
     if step is not None:
         return step

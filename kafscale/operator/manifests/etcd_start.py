@@ -118,5 +118,5 @@ def read_start(name: str, data: Mapping[str, str]) -> EtcdStart:
         )
     except (KeyError, ValueError) as problem:
         raise SpecError(
-            f"the ConfigMap {name} was changed by somebody: {problem!r} in {dict(data)}"
+            f"the ConfigMap {name} was changed by another writer: {problem!r} in {dict(data)}"
         ) from problem

@@ -86,12 +86,12 @@ def quantities() -> Schema:
         {
             "requests": {
                 "type": "object",
-                "description": "What is kept free for it: cpu, memory and others, such as 500m and 4Gi.",
+                "description": "Reserved cpu, memory and others, such as 500m and 4Gi.",
                 "additionalProperties": quantity,
             },
             "limits": {
                 "type": "object",
-                "description": "What it cannot go beyond.",
+                "description": "Upper limits.",
                 "additionalProperties": quantity,
             },
         },

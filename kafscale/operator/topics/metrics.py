@@ -15,7 +15,7 @@ RESOURCES: Final = Family(
     name="kafscale_topic_resources",
     type=MetricType.GAUGE,
     labels=("namespace", "cluster", "phase"),
-    documentation="How many KafscaleTopics of a cluster are in that phase: Pending, Ready, Failed, Deleting.",
+    documentation="Number of a cluster's KafscaleTopics in the phase: Pending, Ready, Failed, Deleting.",
 )
 FAMILIES: Final = (RESOURCES,)
 

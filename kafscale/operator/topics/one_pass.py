@@ -145,7 +145,7 @@ class TopicPass:
         was_so = status.get("phase") == Phase.READY and status.get("observedGeneration") == generation
         done = []
         if plan.create:
-            done.append(f"made with {wanted.partition_count} partitions")
+            done.append(f"created with {wanted.partition_count} partitions")
         elif plan.partition_count is not None:
             done.append(f"grown to {plan.partition_count} partitions")
         if not plan.create and plan.set_configs:
@@ -158,9 +158,7 @@ class TopicPass:
         message = f"topic {wanted.name}: {'; '.join(done)}"
         if was_so:
             reason = "DriftCorrected"
-            message += (
-                "; somebody had deleted it with its records" if plan.create else "; somebody had changed it"
-            )
+            message += "; it had been deleted with its records" if plan.create else "; it had been changed"
         _logger.info("%s", message)
         await record_event(self._api, self._resource, reason, message, warning=was_so)
 
