@@ -16,16 +16,26 @@ from _pytest.config import ExitCode
 
 TESTS = Path(__file__).parent
 COMPUTING = (
+    "broker",
     "cache",
     "chart",
+    "cluster",
+    "commands",
+    "formats",
     "golden",
     "groups",
     "handlers",
+    "log",
+    "memory",
+    "objects",
     "ops",
     "property",
     "protocol",
+    "serving",
+    "settings",
     "sim",
-    "storage",
+    "tasks",
+    "tools",
 )
 WITH_SPARK = ("spark_jobs",)
 CLUSTERS = ("integration",)

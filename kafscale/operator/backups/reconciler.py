@@ -22,7 +22,7 @@ from kafscale.operator.cluster_spec import Backups, ClusterSpec
 from kafscale.operator.conditions import Condition
 from kafscale.operator.errors import LeadershipLostError, SpecError
 from kafscale.operator.times import Schedule
-from kafscale.storage.backup.snapshots import NothingToBackUpError
+from kafscale.tools.backup.snapshots import NothingToBackUpError
 
 logger = logging.getLogger(__name__)
 
