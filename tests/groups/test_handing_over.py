@@ -48,7 +48,7 @@ async def hand_over(before: Coordinating, after: Coordinating, *members: Member)
 
 
 @scenario()
-async def test_a_stable_group_goes_on_at_the_other_broker_with_no_rebalance(brokers: Brokers) -> None:
+async def test_handed_over_stable_group_does_not_rebalance(brokers: Brokers) -> None:
     first = await brokers.start()
     second = await brokers.beside()
     static = Member(first, GROUP, instance_id="static")
@@ -162,7 +162,7 @@ async def test_members_that_wait_are_sent_to_the_other_broker(brokers: Brokers) 
 
 
 @scenario()
-async def test_a_commit_that_is_under_way_is_durable_before_the_other_broker_coordinates(
+async def test_commit_in_flight_is_durable_before_hand_over(
     brokers: Brokers,
 ) -> None:
     first = await brokers.start()
@@ -184,7 +184,7 @@ async def test_a_commit_that_is_under_way_is_durable_before_the_other_broker_coo
 
 
 @scenario(offsets_commit_timeout_ms=1000)
-async def test_a_store_that_is_away_does_not_hold_what_is_let_go_for_ever(brokers: Brokers) -> None:
+async def test_resigning_is_bounded_while_store_is_unavailable(brokers: Brokers) -> None:
     first = await brokers.start()
     second = await brokers.beside()
     member = Member(first, GROUP)
@@ -239,7 +239,7 @@ async def test_every_state_comes_along(brokers: Brokers) -> None:
 
 
 @scenario()
-async def test_letting_go_of_what_one_does_not_coordinate_changes_nothing(brokers: Brokers) -> None:
+async def test_resigning_shards_not_coordinated_changes_nothing(brokers: Brokers) -> None:
     first = await brokers.start()
     second = await brokers.beside()
     await second.shards.let_go(range(keys.GROUP_SHARD_COUNT))
@@ -249,7 +249,7 @@ async def test_letting_go_of_what_one_does_not_coordinate_changes_nothing(broker
 
 
 @scenario()
-async def test_a_broker_that_lost_a_shard_without_hearing_of_it_is_told_at_its_next_write(
+async def test_next_write_reveals_a_lost_shard(
     brokers: Brokers,
 ) -> None:
     first = await brokers.start()
@@ -275,7 +275,7 @@ async def test_a_broker_that_lost_a_shard_without_hearing_of_it_is_told_at_its_n
 
 
 @scenario()
-async def test_a_shard_that_is_lost_to_a_defect_can_be_coordinated_again(brokers: Brokers) -> None:
+async def test_shard_lost_to_a_defect_can_be_claimed_again(brokers: Brokers) -> None:
     broker = await brokers.start()
     lost: list[int] = []
     broker.shards.on_lost = lost.append
@@ -301,7 +301,7 @@ async def test_a_shard_that_is_lost_to_a_defect_can_be_coordinated_again(brokers
 
 
 @scenario()
-async def test_what_was_still_loading_when_the_lease_ended_is_not_coordinated(brokers: Brokers) -> None:
+async def test_shards_loading_at_lease_end_are_not_coordinated(brokers: Brokers) -> None:
     """It would be for ever, with no key that says so: nobody would take it."""
     broker = await brokers.prepare()
     with brokers.store.hold("range", keys.groups(SHARD)) as hold:

@@ -186,7 +186,7 @@ async def test_a_group_that_cannot_be_removed_keeps_its_lag(brokers: Brokers, st
     assert broker.samples() == {("billing", 0): 900}
 
 
-async def test_a_broker_that_was_replaced_knows_no_lag_and_the_next_one_does(brokers: Brokers) -> None:
+async def test_lag_moves_to_the_next_coordinator(brokers: Brokers) -> None:
     before = await brokers.start()
     await before.commit("billing", 100)
     after = await brokers.start()
@@ -322,7 +322,7 @@ async def test_a_store_that_is_away_is_asked_again(brokers: Brokers, store: Watc
     await seeding.close()
 
 
-async def test_offsets_that_cannot_be_read_do_not_keep_the_others_from_being_read(
+async def test_unreadable_offsets_do_not_block_seeding_of_others(
     brokers: Brokers, store: WatchedStore
 ) -> None:
     broker = await brokers.start()

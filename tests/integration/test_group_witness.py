@@ -111,7 +111,7 @@ def with_seen(*observations: Observation) -> Evidence:
     return dataclasses.replace(GOOD, observations=list(observations))
 
 
-def test_the_witness_is_content_with_a_group_that_kept_its_promises() -> None:
+def test_witness_accepts_a_correct_group() -> None:
     check(GOOD)
 
 

@@ -54,7 +54,7 @@ def fewer_segments(broker: KafscaleBroker) -> float:
     )
 
 
-def test_ten_thousand_segments_of_one_record_become_a_handful_and_no_client_notices(tmp_path: Path) -> None:
+def test_ten_thousand_small_segments_are_merged_unnoticed(tmp_path: Path) -> None:
     expected = [(number, value(number)) for number in range(COUNT)]
     errors: list[object] = []
     settings: dict[str, Any] = {

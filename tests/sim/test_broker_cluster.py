@@ -59,7 +59,7 @@ def test_nothing_that_was_promised_is_broken(part: int) -> None:
     assert counts["claims"] > 2 * len(seeds)
 
 
-def test_nothing_is_broken_where_topics_are_deleted_and_come_back() -> None:
+def test_cluster_stays_correct_with_recreated_topics() -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + SEEDS // 20)
     run(seeds, kinds=("delete topic", "delete topic", "kill", "pause", "end lease", "delay"))
 
