@@ -30,8 +30,8 @@ from kafscale.storage.bucket.lifecycle import BucketConfiguration, BucketLifecyc
 from kafscale.storage.cluster_marker import claim_marker
 from kafscale.storage.expiry.lifecycle_rules import S3Rule
 from tests.support.moto_server import BUCKET, MotoServer, moto_server
+from tests.support.ports import free_port
 from tests.support.s3_server import s3_server
-from tests.support.waiting import free_port
 
 DAY_MS = 86_400_000
 FOREIGN = {"ID": "logs", "Filter": {"Prefix": "logs/"}, "Status": "Enabled", "Expiration": {"Days": 3}}

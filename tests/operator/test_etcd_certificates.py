@@ -17,7 +17,8 @@ from kafscale.operator.etcd.maintenance import EtcdMaintenance, MaintenanceTimeo
 from kafscale.operator.manifests import etcd_set, etcd_start
 from kafscale.operator.manifests.objects import Manifest
 from tests.support.etcd_server import EtcdServer
-from tests.support.waiting import free_port, wait_until_async
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until_async
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ["c-etcd-authority", "c-etcd-members", "c-etcd-clients"]

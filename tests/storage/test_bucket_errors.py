@@ -25,8 +25,8 @@ from kafscale.settings import load_settings
 from kafscale.storage.bucket.config import open_bucket
 from kafscale.storage.bucket.requests import Patience
 from kafscale.storage.bucket.store import BucketStore
+from tests.support.ports import free_port
 from tests.support.scripted_s3 import Answer, How, ScriptedS3, error, scripted_s3
-from tests.support.waiting import free_port
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig

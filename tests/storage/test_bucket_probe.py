@@ -19,9 +19,9 @@ from kafscale.storage.bucket.probe import CREATORS, ROUNDS, prove_conditional_wr
 from kafscale.storage.bucket.requests import Patience
 from kafscale.storage.memory_store import MemoryStore
 from kafscale.storage.object_store import ObjectInfo
+from tests.support.ports import free_port
 from tests.support.s3_server import s3_server
 from tests.support.scripted_s3 import Answer, How, error, scripted_s3
-from tests.support.waiting import free_port
 
 IMPATIENCE = Patience(attempt_sec=0.5, call_sec=1.0, first_pause_sec=0.01)
 

@@ -4,8 +4,9 @@ import socket
 from pathlib import Path
 
 from tests.support.java import java_command, run_tool
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import wait_until
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "a2Fmc2NhbGUtdGVzdHMtMQ"  # any 16 bytes

@@ -15,8 +15,9 @@ import trustme
 from aetcd import rpc
 
 from tests.support.etcd_install import etcd_binary, etcd_missing
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import wait_until
 
 HOST = "127.0.0.1"
 ROOT_PASSWORD = "root's password"

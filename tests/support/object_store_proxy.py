@@ -27,7 +27,7 @@ from tests.support.http_stream import (
     request_body,
     response_body,
 )
-from tests.support.waiting import free_port
+from tests.support.ports import free_port
 
 T = TypeVar("T")
 

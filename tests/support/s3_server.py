@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
 from tests.support.s3_install import VERSITYGW, s3_server_missing
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import wait_until
 
 HOST = "127.0.0.1"
 ACCESS_KEY = "kafscale-tests"
