@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from _pytest.config import ExitCode
 
-from tests.run import Ended, Run, side_by_side, verdict
-from tests.schedule import NOT_HERE, TESTS, WITH_SPARK, entries, plan
+from tests.run import Ended, side_by_side, verdict
+from tests.schedule import NOT_HERE, TESTS, WITH_SPARK, Run, entries, plan
 from tests.support.longest_first import LONGEST, rank
 
 

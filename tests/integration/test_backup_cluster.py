@@ -28,7 +28,7 @@ from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from tests.support.topics import delete_topic, describe_topic
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
 PLACES: list[Place] = [("t", index) for index in range(3)]
@@ -36,7 +36,7 @@ REFUSED = 3
 GROUP = "readers"
 BACKUPS = "backups"
 
-pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 
 class Lab(NamedTuple):
@@ -191,7 +191,7 @@ def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
         assert committed(cluster) != then
 
         until_the_loss.stop()
-        until_the_loss.join(60)
+        until_the_loss.join(PATIENCE_SEC)
         lose_everything(lab)
         broker.launch_only()
         assert broker.wait_exit(40) == REFUSED_TO_START
@@ -218,7 +218,7 @@ def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
         for load in loads:
             load.stop()
         for load in loads:
-            load.join(90)
+            load.join(PATIENCE_SEC)
     history.check_producers()
     examine(history.evidence({place: cluster.read_all(place) for place in PLACES})).check()
     cluster.create_topic("gone", 1)

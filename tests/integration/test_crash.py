@@ -109,7 +109,7 @@ def check_the_files(broker: KafscaleBroker, ledger: Ledger, read: dict[Place, li
     print(f"{len(files.segments)} segments, {len(files.leftovers)} leftovers")
 
 
-@pytest.mark.timeout(180 + 15 * KILLS)
+@pytest.mark.timeout(900 + 15 * KILLS)
 @pytest.mark.parametrize("flush_interval_ms", [0, 30])
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
     start_broker: StartBroker, flush_interval_ms: int

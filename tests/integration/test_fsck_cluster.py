@@ -17,12 +17,12 @@ from tests.support.history import History
 from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
 PLACES: list[Place] = [("t", index) for index in range(4)]
 
-pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3S
         for load in loads:
             load.stop()
         for load in loads:
-            load.join(60)
+            load.join(PATIENCE_SEC)
     cluster.stop_all()
     status, fields = fsck(cluster, "--verify")
     assert (status, problems(fields), fields["brokers"]) == (CLEAN, [], [])

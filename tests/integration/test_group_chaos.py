@@ -101,7 +101,7 @@ def summary(evidence: Evidence) -> str:
     )
 
 
-@pytest.mark.timeout(240 + 4 * SECONDS)
+@pytest.mark.timeout(900 + 4 * SECONDS)
 @pytest.mark.parametrize(
     ("clients", "assignor"),
     [

@@ -14,7 +14,6 @@ EVERY = {**SEARCH, **MERGE_MISTAKES, **PIPELINING_MISTAKES, **SHARING_MISTAKES}
 SEEDS = 600
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("plant", EVERY, ids=lambda plant: plant.__name__)
 def test_it_finds(plant: Plant, monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch) -> None:
     plant(monkeypatch)
