@@ -65,7 +65,7 @@ nightly: test-tools ## all that takes too long for `make test`, whatever fails o
 	$(MAKE) --keep-going nightly-long-forms chaos group-chaos large-segment nightly-fuzz
 
 nightly-long-forms: $(BIN)/.develop
-	KAFSCALE_TEST_NIGHTLY=1 $(BIN)/pytest -n 2 $$(grep -rl 'tests.support.nightly import' tests --include='test_*.py')
+	KAFSCALE_TEST_NIGHTLY=1 $(BIN)/pytest -n 2 $$(grep -rlE 'support.nightly import|mark.nightly' tests --include='test_*.py')
 
 nightly-fuzz: $(BIN)/.develop
 	$(BIN)/python -m tests.fuzz --frames 1000000 --seconds 3600 $(FUZZ_ARGS)

@@ -12,6 +12,9 @@ TESTS = Path(__file__).parent
 WITH_SPARK = ("spark_jobs",)
 NOT_HERE = ("k8s",)  # `make test-k8s`: its control plane takes minutes to build
 FIRST = "tests.support.longest_first"
+# A test that hangs ends its worker. The run would hang too if xdist started another one in the middle of a file.
+_NO_RESTART = ("--max-worker-restart", "0")
+_DAY = ("-m", "not nightly")
 WORKERS = 4  # on two cores: what starts servers waits most of the time
 
 
@@ -37,8 +40,8 @@ def plan(names: Iterable[str], arguments: Sequence[str] = ()) -> tuple[Run, ...]
     others = [name for name in names if name not in (*WITH_SPARK, *NOT_HERE)]
     by_file = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-p", FIRST)
     return (
-        Run("tests", (*by_file, *arguments, *_paths(others))),
-        Run("tests with Spark", (*arguments, *_paths(WITH_SPARK))),
+        Run("tests", (*by_file, *_NO_RESTART, *_DAY, *arguments, *_paths(others))),
+        Run("tests with Spark", (*_DAY, *arguments, *_paths(WITH_SPARK))),
     )
 
 

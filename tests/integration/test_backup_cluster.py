@@ -160,6 +160,7 @@ def lose_everything(lab: Lab) -> None:
     lab.etcd.start()
 
 
+@pytest.mark.nightly
 def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
     cluster, broker = lab.cluster, lab.cluster.brokers[1]
     cluster.create_topic("t", len(PLACES), {"retention.ms": "86400000"})

@@ -138,10 +138,10 @@ def check_the_bucket(bucket: Path, cluster: Cluster, ledger: Ledger) -> None:
 RUNS = [
     pytest.param((kill,), 1, id="kill"),
     pytest.param(PAUSES, 1, id="pause"),
-    pytest.param((etcd_away,), 1, id="etcd-away"),
+    pytest.param((etcd_away,), 1, id="etcd-away", marks=pytest.mark.nightly),
     pytest.param((etcd_away,), 3, id="etcd-without-quorum"),
     pytest.param((object_store_troubles,), 1, id="object-store"),
-    pytest.param(LATE_UPLOADS, 1, id="late-uploads"),
+    pytest.param(LATE_UPLOADS, 1, id="late-uploads", marks=pytest.mark.nightly),
 ]
 if SECONDS >= LONG_S:
     RUNS += [pytest.param(ALL, 1, id="everything"), pytest.param(ALL, 3, id="everything-with-three-etcds")]

@@ -60,6 +60,7 @@ def fsck(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, Any]]:
     return check(cluster.brokers[1], *arguments)
 
 
+@pytest.mark.nightly
 def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3Server]) -> None:
     cluster, s3 = stores
     history = History()

@@ -1,6 +1,6 @@
 """Groups whose members come, go, are killed and are stopped, on a broker that is killed, keep their promises.
 
-KAFSCALE_TEST_GROUP_SECONDS sets how long each kind of group is troubled (default 5), KAFSCALE_TEST_SEED
+KAFSCALE_TEST_GROUP_SECONDS sets how long each kind of group is troubled (default 3), KAFSCALE_TEST_SEED
 repeats a run's actions; KAFSCALE_TEST_PEER=kafka runs the same on Apache Kafka, which is not killed.
 """
 
@@ -25,7 +25,7 @@ from tests.support.load import IdempotentLoad
 from tests.support.topics import create_topic, unique_name
 from tests.support.waiting import wait_until
 
-SECONDS = float(os.environ.get("KAFSCALE_TEST_GROUP_SECONDS", "5"))
+SECONDS = float(os.environ.get("KAFSCALE_TEST_GROUP_SECONDS", "3"))
 SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 
 PARTITIONS = 6

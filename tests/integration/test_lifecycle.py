@@ -168,6 +168,7 @@ def test_a_stop_under_load_keeps_every_answer_it_gave(start_broker: StartBroker)
             assert [(offset, stored.get(offset)) for offset, _ in promised] == promised
 
 
+@pytest.mark.nightly
 def test_a_thousand_partitions_do_not_delay_the_start(start_broker: StartBroker) -> None:
     broker = start_broker(flush_interval_ms=5)
     empty_seconds = broker.ready_seconds
