@@ -11,9 +11,9 @@ from unittest.mock import patch
 from bench.brokers import ROOT
 from bench.kafscale_broker import Kafscale
 from bench.slow_broker import slow_store
-from kafscale.settings import Settings, load_settings
-from kafscale.storage.bucket.config import open_bucket
-from kafscale.storage.object_store import ObjectStore
+from kafscale.objects.bucket.config import open_bucket
+from kafscale.objects.object_store import ObjectStore
+from kafscale.settings.broker import Settings, load_settings
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
 from tests.support.s3_server import s3_server
 

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from kafscale.app import run
+from kafscale.broker.app import run
+from kafscale.objects.local import store as local
 from kafscale.ops.logs import configure_logging
-from kafscale.settings import load_settings
-from kafscale.storage.local import store as local
+from kafscale.settings.broker import load_settings
 
 T = TypeVar("T")
 

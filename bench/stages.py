@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bench.payloads import record_pool
 from bench.wire import produce_frame
+from kafscale.formats.segment import body_crc
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.header import parse_request_header
 from kafscale.protocol.produce import (
@@ -18,7 +19,6 @@ from kafscale.protocol.produce import (
     encode_produce_response,
 )
 from kafscale.protocol.record_batch import compress_into, validate_batch
-from kafscale.storage.segment import body_crc
 
 _LENGTH_BYTES = 4
 _ROUND_SECONDS = 0.05

@@ -1,5 +1,5 @@
 """`python -m kafscale`: the same as the `kafscale` command."""
 
-from kafscale.cli import main
+from kafscale.commands.cli import main
 
 main(prog_name="kafscale")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.metadata.rankings import RANKED
+from kafscale.cluster.rankings import RANKED
+from kafscale.log.partition_holdings import PARTITIONS_OF_A_PASS
+from kafscale.log.partition_log import CHECKPOINT_SEGMENTS
 from kafscale.metadata.request_rules import MAX_OPERATIONS
-from kafscale.storage.partition_holdings import PARTITIONS_OF_A_PASS
-from kafscale.storage.partition_log import CHECKPOINT_SEGMENTS
 from scripts import sizing
 
 S3_PUTS_PER_SEC: Final = 3_500

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.metadata.partition_record import (
+from kafscale.formats.partition_record import (
     PartitionRecord,
     ProducerBatch,
     ProducerRecord,
     SegmentReference,
     encode_partition_record,
 )
-from kafscale.settings import Settings
-from kafscale.storage.bucket.multipart import PART_BYTES
-from kafscale.storage.bucket.store import MULTIPART_ABOVE_BYTES
-from kafscale.storage.merging.merge_planner import MergeLimits, merged_size_bytes, plan_merge
-from kafscale.storage.merging.segment_merge import PIECE_BYTES
-from kafscale.storage.partition_log import CHECKPOINT_SEGMENTS
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE
-from kafscale.storage.uploads import HEDGED_BYTES
+from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
+from kafscale.log.life.merge_planner import MergeLimits, merged_size_bytes, plan_merge
+from kafscale.log.life.segment_merge import PIECE_BYTES
+from kafscale.log.partition_log import CHECKPOINT_SEGMENTS
+from kafscale.log.writing.uploads import HEDGED_BYTES
+from kafscale.objects.bucket.multipart import PART_BYTES
+from kafscale.objects.bucket.store import MULTIPART_ABOVE_BYTES
+from kafscale.settings.broker import Settings
 
 PUTS_PER_FLUSH: Final = 2
 """The segment and its index, without the second requests that are sent beside slow ones: see `puts_per_flush`."""

@@ -7,11 +7,11 @@ import logging
 import pytest
 from click.testing import CliRunner
 
-from kafscale.cli import main
+from kafscale.commands.cli import main
 from kafscale.errors import SettingError
 from kafscale.masking import shown_value, without_credentials
 from kafscale.ops.logs import configure_logging
-from kafscale.settings import LogFormat, LogLevel, load_settings
+from kafscale.settings.broker import LogFormat, LogLevel, load_settings
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import dataclasses
 
 import pytest
 
-from kafscale.metadata import registration
-from kafscale.metadata.claims import Claim, Claims
+from kafscale.cluster import registration
+from kafscale.cluster.claims import Claim, Claims
+from kafscale.cluster.new_topic import MAX_PARTITIONS
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.new_topic import MAX_PARTITIONS
 from kafscale.ops.metrics import Metrics
 from scripts import scale
 from scripts.scale import HUNDRED_BROKERS, MANY_BUSY, MEASURED, ONE_GB, Load

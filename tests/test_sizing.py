@@ -11,17 +11,17 @@ import pytest
 from aetcd import rpc
 from grpc import insecure_channel
 
+from kafscale.log.partition import PartitionId
+from kafscale.log.partition_log import CHECKPOINT_SEGMENTS, SealedSegment
+from kafscale.log.writing.segment_buffer import SegmentBuffer
+from kafscale.log.writing.store_retries import StoreRetries
+from kafscale.log.writing.uploads import HEDGED_BYTES, Uploader
 from kafscale.metadata.measured_store import MeasuredMetadataStore
+from kafscale.objects.hedging import Hedge
 from kafscale.ops.metrics import FlushOutcome, Metrics
 from kafscale.protocol.types import Buffer
-from kafscale.storage.hedging import Hedge
-from kafscale.storage.partition import PartitionId
-from kafscale.storage.partition_log import CHECKPOINT_SEGMENTS, SealedSegment
-from kafscale.storage.segment_buffer import SegmentBuffer
-from kafscale.storage.store_retries import StoreRetries
-from kafscale.storage.uploads import HEDGED_BYTES, Uploader
 from scripts import sizing
-from tests.storage.brokers import Cluster, cluster_scenario
+from tests.log.brokers import Cluster, cluster_scenario
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.etcd_server import EtcdServer, etcd_server

@@ -1,0 +1,1 @@
+"""Caches: a map bounded by bytes, and one flight for equal loads."""

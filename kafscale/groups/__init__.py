@@ -1,0 +1,1 @@
+"""Consumer groups: the coordinator, each group's state machine, committed offsets and lag."""

@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
+from kafscale.cluster.stored_topics import stored_topics
+from kafscale.cluster.view import ClusterView
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.formats.committed_offset import CommittedOffset, encode_committed_offset
+from kafscale.formats.group_record import GroupRecord, encode_group_record
+from kafscale.formats.topic_record import decode_topic_record
 from kafscale.groups.effects import Decided
 from kafscale.groups.events import Commit
 from kafscale.groups.offsets import TopicPartition
@@ -18,12 +23,7 @@ from kafscale.groups.stored_bytes import KEY_BYTES, stored_size
 from kafscale.groups.stored_limits import check_commit_bytes
 from kafscale.groups.topic_condition import ConditionalPut, TopicCondition
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset, encode_committed_offset
-from kafscale.metadata.group_record import GroupRecord, encode_group_record
 from kafscale.metadata.store import MetadataStore, Operation, Put
-from kafscale.metadata.stored_topics import stored_topics
-from kafscale.metadata.topic_record import decode_topic_record
-from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted

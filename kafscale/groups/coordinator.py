@@ -4,6 +4,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.groups.commits import OffsetCommits
 from kafscale.groups.effects import Decided, Joined, Left, Synced
 from kafscale.groups.events import (
@@ -23,13 +25,11 @@ from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.store import MetadataStore
-from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 
 _COORDINATED_ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from kafscale.formats.group_record import GroupRecord
 from kafscale.groups.events import NO_GENERATION, NO_MEMBER_ID, LeavingMember
-from kafscale.metadata.group_record import GroupRecord
 from kafscale.protocol.error_codes import ErrorCode
 
 

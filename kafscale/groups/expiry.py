@@ -4,7 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+from kafscale.cluster.stored_topics import stored_topics
+from kafscale.cluster.view import ClusterView
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.groups.events import Remove
 from kafscale.groups.group import Group
 from kafscale.groups.offsets import TopicPartition, expires_at_ms, read_offsets, readable_topics
@@ -14,13 +17,10 @@ from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import subscribed_topics
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.store import MetadataStore
-from kafscale.metadata.stored_topics import stored_topics
-from kafscale.metadata.view import ClusterView
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kafscale.formats.group_record import GroupRecord, MemberRecord
 from kafscale.groups.effects import JoinedMember, Left
 from kafscale.groups.events import Protocol
 from kafscale.groups.states import GroupState
-from kafscale.metadata.group_record import GroupRecord, MemberRecord
 
 GROUP_MEMORY_BYTES = 1024
 """What a group takes beside its members' subscriptions and assignments, roughly."""

@@ -6,10 +6,10 @@ the limit is reached is left out, and counted. It gets a place at its next commi
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.groups.offsets import TopicPartition
-from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.view import ClusterView
 
 LogEndOffset = Callable[[str, int], int | None]
 """The log end offset of a topic's partition; None when this broker does not hold it. For any thread."""

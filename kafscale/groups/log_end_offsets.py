@@ -5,10 +5,10 @@ import logging
 from collections.abc import Callable, Iterable
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.formats.partition_record import decode_partition_record
 from kafscale.groups.lag import LogEndOffset
 from kafscale.groups.offsets import TopicPartition
 from kafscale.metadata import keys
-from kafscale.metadata.partition_record import decode_partition_record
 from kafscale.metadata.read_many import read_many
 from kafscale.metadata.store import MetadataStore
 

@@ -8,16 +8,16 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from kafscale.cluster.stored_topics import stored_topics
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.formats.committed_offset import CommittedOffset, decode_committed_offset
+from kafscale.formats.topic_record import decode_topic_record
 from kafscale.groups.group import Group
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset, decode_committed_offset
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import KeyValue, MetadataStore
-from kafscale.metadata.stored_topics import stored_topics
-from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 

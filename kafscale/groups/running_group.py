@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import Final
 
+from kafscale.formats.group_record import GroupRecord
 from kafscale.groups.effects import Answer, Content, RebalanceCompleted, RebalanceStarted, Store
 from kafscale.groups.events import Commit, Event, Heartbeat, Stored, StoreFailed, TimePassed
 from kafscale.groups.group import Group
@@ -15,7 +16,6 @@ from kafscale.groups.shard_writer import WriteInDoubtError
 from kafscale.groups.states import GroupState
 from kafscale.groups.stored_bytes import StoredGroup
 from kafscale.groups.totals import NOT_COUNTED, Counted, GroupTotals
-from kafscale.metadata.group_record import GroupRecord
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
+from kafscale.cluster.coordination import Coordination
+from kafscale.cluster.keeper import Keeper
+from kafscale.cluster.view import ClusterView
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.lag import ConsumerLag, LogEndOffset
@@ -11,13 +14,10 @@ from kafscale.groups.shard_holdings import ShardHoldings
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
-from kafscale.metadata.coordination import Coordination
-from kafscale.metadata.keeper import Keeper
 from kafscale.metadata.store import MetadataStore
-from kafscale.metadata.view import ClusterView
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 
 
 class GroupService:

@@ -4,7 +4,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from kafscale.cluster.coordination import ClaimedShard
 from kafscale.errors import CorruptDataError
+from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.formats.group_record import (
+    MAX_GROUP_RECORD_BYTES,
+    GroupRecord,
+    GroupRecordTooLargeError,
+    decode_group_record,
+    encode_group_record,
+)
 from kafscale.groups.events import Unload
 from kafscale.groups.group import Group, GroupPolicy
 from kafscale.groups.lag import ConsumerLag
@@ -15,15 +24,6 @@ from kafscale.groups.stored_bytes import StoredGroup, stored_size
 from kafscale.groups.topic_condition import ConditionalPut
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset
-from kafscale.metadata.coordination import ClaimedShard
-from kafscale.metadata.group_record import (
-    MAX_GROUP_RECORD_BYTES,
-    GroupRecord,
-    GroupRecordTooLargeError,
-    decode_group_record,
-    encode_group_record,
-)
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError

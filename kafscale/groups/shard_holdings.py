@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from kafscale.cluster.keeper import Wanted
+from kafscale.cluster.preferred import preferred_brokers
+from kafscale.cluster.view import ClusterView
 from kafscale.groups.shards import GroupShards
 from kafscale.metadata import keys
-from kafscale.metadata.keeper import Wanted
-from kafscale.metadata.preferred import preferred_brokers
-from kafscale.metadata.view import ClusterView
 
 logger = logging.getLogger(__name__)
 

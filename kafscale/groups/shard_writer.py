@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafscale.cluster.coordination import ClaimedShard
 from kafscale.errors import CorruptDataError, StoreIndeterminateError, StoreUnavailableError
+from kafscale.formats.topic_record import decode_group_shard_record, encode_group_shard_record
 from kafscale.groups.topic_condition import ConditionalPut, TopicCondition
 from kafscale.metadata import keys
-from kafscale.metadata.coordination import ClaimedShard
 from kafscale.metadata.model import GroupShardRecord
 from kafscale.metadata.store import Compare, KeyValue, MetadataStore, Operation, Put
-from kafscale.metadata.topic_record import decode_group_shard_record, encode_group_shard_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
+from kafscale.cluster.coordination import Coordination
 from kafscale.errors import StoreError
 from kafscale.groups.group import GroupPolicy
 from kafscale.groups.lag import ConsumerLag
@@ -15,12 +16,11 @@ from kafscale.groups.stored_counting import StoredCounting
 from kafscale.groups.stored_limits import StoredLimits
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
-from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 
 logger = logging.getLogger(__name__)
 

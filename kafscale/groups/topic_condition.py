@@ -4,8 +4,8 @@ import uuid
 from dataclasses import dataclass, replace
 
 from kafscale.errors import CorruptDataError
+from kafscale.formats.topic_record import decode_topic_record
 from kafscale.metadata.store import Compare, KeyValue, Put
-from kafscale.metadata.topic_record import decode_topic_record
 
 
 @dataclass(frozen=True, slots=True)

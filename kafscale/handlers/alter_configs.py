@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import AlterConfigsResponse
 
-from kafscale.handlers.config_resources import ALTER_TIMEOUT_MS, alter_each
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.serving.config_resources import ALTER_TIMEOUT_MS, alter_each
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:

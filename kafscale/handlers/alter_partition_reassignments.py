@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import AlterPartitionReassignmentsResponse
 
-from kafscale.handlers.in_turns import in_turns
-from kafscale.handlers.placement import ReachableBrokers, place_partitions, reachable_brokers
 from kafscale.metadata.model import TopicRecord
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.serving.placement import ReachableBrokers, place_partitions, reachable_brokers
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = _Topic.ReassignablePartitionResponse

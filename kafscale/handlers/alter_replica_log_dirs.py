@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import AlterReplicaLogDirsResponse
 
-from kafscale.handlers.in_turns import in_turns
-from kafscale.handlers.log_directory import log_directory
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.serving.log_directory import log_directory
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Partition = _Topic.AlterReplicaLogDirPartitionResult

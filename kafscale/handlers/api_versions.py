@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafka.protocol.metadata import ApiVersionsResponse
 
-from kafscale.metadata.features import SUPPORTED
+from kafscale.formats.features import SUPPORTED
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 # Kafka checks these, because brokers use them as metric tags.
 _SOFTWARE_TEXT: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

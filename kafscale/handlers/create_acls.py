@@ -11,7 +11,7 @@ from kafscale.handlers.describe_acls import NO_AUTHORIZER
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 
 def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:

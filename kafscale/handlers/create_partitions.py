@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import CreatePartitionsResponse
 
-from kafscale.handlers.concurrently import for_each
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.tasks.concurrently import for_each
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import CreateTopicsResponse
 
-from kafscale.handlers.concurrently import for_each
-from kafscale.handlers.in_turns import in_turns
-from kafscale.metadata.config_description import describe_topic
+from kafscale.cluster.config_description import describe_topic
+from kafscale.cluster.new_topic import UNSET, NewTopic
 from kafscale.metadata.model import TopicRecord
-from kafscale.metadata.new_topic import UNSET, NewTopic
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
+from kafscale.tasks.concurrently import for_each
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """As in Kafka (`MAX_PARTITIONS_PER_BATCH`): a request that asks for more is refused as a whole."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DeleteGroupsResponse
 
 from kafscale.errors import StoreUnavailableError
-from kafscale.handlers.concurrently import for_each
-from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.serving.store_deadline import store_deadline
+from kafscale.tasks.concurrently import for_each
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DeleteRecordsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
-from kafscale.handlers import store_deadline
-from kafscale.handlers.named_once import named_once
-from kafscale.handlers.partition_lookup import served_partition
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.serving import store_deadline
+from kafscale.serving.named_once import named_once
+from kafscale.serving.partition_lookup import served_partition
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 logger = logging.getLogger(__name__)
 

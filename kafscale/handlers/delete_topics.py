@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DeleteTopicsResponse
 
-from kafscale.handlers.concurrently import for_each
-from kafscale.handlers.in_turns import in_turns
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.tasks.concurrently import for_each
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:

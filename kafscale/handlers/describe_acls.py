@@ -10,7 +10,7 @@ from kafka.protocol.admin import DescribeAclsResponse
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import DescribeClusterResponse
 
-from kafscale.handlers.authorized_operations import CLUSTER_OPERATIONS
-from kafscale.handlers.endpoints import reachable
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS
+from kafscale.serving.endpoints import reachable
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2

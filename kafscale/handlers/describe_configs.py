@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafscale.handlers.config_resources import ResourceType, check_broker_name, check_topic_name
-from kafscale.handlers.in_turns import in_turns
-from kafscale.metadata.broker_configs import describe_broker
-from kafscale.metadata.config_description import ConfigEntry, describe_topic
+from kafscale.cluster.broker_configs import describe_broker
+from kafscale.cluster.config_description import ConfigEntry, describe_topic
 from kafscale.protocol.describe_configs import (
     DescribedConfig,
     DescribedSynonym,
@@ -23,10 +21,12 @@ from kafscale.protocol.describe_configs import (
 )
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.settings import Settings
+from kafscale.serving.config_resources import ResourceType, check_broker_name, check_topic_name
+from kafscale.settings.broker import Settings
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 MAX_REPLY_BYTES: Final = 32 * 1024 * 1024
 """More than 20,000 topics without documentation, and 3,000 with it and with synonyms."""

@@ -11,12 +11,12 @@ from kafka.protocol.admin import DescribeGroupsResponse
 from kafscale.groups.group import Group, Member
 from kafscale.groups.shards import unknown_group
 from kafscale.groups.states import GroupState
-from kafscale.handlers.authorized_operations import GROUP_OPERATIONS
-from kafscale.handlers.in_turns import in_turns
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorized_operations import GROUP_OPERATIONS
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _Group = DescribeGroupsResponse.DescribedGroup
 _Member = _Group.DescribedGroupMember

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DescribeLogDirsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
-from kafscale.handlers.in_turns import in_turns
-from kafscale.handlers.log_directory import log_directory
-from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.serving.log_directory import log_directory
+from kafscale.serving.store_deadline import store_deadline
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import DescribeTopicPartitionsResponse
 
-from kafscale.handlers.authorized_operations import NOT_ASKED_FOR, TOPIC_OPERATIONS
-from kafscale.handlers.placement import place_partitions, reachable_brokers
+from kafscale.cluster.new_topic import INTERNAL_TOPICS
+from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.model import TopicRecord
-from kafscale.metadata.new_topic import INTERNAL_TOPICS
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage.object_keys import topic_name_problem
+from kafscale.serving.authorized_operations import NOT_ASKED_FOR, TOPIC_OPERATIONS
+from kafscale.serving.placement import place_partitions, reachable_brokers
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 MOST_PARTITIONS: Final = 2000
 """On a page, whatever the client asks for: Kafka's default of `max.request.partition.size.limit`."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import ElectLeadersResponse
 
-from kafscale.handlers.in_turns import in_turns
 from kafscale.metadata.model import TopicRecord
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.quoting import quoted
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
-    from kafscale.metadata.view import ClusterView
+    from kafscale.cluster.view import ClusterView
+    from kafscale.serving.context import Broker, RequestContext
 
 _Topic = ElectLeadersResponse.ReplicaElectionResult
 _Partition = _Topic.PartitionResult

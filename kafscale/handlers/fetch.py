@@ -12,17 +12,17 @@ import uuid
 from collections.abc import Awaitable
 from typing import Final
 
-from kafscale.handlers.asked_once import decode_asked_once
-from kafscale.handlers.context import Broker, Reply, RequestContext
-from kafscale.handlers.idle_answers import BODY_MAX_BYTES, Asked
-from kafscale.handlers.idle_fetch import IdleFetch
-from kafscale.handlers.in_turns import in_turns
-from kafscale.handlers.lasting_body import lasting
-from kafscale.handlers.partition_fetch import PartitionFetch, TopicFetch
-from kafscale.handlers.partition_lookup import check_exists, check_leader_epoch
-from kafscale.handlers.pending_fetch import PendingFetch
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_response
+from kafscale.serving.asked_once import decode_asked_once
+from kafscale.serving.context import Broker, Reply, RequestContext
+from kafscale.serving.idle_answers import BODY_MAX_BYTES, Asked
+from kafscale.serving.idle_fetch import IdleFetch
+from kafscale.serving.lasting_body import lasting
+from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
+from kafscale.serving.partition_lookup import check_exists, check_leader_epoch
+from kafscale.serving.pending_fetch import PendingFetch
+from kafscale.tasks.in_turns import in_turns
 
 _NO_SESSION = 0
 # Later ones go on with a session; this one asks for a new one, and -1 is for a client without.

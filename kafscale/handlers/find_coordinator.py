@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.metadata import FindCoordinatorResponse
 
-from kafscale.handlers.in_turns import in_turns
 from kafscale.metadata.keys import shard_of
 from kafscale.metadata.model import Endpoint, ListenerName
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 

@@ -10,7 +10,7 @@ from kafka.protocol.consumer import HeartbeatResponse
 from kafscale.protocol.error_codes import KafkaError
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 
 def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:

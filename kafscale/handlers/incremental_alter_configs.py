@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import IncrementalAlterConfigsResponse
 
-from kafscale.handlers.config_resources import ALTER_TIMEOUT_MS, alter_each
-from kafscale.metadata.config_kinds import ConfigType, split_list
-from kafscale.metadata.topic_configs import ROWS_BY_NAME, default_text
+from kafscale.cluster.config_kinds import ConfigType, split_list
+from kafscale.cluster.topic_configs import ROWS_BY_NAME, default_text
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.settings import Settings
+from kafscale.serving.config_resources import ALTER_TIMEOUT_MS, alter_each
+from kafscale.settings.broker import Settings
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 
 class Operation(IntEnum):

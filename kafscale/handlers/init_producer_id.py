@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.producer import InitProducerIdResponse
 
 from kafscale.errors import StoreError
-from kafscale.handlers.store_deadline import store_deadline
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.serving.store_deadline import store_deadline
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _NO_PRODUCER = -1
 

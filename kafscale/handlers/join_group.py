@@ -12,12 +12,12 @@ from kafka.protocol.consumer import JoinGroupResponse
 
 from kafscale.groups.effects import Joined
 from kafscale.groups.events import Protocol
-from kafscale.handlers.in_turns import in_turns
-from kafscale.handlers.logged_reason import logged_reason
 from kafscale.protocol.error_codes import KafkaError
+from kafscale.serving.logged_reason import logged_reason
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_VERSION_THAT_REQUIRES_MEMBER_ID = 4

@@ -10,12 +10,12 @@ from kafka.protocol.consumer import LeaveGroupResponse
 
 from kafscale.groups.effects import Left
 from kafscale.groups.events import LeavingMember
-from kafscale.handlers.in_turns import in_turns
-from kafscale.handlers.logged_reason import logged_reason
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.logged_reason import logged_reason
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import ListConfigResourcesResponse
 
-from kafscale.handlers.config_resources import ResourceType
-from kafscale.handlers.in_turns import in_turns
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.serving.config_resources import ResourceType
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _Resource = ListConfigResourcesResponse.ConfigResource
 

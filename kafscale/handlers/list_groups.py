@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import ListGroupsResponse
 
-from kafscale.handlers.in_turns import in_turns
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 GROUP_TYPE: Final = "classic"
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.consumer import ListOffsetsResponse
 
 from kafscale.errors import CorruptDataError, StoreError
-from kafscale.handlers.named_once import named_once
-from kafscale.handlers.partition_lookup import served_partition
-from kafscale.handlers.store_deadline import store_deadline
-from kafscale.metadata.partition_record import epoch_of
-from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.storage.partition import Partition
-from kafscale.storage.reading.timestamp_search import (
+from kafscale.formats.partition_record import epoch_of
+from kafscale.log.partition import Partition
+from kafscale.log.reading.timestamp_search import (
     NO_TIMESTAMP,
     Found,
     find_at_or_after,
     find_max_timestamp,
 )
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.named_once import named_once
+from kafscale.serving.partition_lookup import served_partition
+from kafscale.serving.store_deadline import store_deadline
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 logger = logging.getLogger(__name__)
 

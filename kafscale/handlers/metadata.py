@@ -15,19 +15,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafscale.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
-from kafscale.handlers.concurrently import for_each
-from kafscale.handlers.encoded_topics import Asked
-from kafscale.handlers.endpoints import reachable
-from kafscale.handlers.in_turns import PARTS_PER_TURN, in_turns
+from kafscale.cluster.new_topic import INTERNAL_TOPICS, NewTopic
+from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.model import TopicRecord
-from kafscale.metadata.new_topic import INTERNAL_TOPICS, NewTopic
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.metadata import MetadataBroker, MetadataTopic, encode_metadata_response, encode_topic
-from kafscale.storage.object_keys import topic_name_problem
+from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
+from kafscale.serving.encoded_topics import Asked
+from kafscale.serving.endpoints import reachable
+from kafscale.tasks.concurrently import for_each
+from kafscale.tasks.in_turns import PARTS_PER_TURN, in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 AUTO_CREATE_TIMEOUT_MS: Final = 10_000
 """How long a first request for a topic waits for its creation before it is told to try again."""

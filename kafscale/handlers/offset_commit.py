@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.consumer import OffsetCommitResponse
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.formats.object_keys import topic_name_problem
 from kafscale.groups.commits import PartlyCommittedError
-from kafscale.handlers.error_per_partition import answer_each, partitions_of
-from kafscale.handlers.in_turns import in_turns
-from kafscale.handlers.store_deadline import store_deadline
-from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.model import TopicRecord
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.storage.object_keys import topic_name_problem
+from kafscale.serving.error_per_partition import answer_each, partitions_of
+from kafscale.serving.store_deadline import store_deadline
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 logger = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import OffsetDeleteResponse
 
-from kafscale.handlers.error_per_partition import answer_each, partitions_of
-from kafscale.handlers.in_turns import in_turns
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.error_per_partition import answer_each, partitions_of
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 

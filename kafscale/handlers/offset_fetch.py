@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.consumer import OffsetFetchResponse
 
 from kafscale.errors import StoreUnavailableError
-from kafscale.handlers.concurrently import for_each
-from kafscale.handlers.in_turns import in_turns
-from kafscale.handlers.store_deadline import store_deadline
-from kafscale.metadata.committed_offset import NO_LEADER_EPOCH, CommittedOffset
+from kafscale.formats.committed_offset import NO_LEADER_EPOCH, CommittedOffset
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.store_deadline import store_deadline
+from kafscale.tasks.concurrently import for_each
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.consumer import OffsetForLeaderEpochResponse
 
 from kafscale.errors import StoreError
-from kafscale.handlers.named_once import named_once
-from kafscale.handlers.partition_lookup import served_partition
-from kafscale.handlers.store_deadline import store_deadline
-from kafscale.metadata.partition_record import UNDEFINED_EPOCH, UNDEFINED_OFFSET, epoch_end
+from kafscale.formats.partition_record import UNDEFINED_EPOCH, UNDEFINED_OFFSET, epoch_end
+from kafscale.log.partition import Partition
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.storage.partition import Partition
+from kafscale.serving.named_once import named_once
+from kafscale.serving.partition_lookup import served_partition
+from kafscale.serving.store_deadline import store_deadline
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 logger = logging.getLogger(__name__)
 

@@ -10,24 +10,24 @@ import logging
 from collections.abc import Awaitable
 from contextlib import suppress
 
-from kafscale.handlers import store_deadline
-from kafscale.handlers.batch_opener import opened_limit_bytes
-from kafscale.handlers.context import Broker, Reply, RequestContext
-from kafscale.handlers.lasting_body import LASTING_BODY_BYTES, lasting
-from kafscale.handlers.leader_changes import MAX_WAIT_SEC
-from kafscale.handlers.partition_lookup import unknown_partition
-from kafscale.handlers.pending_produce import PartitionAppend, PendingProduce, Unanswered
-from kafscale.metadata.leadership import TopicPartition
+from kafscale.cluster.leadership import TopicPartition
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import PartitionLog
+from kafscale.log.producer_gap_guard import OUT_OF_TURN, SENT_AGAIN
+from kafscale.log.producer_state import MOST_PRODUCERS
+from kafscale.log.writing.segment_buffer import AppendWaiter
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.produce import ProduceRequest, decode_produce_request
 from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header, validate_batch
 from kafscale.protocol.record_density import check_claim, claims_unlikely_count
-from kafscale.storage.partition import Partition
-from kafscale.storage.partition_log import PartitionLog
-from kafscale.storage.producer_gap_guard import OUT_OF_TURN, SENT_AGAIN
-from kafscale.storage.producer_state import MOST_PRODUCERS
-from kafscale.storage.segment_buffer import AppendWaiter
+from kafscale.serving import store_deadline
+from kafscale.serving.batch_opener import opened_limit_bytes
+from kafscale.serving.context import Broker, Reply, RequestContext
+from kafscale.serving.lasting_body import LASTING_BODY_BYTES, lasting
+from kafscale.serving.leader_changes import MAX_WAIT_SEC
+from kafscale.serving.partition_lookup import unknown_partition
+from kafscale.serving.pending_produce import PartitionAppend, PendingProduce, Unanswered
 
 logger = logging.getLogger(__name__)
 

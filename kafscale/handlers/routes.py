@@ -46,8 +46,8 @@ from kafscale.handlers import (
     sync_group,
     update_features,
 )
-from kafscale.handlers.context import Broker, Reply, RequestContext
 from kafscale.protocol.api_keys import ApiKey
+from kafscale.serving.context import Broker, Reply, RequestContext
 
 MessageHandler = Callable[[Broker, RequestContext, Any], Any]
 """Takes a decoded message and returns the response, or an awaitable of it: a message or a whole frame."""

@@ -12,7 +12,7 @@ from kafscale.groups.effects import Synced
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 _FIRST_VERSION_WITH_PROTOCOL = 5
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka.protocol.admin import UpdateFeaturesResponse
 
-from kafscale.metadata.feature_updates import FeatureUpdate, UpgradeType
+from kafscale.cluster.feature_updates import FeatureUpdate, UpgradeType
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kafscale.handlers.context import Broker, RequestContext
+    from kafscale.serving.context import Broker, RequestContext
 
 MAX_UPDATES: Final = 100
 """Features that one request may name: each is read from the metadata store. A cluster has one."""

@@ -1,0 +1,1 @@
+"""The metadata store: its Protocol, its keys, and the backends."""

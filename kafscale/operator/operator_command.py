@@ -7,7 +7,7 @@ import click
 from kafscale.errors import KafscaleError
 from kafscale.masking import without_credentials
 from kafscale.ops.logs import configure_logging
-from kafscale.settings import LogFormat, LogLevel
+from kafscale.settings.broker import LogFormat, LogLevel
 
 EXIT_STARTUP = 1
 _PAGES_PORT = 8080

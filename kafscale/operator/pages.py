@@ -6,7 +6,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kafscale.errors import cannot_listen
-from kafscale.setting_kinds import Address
+from kafscale.settings.kinds import Address
 
 
 class Pages:

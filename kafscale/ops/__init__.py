@@ -1,0 +1,1 @@
+"""Observability: metrics, logs, health, the admin HTTP server."""

@@ -5,8 +5,8 @@ import os
 import sys
 
 from kafscale.errors import SettingError
-from kafscale.setting_kinds import Address
-from kafscale.settings import load_settings
+from kafscale.settings.broker import load_settings
+from kafscale.settings.kinds import Address
 
 TIMEOUT_SEC = 3.0
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}

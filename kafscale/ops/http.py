@@ -24,8 +24,8 @@ from kafscale.errors import cannot_listen
 from kafscale.ops.health import Health
 from kafscale.ops.metric_export import render
 from kafscale.ops.metrics import Metrics
-from kafscale.setting_kinds import Address
-from kafscale.settings import variable_of
+from kafscale.settings.broker import variable_of
+from kafscale.settings.kinds import Address
 
 _logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Final, TextIO
 from kafscale.masking import without_credentials
 from kafscale.ops.line_limit import TRACEBACK_LINES, LineLimit
 from kafscale.protocol.quoting import quoted
-from kafscale.settings import LogFormat, LogLevel
+from kafscale.settings.broker import LogFormat, LogLevel
 
 MAX_TEXT_CHARACTERS: Final = 2_000
 """The longest message and the longest field of a line: a net below what is cut where it is logged."""

@@ -21,7 +21,6 @@ import time
 from collections.abc import Awaitable
 from typing import cast
 
-from kafscale.handlers.context import ClientSoftware
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
@@ -31,6 +30,7 @@ from kafscale.server.frame_lanes import share_key
 from kafscale.server.frames import FrameInProgress, FrameTooLargeError, frame_length, is_large
 from kafscale.server.memory_turn import MemoryTurn
 from kafscale.server.reply_queue import ReplyQueue, ReplySlot
+from kafscale.serving.context import ClientSoftware
 
 LENGTH_BYTES = 4
 API_KEY_BYTES = 2

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.ops.metrics import Metrics
 from kafscale.server.frames import FrameMemory
-from kafscale.storage.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
     from kafscale.server.connection import Connection

@@ -7,8 +7,6 @@ from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from kafscale.handlers.api_versions import unsupported_version_response
-from kafscale.handlers.context import Broker, ClientSoftware, RequestContext
-from kafscale.handlers.lasting_body import lasting
 from kafscale.handlers.routes import ROUTES_BY_KEY, Route, version_range
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
@@ -18,6 +16,8 @@ from kafscale.protocol.messages import decode_request, encode_response
 from kafscale.protocol.response_pieces import encode_pieces, frame_start, is_large
 from kafscale.protocol.types import Buffer
 from kafscale.server.reply_queue import ReplySlot
+from kafscale.serving.context import Broker, ClientSoftware, RequestContext
+from kafscale.serving.lasting_body import lasting
 
 logger = logging.getLogger(__name__)
 

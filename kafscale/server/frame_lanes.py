@@ -29,7 +29,7 @@ from ipaddress import AddressValueError, IPv6Address
 from itertools import islice
 from typing import Final
 
-from kafscale.storage.memory_budget import MemoryBudget
+from kafscale.memory.memory_budget import MemoryBudget
 
 # What a frame is charged for in advance when its turn has come: what is free is not promised twice.
 GRANT_BYTES: Final = 256 * 1024

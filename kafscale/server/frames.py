@@ -5,10 +5,10 @@ from struct import Struct
 from typing import Final, Protocol
 
 from kafscale.errors import KafscaleError
+from kafscale.memory.memory_budget import MemoryBudget
+from kafscale.memory.slab import Slab, SlabPool
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.server.frame_lanes import FrameLane, Passage
-from kafscale.storage.memory_budget import MemoryBudget
-from kafscale.storage.slab import Slab, SlabPool
 
 _LENGTH = Struct(">i")
 

@@ -7,15 +7,15 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kafscale.errors import cannot_listen
+from kafscale.memory.memory_budget import MemoryBudget
+from kafscale.memory.slab import SlabPool
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import Metrics
 from kafscale.server.connection import Connection
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.frames import FrameMemory
 from kafscale.server.repeated_lines import RepeatedLines
-from kafscale.setting_kinds import Address
-from kafscale.storage.memory_budget import MemoryBudget
-from kafscale.storage.slab import SlabPool
+from kafscale.settings.kinds import Address
 
 logger = logging.getLogger(__name__)
 

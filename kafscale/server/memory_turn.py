@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kafscale.storage.memory_budget import MemoryBudget
+from kafscale.memory.memory_budget import MemoryBudget
 
 
 class MemoryTurn:

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kafscale.handlers.context import Held
 from kafscale.ops.metrics import ApiMetrics
 from kafscale.protocol.types import Buffer
+from kafscale.serving.context import Held
 
 
 class ReplySink(Protocol):

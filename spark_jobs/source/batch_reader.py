@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings
 from spark_jobs.source.offset_ranges import loss_reporter
 from spark_jobs.source.options import SourceOptions, batch_points
 from spark_jobs.source.planning import Planner
@@ -28,7 +28,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each split. Raises `KafscaleError` of every kind, with a message that says what to do."""
+        """One partition for each split. Raises `KafscaleError` of every kind, with a message that says what to do."""
         report_loss = loss_reporter(fail_on_data_loss=self._options.fail_on_data_loss, warn=logger.warning)
 
         async def plan(metadata: MetadataReader, objects: ObjectReader) -> list[Split]:

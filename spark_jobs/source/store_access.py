@@ -5,10 +5,10 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from kafscale import stores
+from kafscale.broker import stores
 from kafscale.metadata.store import MetadataReader
-from kafscale.settings import Settings
-from kafscale.storage.object_store import ObjectReader
+from kafscale.objects.object_store import ObjectReader
+from kafscale.settings.broker import Settings
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,7 @@ class StoreAccess:
         self._stores: Stores | None = None
 
     def run(self, function: Callable[[MetadataReader, ObjectReader], Coroutine[Any, Any, Result]]) -> Result:
-        """What the function comes to. Raises what it raises, and `StartupError` where there are no such stores."""
+        """The result of the function. Raises its errors, and `StartupError` if the stores do not exist."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(self._call(function))
@@ -38,7 +38,7 @@ class StoreAccess:
         return await function(*self._stores)
 
     def close(self) -> None:
-        """Give back the stores; a later call opens them anew."""
+        """Close the stores; a later call opens them again."""
         runner, self._runner, self._stores = self._runner, None, None
         if runner is not None:
             with runner:

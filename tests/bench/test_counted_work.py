@@ -3,9 +3,9 @@
 import crc32c
 import pytest
 
+from kafscale.formats import segment
 from kafscale.protocol import record_batch
-from kafscale.settings import CompressionCodec
-from kafscale.storage import segment
+from kafscale.settings.broker import CompressionCodec
 from tests.support import wire
 from tests.support.in_process_broker import in_process_broker
 

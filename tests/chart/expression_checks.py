@@ -7,14 +7,14 @@ from typing import Final
 from kafscale.groups.states import GroupState
 from kafscale.metadata import memory_store as metadata_memory
 from kafscale.metadata.measured_store import MeasuredMetadataStore
+from kafscale.objects import memory_store as objects_memory
+from kafscale.objects.measured_store import MeasuredObjectStore
 from kafscale.operator.etcd.seen import CORRUPT, NO_SPACE
 from kafscale.operator.topics.status import Phase
 from kafscale.ops import metrics as counted
 from kafscale.ops.metric_families import MetricType
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage import memory_store as objects_memory
-from kafscale.storage.measured_store import MeasuredObjectStore
 from tests.chart.known_metrics import KNOWN, TARGET_LABELS
 from tests.chart.promql import RATES, Selector, groupings, selectors
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from kafscale.cli import main
+from kafscale.commands.cli import main
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.manifests import (
@@ -18,7 +18,7 @@ from kafscale.operator.manifests import (
 )
 from kafscale.operator.manifests.broker_set import broker_set
 from kafscale.operator.manifests.names import BROKER, brokers
-from kafscale.settings import SETTINGS
+from kafscale.settings.broker import SETTINGS
 from tests.support.helm import HelmError, Manifest, rendered
 from tests.support.k8s_install import helm_missing
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kafscale.operator.cluster_spec import cluster_spec
 from kafscale.operator.schema.setting_properties import ROWS
-from kafscale.setting_rows import SettingRow
+from kafscale.settings.rows import SettingRow
 from tests.chart.test_direct_cluster import NAME, NAMESPACE, compared, direct, filled_in, operators
 from tests.support.k8s_install import helm_missing
 

@@ -10,7 +10,7 @@ import click
 import pytest
 import yaml
 
-from kafscale.cli import main
+from kafscale.commands.cli import main
 from kafscale.operator.backups.reconciler import CONDITION as BACKED_UP
 from kafscale.operator.cluster_spec import cluster_spec
 from kafscale.operator.clusters import status as cluster_status
@@ -18,7 +18,7 @@ from kafscale.operator.etcd import conditions as etcd_conditions
 from kafscale.operator.schema import cluster_schema, topic_schema
 from kafscale.operator.schema.definitions import CLUSTER_PHASES
 from kafscale.operator.topics.spec import topic_spec
-from kafscale.settings import unknown_settings
+from kafscale.settings.broker import unknown_settings
 from scripts.chart_values import documented_values
 
 ROOT = Path(__file__).resolve().parents[2]

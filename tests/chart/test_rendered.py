@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kafscale import settings
 from kafscale.operator.operator_command import operator as operator_command
 from kafscale.operator.schema.definitions import all_definitions
+from kafscale.settings import broker as settings
 from scripts.chart_files import written_files
 from scripts.chart_values import documented_values
 from scripts.generate_docs import ROOT

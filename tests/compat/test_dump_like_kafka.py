@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kafscale.cli import main
+from kafscale.commands.cli import main
+from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.protocol.compression import CODECS
 from kafscale.protocol.record_batch import DELETE_HORIZON_FLAG, stamp, write_crc
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE
-from tests.storage.segments import GOLDEN_BUCKET, segment_of, stored_segments
+from tests.formats.segments import GOLDEN_BUCKET, segment_of, stored_segments
 from tests.support.java import run_tool
 
 pytestmark = pytest.mark.usefixtures("java_processes")

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from kafscale.settings import Settings, load_settings
+from kafscale.settings.broker import Settings, load_settings
 from tests.support.etcd_server import SHARED
 
 

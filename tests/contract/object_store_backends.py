@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from kafscale.objects.bucket.config import open_bucket
+from kafscale.objects.local.store import LocalStore
+from kafscale.objects.measured_store import MeasuredObjectStore
+from kafscale.objects.memory_store import MemoryStore
+from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.metrics import Metrics
-from kafscale.settings import load_settings
-from kafscale.storage.bucket.config import open_bucket
-from kafscale.storage.local.store import LocalStore
-from kafscale.storage.measured_store import MeasuredObjectStore
-from kafscale.storage.memory_store import MemoryStore
-from kafscale.storage.object_store import ObjectStore
+from kafscale.settings.broker import load_settings
 from tests.support.s3_server import s3_server
 
 Backend = Callable[[Path], AbstractAsyncContextManager[ObjectStore]]

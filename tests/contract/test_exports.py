@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from kafscale import stores
-from kafscale.metadata import keys
-from kafscale.metadata.export_hold import ExportHold
-from kafscale.metadata.export_records import ExportProgress, ExportRecord, ExportState
-from kafscale.metadata.exports import (
+from kafscale.broker import stores
+from kafscale.cluster.export_hold import ExportHold
+from kafscale.cluster.exports import (
     ExportHeldError,
     ExportLeaseLostError,
     TopicExports,
     read_exports,
     read_holder,
 )
+from kafscale.formats.export_records import ExportProgress, ExportRecord, ExportState
+from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.contract.export_backends import EXPORT_BACKENDS
 
 TTL_SEC = 60

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from kafscale.cluster.coordination import Coordination
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.formats.topic_record import encode_topic_record
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.shards import GroupShards
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset
-from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import MetadataStore, Put
-from kafscale.metadata.topic_record import encode_topic_record
-from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.contract.metadata_backends import BACKENDS
 from tests.support.in_process_broker import until
 

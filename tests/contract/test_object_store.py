@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import ObjectExistsError, ObjectNotFoundError
+from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.types import Buffer
-from kafscale.storage.object_store import ObjectStore
 from tests.contract.object_store_backends import BACKENDS, STREAMING_BACKENDS
 from tests.support.waiting import PATIENCE_SEC
 

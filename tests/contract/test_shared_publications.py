@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kafscale.log.writing.publication_batch import Publication
+from kafscale.log.writing.shared_publications import SharedPublications
 from kafscale.metadata.store import MetadataStore, Put, TransactionResult
-from kafscale.storage.publication_batch import Publication
-from kafscale.storage.shared_publications import SharedPublications
 from tests.contract.metadata_backends import BACKENDS
 
 COUNT = 300

@@ -94,7 +94,8 @@ def test_the_context_has_what_images_are_made_of_and_nothing_else(tmp_path: Path
     kept = [
         "pyproject.toml",
         "README.md",
-        "kafscale/app.py",
+        "LICENSE",
+        "kafscale/broker/app.py",
         "kafscale/metadata/etcd/store.py",
         "spark_jobs/pom.xml",
         "deploy/requirements.txt",
@@ -107,7 +108,7 @@ def test_the_context_has_what_images_are_made_of_and_nothing_else(tmp_path: Path
         "kafscale/__pycache__/app.cpython-311.pyc",
         "kafscale/metadata/__pycache__/model.cpython-311.pyc",
         "kafscale-data/secret",
-        "tests/test_cli.py",
+        "tests/commands/test_cli.py",
         "deploy/spark/Dockerfile",
         "credentials.env",
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from kafscale.formats.group_record import GroupRecord, decode_group_record, encode_group_record
 from kafscale.groups.effects import Answer, Effect, Joined, RebalanceCompleted, Store, Synced
 from kafscale.groups.events import (
     Commit,
@@ -19,7 +20,6 @@ from kafscale.groups.events import (
 from kafscale.groups.group import GROUP_MEMORY_BYTES, Group, GroupPolicy
 from kafscale.groups.machine import TABLE, apply
 from kafscale.groups.states import GroupState
-from kafscale.metadata.group_record import GroupRecord, decode_group_record, encode_group_record
 from kafscale.protocol.error_codes import ErrorCode
 
 Request = Join | Sync | Heartbeat | Leave | Commit | Remove

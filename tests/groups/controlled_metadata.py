@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.formats.committed_offset import decode_committed_offset
+from kafscale.formats.group_record import GroupRecord, decode_group_record
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import decode_committed_offset
-from kafscale.metadata.group_record import GroupRecord, decode_group_record
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, KeyValue, Operation, Snapshot, TransactionResult
 

@@ -11,6 +11,10 @@ from uuid import UUID
 
 import pytest
 
+from kafscale.cluster.coordination import Coordination
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.formats.topic_record import encode_topic_record
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.effects import Joined, Left, Synced
 from kafscale.groups.events import LeavingMember, Protocol
@@ -19,16 +23,12 @@ from kafscale.groups.group import Group
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset
-from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import Delete, Put
-from kafscale.metadata.topic_record import encode_topic_record
-from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.groups.controlled_metadata import Metadata
 from tests.support.holders import end_leases
 from tests.support.virtual_time import run_virtually

@@ -4,10 +4,10 @@ import asyncio
 import random
 from uuid import UUID
 
+from kafscale.formats.group_record import MAX_GROUP_RECORD_BYTES
 from kafscale.groups.events import LeavingMember, Protocol
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
-from kafscale.metadata.group_record import MAX_GROUP_RECORD_BYTES
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode

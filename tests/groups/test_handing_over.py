@@ -2,10 +2,10 @@
 
 import asyncio
 
+from kafscale.formats.topic_record import decode_coordinator_record
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.topic_record import decode_coordinator_record
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.coordination import (
     GROUP,

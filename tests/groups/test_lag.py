@@ -4,13 +4,13 @@ import threading
 import uuid
 from collections.abc import Mapping
 
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.formats.topic_record import encode_topic_record
 from kafscale.groups.lag import ConsumerLag
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import Changes, Delete, KeyValue
-from kafscale.metadata.topic_record import encode_topic_record
-from kafscale.metadata.view import ClusterView
 
 ORDERS, PAYMENTS = uuid.UUID(int=1), uuid.UUID(int=2)
 

@@ -6,24 +6,24 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from kafscale.cluster.coordination import Coordination
+from kafscale.cluster.view import ClusterView
 from kafscale.errors import StoreUnavailableError
+from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.formats.group_record import GroupRecord, MemberRecord, encode_group_record
+from kafscale.formats.topic_record import encode_topic_record
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.lag_seeding import LagSeeding
 from kafscale.groups.shards import GroupShards
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset
-from kafscale.metadata.coordination import Coordination
-from kafscale.metadata.group_record import GroupRecord, MemberRecord, encode_group_record
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import Compare, Operation, Put, Snapshot, TransactionResult
-from kafscale.metadata.topic_record import encode_topic_record
-from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.support.holders import end_leases
 from tests.support.in_process_broker import until
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from kafscale.formats.group_record import decode_group_record
 from kafscale.groups.events import LeavingMember
 from kafscale.groups.states import GroupState
-from kafscale.metadata.group_record import decode_group_record
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.table import SESSION_TIMEOUT_MS, Table
 

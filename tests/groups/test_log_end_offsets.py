@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kafscale.errors import StoreUnavailableError
+from kafscale.formats.partition_record import PartitionRecord, encode_partition_record
 from kafscale.groups.log_end_offsets import LogEndOffsets
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
 from kafscale.metadata.store import Put
 from tests.support.faults import Fault, Fuse, FusedMetadataStore
 from tests.support.in_process_broker import until

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from kafscale.formats.group_record import GroupRecord
 from kafscale.groups.effects import Synced
 from kafscale.groups.events import Join, Protocol, Sync
 from kafscale.groups.group import Group, GroupPolicy
 from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.totals import GroupTotals
-from kafscale.metadata.group_record import GroupRecord
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.coordination import (

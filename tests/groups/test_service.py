@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from kafscale.cluster.registration import Registration
+from kafscale.cluster.tenure import Tenure
+from kafscale.cluster.view import ClusterView
+from kafscale.cluster.view_feeder import ClusterViewFeeder
+from kafscale.formats.topic_record import decode_coordinator_record
 from kafscale.groups.service import GroupService
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, BrokerState
-from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import Put, Snapshot
-from kafscale.metadata.tenure import Tenure
-from kafscale.metadata.topic_record import decode_coordinator_record
-from kafscale.metadata.view import ClusterView
-from kafscale.metadata.view_feeder import ClusterViewFeeder
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.coordination import SETTINGS, TOPIC, committed, now_ms, refused

@@ -8,7 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from kafscale.cluster.coordination import ClaimedShard, Coordination
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.formats.topic_record import decode_group_shard_record, encode_topic_record
 from kafscale.groups.shard_writer import (
     MAX_TRANSACTION_BYTES,
     ConditionChangedError,
@@ -17,11 +19,9 @@ from kafscale.groups.shard_writer import (
 )
 from kafscale.groups.topic_condition import ConditionalPut, TopicCondition
 from kafscale.metadata import keys
-from kafscale.metadata.coordination import ClaimedShard, Coordination
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import Compare, Delete, Operation, Put, TransactionResult
-from kafscale.metadata.topic_record import decode_group_shard_record, encode_topic_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
 from tests.support.holders import end_leases

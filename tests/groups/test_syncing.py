@@ -2,9 +2,9 @@
 
 import pytest
 
+from kafscale.formats.group_record import decode_group_record
 from kafscale.groups.effects import Synced
 from kafscale.groups.states import GroupState
-from kafscale.metadata.group_record import decode_group_record
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.table import REBALANCE_TIMEOUT_MS, SESSION_TIMEOUT_MS, Table
 

@@ -15,7 +15,9 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
+from kafscale.cluster.new_topic import NewTopic
 from kafscale.errors import CorruptDataError, StoreUnavailableError
+from kafscale.formats.features import SEGMENT_FORMAT
 from kafscale.handlers import (
     api_versions,
     create_acls,
@@ -27,8 +29,6 @@ from kafscale.handlers import (
 )
 from kafscale.handlers.api_versions import VersionRange
 from kafscale.metadata import keys
-from kafscale.metadata.features import SEGMENT_FORMAT
-from kafscale.metadata.new_topic import NewTopic
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.messages import encode_response
 from tests.support.control_plane import (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.memory.slab import Slab
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage.slab import Slab
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop

@@ -11,17 +11,17 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsRequest,
 )
 
+from kafscale.cluster.broker_configs import describe_broker
+from kafscale.cluster.config_kinds import ConfigSource, ConfigType
+from kafscale.cluster.feature_updates import FeatureUpdate
+from kafscale.cluster.new_topic import NewTopic
+from kafscale.cluster.topic_configs import TOPIC_CONFIGS
+from kafscale.formats.features import SEGMENT_FORMAT
 from kafscale.handlers import alter_configs, create_topics, describe_configs, incremental_alter_configs
-from kafscale.handlers.config_resources import ResourceType
 from kafscale.handlers.incremental_alter_configs import Operation
-from kafscale.metadata.broker_configs import describe_broker
-from kafscale.metadata.config_kinds import ConfigSource, ConfigType
-from kafscale.metadata.feature_updates import FeatureUpdate
-from kafscale.metadata.features import SEGMENT_FORMAT
-from kafscale.metadata.new_topic import NewTopic
-from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.settings import Settings, load_settings
+from kafscale.serving.config_resources import ResourceType
+from kafscale.settings.broker import Settings, load_settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
 from tests.support.loop_turns import turns_beside
 

@@ -9,9 +9,9 @@ from kafka.protocol.admin import DeleteTopicsRequest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
-from kafscale.metadata.topic_record import decode_topic_record, encode_topic_record
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
 from tests.support.holders import lead_elsewhere

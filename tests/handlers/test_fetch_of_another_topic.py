@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from kafscale.metadata import keys
-from kafscale.metadata.partition_record import (
+from kafscale.formats.batch_chain import Chain, epochs_agree
+from kafscale.formats.partition_record import (
     EpochStart,
     PartitionRecord,
     decode_partition_record,
@@ -16,11 +16,11 @@ from kafscale.metadata.partition_record import (
     epoch_of,
     is_same_log,
 )
+from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, encode_footer
+from kafscale.log.partition import Partition
+from kafscale.metadata import keys
 from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage.partition import Partition
-from kafscale.storage.reading.batch_chain import Chain, epochs_agree
-from kafscale.storage.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, encode_footer
 from tests.handlers.test_fetch_elsewhere import TOPIC, Pair, pair
 from tests.support import wire
 from tests.support.on_uvloop import on_uvloop

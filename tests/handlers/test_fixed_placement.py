@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from kafscale.cluster.new_topic import NewTopic
+from kafscale.formats.topic_record import encode_broker_record
 from kafscale.handlers import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -13,9 +15,7 @@ from kafscale.handlers import (
 )
 from kafscale.metadata import keys
 from kafscale.metadata.model import BrokerRecord
-from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.store import Delete, Put
-from kafscale.metadata.topic_record import encode_broker_record
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask_with_bytes, control_plane
 from tests.support.flexible_body import NO_TAGS, NULL, array, int32, int32s, text

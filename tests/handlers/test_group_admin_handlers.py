@@ -7,12 +7,12 @@ import pytest
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
+from kafscale.formats.topic_record import encode_coordinator_record
 from kafscale.groups.states import GroupState
 from kafscale.handlers import delete_groups, describe_groups, find_coordinator, list_groups
 from kafscale.metadata import keys
 from kafscale.metadata.model import CoordinatorRecord
 from kafscale.metadata.store import Put
-from kafscale.metadata.topic_record import encode_coordinator_record
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support.control_plane import ControlPlane, ask, control_plane
 from tests.support.groups_stand_in import GroupsStandIn, group_in_state, member_record

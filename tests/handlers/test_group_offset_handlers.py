@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 
+from kafscale.cluster.new_topic import NewTopic
 from kafscale.errors import StoreUnavailableError
+from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.formats.topic_record import encode_topic_record
 from kafscale.groups.commits import PartlyCommittedError
 from kafscale.handlers import offset_commit, offset_delete, offset_fetch
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset
-from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.store import Put, Snapshot
-from kafscale.metadata.topic_record import encode_topic_record
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, control_plane
 from tests.support.groups_stand_in import GroupsStandIn
 

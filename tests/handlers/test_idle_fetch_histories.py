@@ -13,11 +13,11 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
 )
 
+from kafscale.formats.topic_record import encode_broker_record
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord
 from kafscale.metadata.store import Delete, Put
-from kafscale.metadata.topic_record import encode_broker_record
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.fetch_twins import PARTITIONS, TOPIC, VERSIONS, Twins, body_of

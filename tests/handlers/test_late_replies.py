@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
-from kafscale.handlers import list_offsets, store_deadline
+from kafscale.handlers import list_offsets
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, MetadataStore, Operation, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.serving import store_deadline
 from tests.handlers.test_offsets import LATEST, list_offset
 from tests.support import wire
 from tests.support.faults import Fault, Fuse, FusedMetadataStore

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kafscale.cluster.new_topic import NewTopic
 from kafscale.handlers import list_config_resources
-from kafscale.metadata.new_topic import NewTopic
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask_with_bytes, control_plane
 from tests.support.flexible_body import NO_TAGS, array

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from kafscale.handlers import metadata, read_replicas
+from kafscale.cluster.new_topic import NewTopic
+from kafscale.formats.topic_record import encode_broker_record
+from kafscale.handlers import metadata
 from kafscale.metadata import keys
-from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.store import Changes, Delete, KeyValue
-from kafscale.metadata.topic_record import encode_broker_record
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.settings import Settings
+from kafscale.serving import read_replicas
+from kafscale.settings.broker import Settings
 from tests.support.control_plane import (
     CLUSTER_ID,
     TIMEOUT_MS,

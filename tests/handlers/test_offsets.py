@@ -13,10 +13,10 @@ from kafka.protocol.consumer import (
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
 from kafscale.errors import StoreUnavailableError
-from kafscale.handlers import store_deadline
+from kafscale.formats.partition_record import decode_partition_record
 from kafscale.metadata import keys
-from kafscale.metadata.partition_record import decode_partition_record
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.serving import store_deadline
 from tests.support import wire
 from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, in_process_broker, until

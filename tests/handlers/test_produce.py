@@ -13,16 +13,16 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from kafscale.clocks import now_ms
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
-from kafscale.handlers import batch_opener, pending_produce, store_deadline
+from kafscale.formats import object_keys
+from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
+from kafscale.formats.partition_record import decode_partition_record, encode_partition_record
 from kafscale.metadata import keys
-from kafscale.metadata.partition_record import decode_partition_record, encode_partition_record
 from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.legacy_records import convert_message_set
 from kafscale.protocol.produce import encode_produce_response
 from kafscale.protocol.record_batch import TRANSACTIONAL_FLAG, write_crc
-from kafscale.storage import object_keys
-from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
+from kafscale.serving import batch_opener, pending_produce, store_deadline
 from tests.support import wire
 from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until

@@ -2,17 +2,17 @@
 
 import pytest
 
-from kafscale.metadata.leadership import Claimed
-from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
-from kafscale.storage.partition import Partition
-from kafscale.storage.producer_gap_guard import (
+from kafscale.cluster.leadership import Claimed
+from kafscale.log.partition import Partition
+from kafscale.log.producer_gap_guard import (
     MOST_OUT_OF_TURN,
     MOST_REMEMBERED,
     REMEMBERED_SEQUENCES,
     ProducerGapGuard,
 )
-from kafscale.storage.producer_state import PendingBatch, ProducerStates, UnpublishedBatch
+from kafscale.log.producer_state import PendingBatch, ProducerStates, UnpublishedBatch
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
 from tests.support import wire
 from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kafscale.metadata.partition_record import SegmentReference
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.log.life import merge_planner
+from kafscale.log.partition import Partition
+from kafscale.log.reading import segment_loader, timestamp_search
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.records import first_record_at_or_after
-from kafscale.storage.merging import merge_planner
-from kafscale.storage.partition import Partition
-from kafscale.storage.reading import segment_loader, timestamp_search
 from tests.handlers.test_cold_fetch import key, one_segment_each
 from tests.handlers.test_fetch_elsewhere import TOPIC, Pair, pair
 from tests.handlers.test_offsets import TIME_MS, delete_before, list_offset, produce_times
@@ -211,7 +211,7 @@ async def test_segments_that_are_replaced_again_and_again_are_no_loop(
             looks += 1
             return False
 
-        monkeypatch.setattr("kafscale.storage.reading.current_references._names", never_named)
+        monkeypatch.setattr("kafscale.log.reading.current_references._names", never_named)
         part = (await client.fetch(topic, {0: 0}, partition_max_bytes=1))[0]
         assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert looks == 3

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 
+from kafscale.cluster.config_description import describe_topic
+from kafscale.cluster.config_kinds import ConfigSource
+from kafscale.cluster.new_topic import NewTopic
+from kafscale.cluster.topic_configs import TOPIC_CONFIGS
 from kafscale.handlers import create_partitions, create_topics, delete_topics
-from kafscale.metadata.config_description import describe_topic
-from kafscale.metadata.config_kinds import ConfigSource
-from kafscale.metadata.new_topic import NewTopic
-from kafscale.metadata.topic_configs import TOPIC_CONFIGS
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, by_name, control_plane
 from tests.support.loop_turns import turns_beside
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from kafscale.cluster.new_topic import NewTopic
 from kafscale.handlers import describe_topic_partitions
 from kafscale.handlers.describe_topic_partitions import MOST_PARTITIONS, MOST_TOPICS
 from kafscale.metadata import keys
-from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.store import Delete
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask_with_bytes, control_plane

@@ -5,15 +5,15 @@ import uuid
 
 from kafka.protocol.admin import CreateTopicsResponse
 
+from kafscale.formats.topic_record import encode_topic_record
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import Put
-from kafscale.metadata.topic_record import encode_topic_record
 from kafscale.ops.item_failures import BackgroundWork
 from kafscale.ops.metric_export import render
 from kafscale.protocol.error_codes import ErrorCode
-from tests.storage.test_one_bad_partition import failures
+from tests.log.test_one_bad_partition import failures
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import CREATE_TOPICS_VERSION, in_process_broker, until

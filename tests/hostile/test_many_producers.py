@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kafscale.log import producer_state
+from kafscale.log.producer_state import MOST_PRODUCERS
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage import producer_state
-from kafscale.storage.producer_state import MOST_PRODUCERS
 from tests.support import wire
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.in_process_broker import Client, in_process_broker

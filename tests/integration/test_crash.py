@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafscale.storage.flusher import MOST_TASKS
+from kafscale.log.writing.flusher import MOST_TASKS
 from tests.integration.conftest import StartBroker
 from tests.support import wire
 from tests.support.audit import audit

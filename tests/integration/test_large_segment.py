@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from kafscale.storage.index import LARGE_VERSION, parse_index
-from kafscale.storage.merging.merge_planner import NEWEST_LEFT
-from kafscale.storage.segment import FOOTER_SIZE, parse_footer, parse_header
+from kafscale.formats.index import LARGE_VERSION, parse_index
+from kafscale.formats.segment import FOOTER_SIZE, parse_footer, parse_header
+from kafscale.log.life.merge_planner import NEWEST_LEFT
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.java import run_tool
 from tests.support.librdkafka import assigned_consumer, producer, take

@@ -15,9 +15,9 @@ from typing import Any
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 
+from tests.formats.segments import SAMPLE_BUCKET
 from tests.integration.conftest import StartBroker
 from tests.integration.test_crash import read_everything, run_load_and_crashes
-from tests.storage.segments import SAMPLE_BUCKET
 from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.librdkafka import assigned_consumer, take

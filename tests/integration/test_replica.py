@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafscale.settings import load_settings
-from kafscale.storage.bucket.config import open_bucket
+from kafscale.objects.bucket.config import open_bucket
+from kafscale.settings.broker import load_settings
 from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.metrics_page import MetricsPage, scrape

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kafscale.metadata.features import LEGACY_LEVEL
+from kafscale.formats.features import LEGACY_LEVEL
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import cluster_spec
 from kafscale.operator.topics.spec import topic_spec

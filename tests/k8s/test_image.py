@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from kafscale.cli import main
+from kafscale.commands.cli import main
 from tests.support.broker import KafscaleBroker
 from tests.support.dockerfile import Stage, parse
 from tests.support.image_build import Image, why_not
@@ -102,7 +102,9 @@ def test_every_module_of_it_can_be_imported(image: Image) -> None:
         "        print(importlib.import_module(one.name).__name__)\n"
     )
     found = lines(image, "python", "-c", program)
-    assert {"kafscale.app", "kafscale.operator.pods.command", "kafscale.ops.health_check"} <= set(found)
+    assert {"kafscale.broker.app", "kafscale.operator.pods.command", "kafscale.ops.health_check"} <= set(
+        found
+    )
 
 
 def test_it_is_nobody_who_owns_anything(image: Image, stage: Stage) -> None:

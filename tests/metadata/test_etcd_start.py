@@ -8,7 +8,7 @@ import pytest
 
 from kafscale.errors import StoreError, StoreUnavailableError
 from kafscale.metadata.etcd.config import EtcdConfig
-from kafscale.settings import load_settings
+from kafscale.settings.broker import load_settings
 from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import EtcdServer
 from tests.support.on_uvloop import on_uvloop

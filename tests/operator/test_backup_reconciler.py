@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kafscale.errors import StartupError, StoreUnavailableError
-from kafscale.metadata.snapshot_file import SnapshotHeader
+from kafscale.formats.snapshot_file import SnapshotHeader
 from kafscale.operator.backups.metrics import BackupMetrics
 from kafscale.operator.backups.reconciler import AGAIN_SEC, CONDITION, FIELD_MANAGER, BackupReconciler
 from kafscale.operator.backups.runner import BackupOutcome
@@ -16,8 +16,8 @@ from kafscale.operator.cluster_spec import Backups, ClusterSpec
 from kafscale.operator.conditions import find
 from kafscale.operator.errors import KubeUnreachableError, LeadershipLostError
 from kafscale.operator.kube.kinds import CLUSTER, Kind
-from kafscale.storage.backup.snapshot_keys import StoredSnapshot
-from kafscale.storage.backup.snapshots import NothingToBackUpError, Taken
+from kafscale.tools.backup.snapshot_keys import StoredSnapshot
+from kafscale.tools.backup.snapshots import NothingToBackUpError, Taken
 from tests.support.kube_memory import NAMESPACE, KubeMemory
 
 BEGIN = datetime(2026, 11, 22, 2, 10, tzinfo=UTC)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from kafscale.cluster.cluster_record import ensure_cluster_id
 from kafscale.errors import StoreError, StoreUnavailableError
-from kafscale.metadata.cluster import ensure_cluster_id
 from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import Put
 from kafscale.operator.backups.runner import BackupOutcome, BackupRunner
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.stores.metadata_access import SecretError, open_metadata
-from kafscale.storage.backup.snapshots import NothingToBackUpError, Snapshots
-from kafscale.storage.recovery import rebuild
+from kafscale.tools.backup.snapshots import NothingToBackUpError, Snapshots
+from kafscale.tools.recovery import rebuild
 from tests.support.etcd_server import EtcdServer, etcd_server
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, S3Server, s3_server

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from kafscale.cluster.cluster_record import ensure_cluster_id
+from kafscale.formats.topic_record import encode_topic_record
 from kafscale.metadata import keys
-from kafscale.metadata.cluster import ensure_cluster_id
 from kafscale.metadata.etcd.config import EtcdConfig
 from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import ABSENT, Compare, Delete, Put
-from kafscale.metadata.topic_record import encode_topic_record
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.errors import LeadershipLostError
 from kafscale.operator.stores.cluster_connection import NotReadyError

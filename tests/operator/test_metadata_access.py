@@ -14,7 +14,7 @@ from kafscale.operator.errors import SpecError
 from kafscale.operator.kube.kinds import SECRET, Kind
 from kafscale.operator.manifests import broker_settings
 from kafscale.operator.stores.metadata_access import SecretError, open_objects, secret_reader, store_access
-from kafscale.settings import load_settings
+from kafscale.settings.broker import load_settings
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
 

@@ -10,7 +10,8 @@ import pytest
 from tests.support.process import clean_environment
 
 WITHOUT = (
-    "import sys; sys.modules['kopf'] = None; from kafscale.cli import main; main(sys.argv[1:], 'kafscale')"
+    "import sys; sys.modules['kopf'] = None; "
+    "from kafscale.commands.cli import main; main(sys.argv[1:], 'kafscale')"
 )
 
 
@@ -31,7 +32,7 @@ def ran(*command: str, home: Path, **variables: str) -> subprocess.CompletedProc
 
 
 def test_the_commands_of_a_broker_load_nothing_of_the_operator(tmp_path: Path) -> None:
-    code = "import sys, kafscale.cli; print(sorted({'kopf', 'aiohttp', 'yaml'} & set(sys.modules)))"
+    code = "import sys, kafscale.commands.cli; print(sorted({'kopf', 'aiohttp', 'yaml'} & set(sys.modules)))"
     assert ran("-c", code, home=tmp_path).stdout == "[]\n"
 
 

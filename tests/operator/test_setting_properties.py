@@ -5,7 +5,7 @@ import pytest
 from kafscale.errors import SettingError
 from kafscale.operator.schema import setting_properties
 from kafscale.operator.schema.setting_properties import PLACED_ELSEWHERE, ROWS
-from kafscale.settings import SETTINGS, Settings
+from kafscale.settings.broker import SETTINGS, Settings
 
 
 def test_every_setting_has_its_place() -> None:

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kafscale.cluster.cluster_record import ensure_cluster_id
 from kafscale.metadata import keys
-from kafscale.metadata.cluster import ensure_cluster_id
 from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.kube.kinds import TOPIC
 from kafscale.operator.stores.cluster_connection import LiveCluster
 from kafscale.operator.stores.same_cluster_store import SameClusterStore
 from kafscale.operator.topics.metrics import TopicMetrics
 from kafscale.operator.topics.reconciler import TopicReconciler
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.support.control_plane import ControlPlane, control_plane
 from tests.support.kube_memory import NAMESPACE, KubeMemory
 from tests.support.waiting import wait_until_async

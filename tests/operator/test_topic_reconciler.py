@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kafscale.cluster.cluster_record import ensure_cluster_id, kafka_uuid_text
+from kafscale.cluster.new_topic import NewTopic
 from kafscale.metadata import keys
-from kafscale.metadata.cluster import ensure_cluster_id, kafka_uuid_text
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.new_topic import NewTopic
 from kafscale.metadata.store import Delete
 from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
@@ -21,7 +21,7 @@ from kafscale.operator.stores.same_cluster_store import SameClusterStore
 from kafscale.operator.topics.metrics import TopicMetrics
 from kafscale.operator.topics.reconciler import TopicReconciler
 from kafscale.operator.topics.work import TopicWork
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, control_plane, memory_stores
 from tests.support.kube_memory import NAMESPACE, KubeMemory
 from tests.support.waiting import wait_until_async

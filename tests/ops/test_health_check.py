@@ -10,7 +10,7 @@ from kafscale.ops.health import Health
 from kafscale.ops.health_check import problem
 from kafscale.ops.http import AdminServer
 from kafscale.ops.metrics import Metrics
-from kafscale.setting_kinds import Address
+from kafscale.settings.kinds import Address
 from tests.support.ports import free_port
 from tests.support.process import clean_environment
 

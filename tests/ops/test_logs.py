@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from kafscale.ops.logs import JsonFormatter, TextFormatter, configure_logging
-from kafscale.settings import LogFormat, LogLevel
+from kafscale.settings.broker import LogFormat, LogLevel
 
 
 @pytest.fixture(autouse=True)

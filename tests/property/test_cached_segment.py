@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.metadata.partition_record import SegmentReference
+from kafscale.formats.index import build_index, parse_index
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.formats.segment import HEADER_SIZE
+from kafscale.log.reading.cached_segment import CachedSegment
 from kafscale.protocol.record_batch import read_header
-from kafscale.storage.index import build_index, parse_index
-from kafscale.storage.reading.cached_segment import CachedSegment
-from kafscale.storage.segment import HEADER_SIZE
-from tests.storage.segments import batch
+from tests.formats.segments import batch
 
 BASE_OFFSET = 1000
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError, StoreError
-from kafscale.metadata.partition_record import EpochStart
-from kafscale.storage.reading.segment_loader import ReadSizes
-from tests.storage.stored_log import Reading, StoredLog, StoredSegmentFile, stored_batch
+from kafscale.formats.partition_record import EpochStart
+from kafscale.log.reading.segment_loader import ReadSizes
+from tests.log.stored_log import Reading, StoredLog, StoredSegmentFile, stored_batch
 from tests.support.controlled_store import ControlledStore
 
 WHOLE = ReadSizes(whole_bytes=1 << 20, chunk_bytes=1 << 20)

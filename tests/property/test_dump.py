@@ -4,20 +4,20 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.dump_json import json_lines_of
-from kafscale.dump_text import lines_of
-from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord, SegmentReference
+from kafscale.commands.dump_json import json_lines_of
+from kafscale.commands.dump_text import lines_of
+from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
+from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index
+from kafscale.formats.partition_record import ProducerBatch, ProducerRecord, SegmentReference
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
-from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
-from kafscale.storage.dump.checkpoint_walk import checkpoint_findings
-from kafscale.storage.dump.findings import Finding, FoundBatch, FoundRecord, Look
-from kafscale.storage.dump.piece_reader import PieceReader
-from kafscale.storage.index import LARGE_VERSION, LEGACY_VERSION, build_index
-from tests.storage.dump.sources import EVERYTHING, VERIFY, MemorySource, problems, walk_index, walk_segment
-from tests.storage.segments import batch, segment_of
+from kafscale.tools.dump.checkpoint_walk import checkpoint_findings
+from kafscale.tools.dump.findings import Finding, FoundBatch, FoundRecord, Look
+from kafscale.tools.dump.piece_reader import PieceReader
+from tests.formats.segments import batch, segment_of
+from tests.tools.dump.sources import EVERYTHING, VERIFY, MemorySource, problems, walk_index, walk_segment
 
 BATCHES = [
     batch(7, 3),

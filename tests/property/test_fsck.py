@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafscale.formats import object_keys
+from kafscale.formats.partition_record import SegmentReference
 from kafscale.metadata import keys
-from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage import object_keys
-from kafscale.storage.fsck.findings import FindingKind, OrphanReason
-from tests.storage.fsck.two_stores import NAMESPACE, TwoStores, orphans, problems
+from kafscale.tools.fsck.findings import FindingKind, OrphanReason
+from tests.tools.fsck.two_stores import NAMESPACE, TwoStores, orphans, problems
 
 PARTITIONS = 3
 Expected = set[tuple[FindingKind, str]]

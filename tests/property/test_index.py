@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError
-from kafscale.storage.index import LARGE_VERSION, LEGACY_VERSION, build_index, parse_index
+from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index, parse_index
 
 Batches = list[tuple[int, int, int]]
 

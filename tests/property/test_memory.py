@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.cache.lru import ByteLimitedLru
-from kafscale.storage.memory_budget import MemoryBudget
-from kafscale.storage.slab import SLAB_CAPACITIES_BYTES, Slab, SlabPool
+from kafscale.memory.memory_budget import MemoryBudget
+from kafscale.memory.slab import SLAB_CAPACITIES_BYTES, Slab, SlabPool
 
 SIZES = st.integers(0, 60)
 CACHE_CALLS = st.lists(

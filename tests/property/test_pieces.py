@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.storage.pieces import Pieces
+from kafscale.memory.pieces import Pieces
 
 FIELDS = struct.Struct(">hi")
 

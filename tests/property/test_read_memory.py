@@ -6,12 +6,12 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale.storage.partition import Partition
-from kafscale.storage.reading.cached_segment import CachedSegment
-from kafscale.storage.reading.log_reader import Read
-from kafscale.storage.reading.segment_loader import ReadSizes
-from kafscale.storage.slab import Slab
-from tests.storage.stored_log import MIB, Reading, StoredLog, StoredSegmentFile, partition_of, stored_batch
+from kafscale.log.partition import Partition
+from kafscale.log.reading.cached_segment import CachedSegment
+from kafscale.log.reading.log_reader import Read
+from kafscale.log.reading.segment_loader import ReadSizes
+from kafscale.memory.slab import Slab
+from tests.log.stored_log import MIB, Reading, StoredLog, StoredSegmentFile, partition_of, stored_batch
 from tests.support.controlled_store import ControlledStore
 
 KIB = 1024

@@ -6,11 +6,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.metadata.partition_record import decode_partition_record, encode_partition_record
-from kafscale.storage.recovery.plan import DamagedObject, PartitionContents, PartitionPlan, plan_partition
-from kafscale.storage.recovery.segment_inspection import InspectedSegment
-from kafscale.storage.references import SegmentReferences
-from tests.storage.recovery_bucket import NAMESPACE, TOPIC, batch, inspected, key_of
+from kafscale.formats.partition_record import decode_partition_record, encode_partition_record
+from kafscale.log.reading.segment_inspection import InspectedSegment
+from kafscale.log.references import SegmentReferences
+from kafscale.tools.recovery.plan import DamagedObject, PartitionContents, PartitionPlan, plan_partition
+from tests.tools.recovery.recovery_bucket import NAMESPACE, TOPIC, batch, inspected, key_of
 
 EPOCHS = st.integers(-1, 3)
 PRODUCERS = st.none() | st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 3))

@@ -14,20 +14,20 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale.metadata import keys
-from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.partition_record import (
+from kafscale.cluster.topic_configs import effective
+from kafscale.formats.index import LEGACY_VERSION
+from kafscale.formats.partition_record import (
     PartitionRecord,
     decode_partition_record,
     encode_partition_record,
 )
+from kafscale.log.partition import Partition, PartitionId
+from kafscale.log.writing.publisher import FencedError, Publisher
+from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, MetadataStore, Operation, Put, TransactionResult
-from kafscale.metadata.topic_configs import effective
-from kafscale.settings import Settings
-from kafscale.storage.index import LEGACY_VERSION
-from kafscale.storage.memory_store import MemoryStore as MemoryObjects
-from kafscale.storage.partition import Partition, PartitionId
-from kafscale.storage.publisher import FencedError, Publisher
+from kafscale.objects.memory_store import MemoryStore as MemoryObjects
+from kafscale.settings.broker import Settings
 from tests.sim.cluster import RULES
 from tests.sim.unreliable import Network, UnreliableMetadata
 from tests.support.virtual_time import run_virtually

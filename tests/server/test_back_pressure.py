@@ -8,9 +8,9 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
+from kafscale.log.reading import lent_memory
 from kafscale.server.frames import MIN_ROOM_BYTES
 from kafscale.server.listener import RECEIVE_BUFFER_BYTES, SMALL_RECEIVE_BUFFER_BYTES
-from kafscale.storage.reading import lent_memory
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until

@@ -19,7 +19,7 @@ from kafscale.errors import StartupError
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
 from kafscale.metadata.model import Endpoint
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.setting_kinds import Address
+from kafscale.settings.kinds import Address
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import (

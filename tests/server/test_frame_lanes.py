@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.server.frame_lanes import FrameLane, Passage, share_key
-from kafscale.storage.memory_budget import MemoryBudget
 
 KIB = 1024
 MIN_ROOM_BYTES = 4 * KIB

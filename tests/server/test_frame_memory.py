@@ -1,8 +1,8 @@
 """What frames leave behind of the memory that they had."""
 
+from kafscale.memory.memory_budget import MemoryBudget
+from kafscale.memory.slab import SlabPool
 from kafscale.server.frames import FrameMemory
-from kafscale.storage.memory_budget import MemoryBudget
-from kafscale.storage.slab import SlabPool
 from tests.support.on_uvloop import on_uvloop
 
 MIB = 1024 * 1024

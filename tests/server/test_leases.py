@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from kafscale.broker_process import EXIT_STOPPED
+from kafscale.broker.process import EXIT_STOPPED
 from kafscale.errors import StartupError, StoreRefusedError
 from kafscale.metadata import keys
 from kafscale.metadata.store import NO_LEASE, Put

@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from kafscale.broker_parts import BasicParts
-from kafscale.broker_process import EXIT_STOPPED, BrokerProcess
+from kafscale.broker.parts import BasicParts
+from kafscale.broker.process import EXIT_STOPPED, BrokerProcess
+from kafscale.cluster.registration import Registration
 from kafscale.metadata import keys
 from kafscale.metadata.model import BrokerRecord
-from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import Delete
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
-from kafscale.setting_kinds import Address
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
+from kafscale.settings.kinds import Address
 from tests.groups.controlled_metadata import Metadata
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import in_process_broker, until

@@ -7,12 +7,12 @@ import pytest
 from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafscale.broker_process import EXIT_FAILED, EXIT_STOPPED
+from kafscale.broker.process import EXIT_FAILED, EXIT_STOPPED
 from kafscale.errors import StartupError
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Changes, Snapshot
-from kafscale.setting_kinds import Address
+from kafscale.settings.kinds import Address
 from tests.support import wire
 from tests.support.in_process_broker import NotStartedError, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop

@@ -12,12 +12,12 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kafscale.formats.partition_record import PartitionRecord, encode_partition_record
+from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
 from kafscale.metadata.store import Put
-from kafscale.metadata.topic_record import decode_topic_record, encode_topic_record
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.sim.invariants import Invariants
 from tests.sim.links import Conditions, Link
 from tests.sim.process_loop import WORLD

@@ -5,34 +5,34 @@ import random
 from dataclasses import dataclass, field
 from typing import cast
 
+from kafscale.cluster.leadership import next_epoch
+from kafscale.cluster.topic_configs import effective
 from kafscale.errors import StoreError
-from kafscale.metadata import keys
-from kafscale.metadata.leadership import next_epoch
-from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
-from kafscale.metadata.partition_record import (
+from kafscale.formats import object_keys
+from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, decode_checkpoint, encode_checkpoint
+from kafscale.formats.index import LEGACY_VERSION
+from kafscale.formats.partition_record import (
     PartitionRecord,
     decode_partition_record,
     encode_partition_record,
 )
+from kafscale.formats.segment import parse_segment, verify_segment
+from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.partition import Partition, PartitionId
+from kafscale.log.partition_log import AppendRules
+from kafscale.log.writing.publisher import FencedError, Publisher
+from kafscale.memory.slab import SlabPool
+from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
 from kafscale.metadata.store import ABSENT, Compare, MetadataStore, Put
-from kafscale.metadata.topic_configs import effective
+from kafscale.objects.memory_store import MemoryStore as MemoryObjects
+from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import read_header, walk
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record, decode_records
-from kafscale.settings import Settings
-from kafscale.storage import object_keys
-from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, decode_checkpoint, encode_checkpoint
-from kafscale.storage.checkpointer import Checkpointer
-from kafscale.storage.fsck import dropping
-from kafscale.storage.index import LEGACY_VERSION
-from kafscale.storage.memory_store import MemoryStore as MemoryObjects
-from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.partition import Partition, PartitionId
-from kafscale.storage.partition_log import AppendRules
-from kafscale.storage.publisher import FencedError, Publisher
-from kafscale.storage.segment import parse_segment, verify_segment
-from kafscale.storage.slab import SlabPool
+from kafscale.settings.broker import Settings
+from kafscale.tools.fsck import dropping
 from tests.sim.unreliable import Network, UnreliableMetadata, UnreliableObjects
 
 NAMESPACE = "default"

@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 
-from kafscale.metadata import keeper, keys
-from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
+from kafscale.cluster import keeper, topic_deletion
+from kafscale.formats import object_keys
+from kafscale.formats.checkpoint import Checkpoint
+from kafscale.formats.partition_record import PartitionRecord, encode_partition_record
+from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.manager import LogManager
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import PartitionLog, SealedSegment
+from kafscale.log.producer_gap_guard import ProducerGapGuard
+from kafscale.log.producer_state import ProducerStates
+from kafscale.log.writing.publisher import Publisher
+from kafscale.log.writing.uploads import Uploader
+from kafscale.metadata import keys
 from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.storage import object_keys, topic_deletion
-from kafscale.storage.checkpoint import Checkpoint
-from kafscale.storage.checkpointer import Checkpointer
-from kafscale.storage.log_manager import LogManager
-from kafscale.storage.partition import Partition
-from kafscale.storage.partition_log import PartitionLog, SealedSegment
-from kafscale.storage.producer_gap_guard import ProducerGapGuard
-from kafscale.storage.producer_state import ProducerStates
-from kafscale.storage.publisher import Publisher
-from kafscale.storage.uploads import Uploader
 from tests.sim.links import Conditions
 from tests.sim.simulated_clients import Load
 from tests.sim.simulated_metadata import LinkedMetadata

@@ -4,9 +4,9 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 
+from kafscale.cluster.new_topic import NewTopic
 from kafscale.errors import StoreError
 from kafscale.metadata import keys
-from kafscale.metadata.new_topic import NewTopic
 from kafscale.protocol.error_codes import KafkaError
 from tests.sim.broker_cluster import SimulatedCluster
 from tests.sim.simulated_broker import SimulatedBroker

@@ -7,21 +7,21 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from kafscale.cluster.coordination import Coordination
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.committed_offset import CommittedOffset, decode_committed_offset
+from kafscale.formats.topic_record import encode_topic_record
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.effects import Joined
 from kafscale.groups.events import LeavingMember, Protocol
 from kafscale.groups.shards import GroupShards
 from kafscale.metadata import keys
-from kafscale.metadata.committed_offset import CommittedOffset, decode_committed_offset
-from kafscale.metadata.coordination import Coordination
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import MetadataStore, Put, TransactionResult
-from kafscale.metadata.topic_record import encode_topic_record
-from kafscale.metadata.view import ClusterView
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.sim.unreliable import Network, UnreliableMetadata
 from tests.support.holders import end_leases
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from kafscale.formats import object_keys
+from kafscale.formats.partition_record import decode_partition_record
+from kafscale.formats.topic_record import decode_leader_record, decode_topic_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.partition_record import decode_partition_record
 from kafscale.metadata.store import KeyValue
-from kafscale.metadata.topic_record import decode_leader_record, decode_topic_record
-from kafscale.storage import object_keys
 from tests.sim.published_log import PublishedLog
 from tests.sim.trace import Trace
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from kafscale.metadata.partition_record import SegmentReference
-from kafscale.storage.checkpointer import Checkpointer
-from kafscale.storage.expiry import garbage_collector
-from kafscale.storage.expiry.garbage import Candidate, garbage
-from kafscale.storage.merging import segment_swap
-from kafscale.storage.partition import Partition
-from kafscale.storage.partition_log import CheckpointPointer, PartitionLog
-from kafscale.storage.references import SegmentReferences
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.life import garbage_collector, segment_swap
+from kafscale.log.life.garbage import Candidate, garbage
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import CheckpointPointer, PartitionLog
+from kafscale.log.references import SegmentReferences
 from tests.sim.links import Conditions
 from tests.sim.simulated_clients import Load
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kafscale.metadata.partition_record import PartitionRecord
-from kafscale.storage.partition import Partition
-from kafscale.storage.partition_log import PartitionLog, SealedSegment
+from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import PartitionLog, SealedSegment
 from tests.sim.links import Conditions
 from tests.sim.simulated_clients import Load
 

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from kafscale.metadata.partition_record import ProducerBatch, ProducerRecord, SegmentReference
-from kafscale.storage import object_keys
-from kafscale.storage.checkpoint import Checkpoint
-from kafscale.storage.partition_log import MOST_SEALED
-from kafscale.storage.recovery.plan import (
+from kafscale.formats import object_keys
+from kafscale.formats.checkpoint import Checkpoint
+from kafscale.formats.partition_record import ProducerBatch, ProducerRecord, SegmentReference
+from kafscale.log.partition_log import MOST_SEALED
+from kafscale.log.reading.segment_inspection import BatchList, InspectedSegment, SequencedBatch, Span
+from kafscale.tools.recovery.plan import (
     FoundCheckpoint,
     KnownPartition,
     PartitionContents,
     PartitionPlan,
     plan_partition,
 )
-from kafscale.storage.recovery.segment_inspection import BatchList, InspectedSegment, SequencedBatch, Span
 
 NAMESPACE, TOPIC = "default", "walked"
 CREATED_MS = 1_700_000_000_000

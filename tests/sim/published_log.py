@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.errors import CorruptDataError
-from kafscale.metadata.partition_record import (
+from kafscale.formats import object_keys
+from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
+from kafscale.formats.partition_record import (
     PartitionRecord,
     ProducerBatch,
     ProducerRecord,
     SegmentReference,
 )
+from kafscale.formats.segment import parse_segment, verify_segment
+from kafscale.log.producer_state import REMEMBERED_BATCHES
 from kafscale.protocol.records import decode_records
-from kafscale.storage import object_keys
-from kafscale.storage.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
-from kafscale.storage.producer_state import REMEMBERED_BATCHES
-from kafscale.storage.segment import parse_segment, verify_segment
 
 Fail = Callable[[str], None]
 Bucket = Callable[[str], bytes | None]

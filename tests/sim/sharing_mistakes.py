@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from kafscale.log.writing import shared_publications
+from kafscale.log.writing.publication_batch import Publication, answers
+from kafscale.log.writing.shared_publications import SharedPublications
 from kafscale.metadata.store import TransactionResult
-from kafscale.storage import shared_publications
-from kafscale.storage.publication_batch import Publication, answers
-from kafscale.storage.shared_publications import SharedPublications
 from tests.sim.links import Conditions
 from tests.sim.simulated_clients import Load
 

@@ -11,22 +11,24 @@ from dataclasses import dataclass
 from typing import Any, cast
 from unittest import mock
 
-from kafscale import broker_parts, clocks
-from kafscale.broker_parts import BasicParts
-from kafscale.broker_process import BrokerProcess
+from kafscale import clocks
+from kafscale.broker import parts as broker_parts
+from kafscale.broker.parts import BasicParts
+from kafscale.broker.process import BrokerProcess
+from kafscale.cluster.cluster_record import new_kafka_uuid
+from kafscale.cluster.view import ClusterView
+from kafscale.log import checkpointer, partition_log
+from kafscale.log.life import merge_planner, removals
+from kafscale.log.manager import LogManager
+from kafscale.log.writing import shared_publications
 from kafscale.metadata import keys
-from kafscale.metadata.cluster import new_kafka_uuid
 from kafscale.metadata.store import MetadataStore
-from kafscale.metadata.view import ClusterView
+from kafscale.objects import health as object_store_health
+from kafscale.objects.hedging import Hedge
+from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
-from kafscale.settings import Settings
-from kafscale.storage import checkpointer, object_store_health, partition_log, shared_publications
-from kafscale.storage.expiry import removals
-from kafscale.storage.hedging import Hedge
-from kafscale.storage.log_manager import LogManager
-from kafscale.storage.merging import merge_planner
-from kafscale.storage.object_store import ObjectStore
+from kafscale.settings.broker import Settings
 from tests.sim.links import Link
 from tests.sim.process_loop import Process, current_process
 from tests.sim.simulated_connection import SimulatedListener

@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol
 
-from kafscale.handlers.context import ClientSoftware
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.reply_queue import ReplyQueue, ReplySlot
+from kafscale.serving.context import ClientSoftware
 from tests.sim.links import Link
 from tests.sim.process_loop import Process
 

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
+from kafscale.memory.chunks import ExactChunks, collect
+from kafscale.objects.memory_store import MemoryStore, fill
+from kafscale.objects.object_store import ObjectInfo
 from kafscale.protocol.types import Buffer
-from kafscale.storage.chunks import ExactChunks, collect
-from kafscale.storage.memory_store import MemoryStore, fill
-from kafscale.storage.object_store import ObjectInfo
 from tests.sim.links import Link
 from tests.sim.simulated_metadata import at_once
 

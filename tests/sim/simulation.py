@@ -12,9 +12,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafscale.cluster.preferred import preferred_brokers
+from kafscale.formats.topic_record import decode_leader_record
 from kafscale.metadata import keys
-from kafscale.metadata.preferred import preferred_brokers
-from kafscale.metadata.topic_record import decode_leader_record
 from tests.sim.broker_cluster import Plan, SimulatedCluster, errors_logged
 from tests.sim.cluster_troubles import Troubles
 from tests.sim.process_loop import end_everything, run_simulation, what_tasks_wait_for

@@ -7,7 +7,7 @@ Nearly always: one walk in a thousand has a hole with the second upload of an ol
 import random
 from itertools import pairwise
 
-from kafscale.storage.fsck.record_check import may_be_passed_over
+from kafscale.tools.fsck.record_check import may_be_passed_over
 from tests.sim.publication_states import Record, Scope, first_state, steps
 from tests.sim.test_recovery_states import weight
 

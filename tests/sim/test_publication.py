@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from kafscale.errors import CorruptDataError, ObjectExistsError
-from kafscale.metadata.partition_record import PartitionRecord, epoch_of
+from kafscale.formats.partition_record import PartitionRecord, epoch_of
+from kafscale.log import partition_log
+from kafscale.log.writing.uploads import Uploader
 from kafscale.metadata.store import Compare, Operation, TransactionResult
 from kafscale.protocol.types import Buffer
-from kafscale.storage import partition_log
-from kafscale.storage.fsck import dropping
-from kafscale.storage.uploads import Uploader
+from kafscale.tools.fsck import dropping
 from tests.sim.cluster import World, disturb, produce, published_values
 from tests.sim.seed_search import SeedSearch
 from tests.sim.unreliable import UnreliableMetadata

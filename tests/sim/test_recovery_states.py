@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kafscale.storage.recovery.plan import KnownPartition, PartitionPlan
-from kafscale.storage.recovery.segment_inspection import InspectedSegment
+from kafscale.log.reading.segment_inspection import InspectedSegment
+from kafscale.tools.recovery.plan import KnownPartition, PartitionPlan
 from tests.sim.publication_states import (
     Scope,
     Snapshot,

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.memory.chunks import ExactChunks, collect
 from kafscale.metadata.store import (
     Compare,
     KeyValue,
@@ -14,9 +15,8 @@ from kafscale.metadata.store import (
     Snapshot,
     TransactionResult,
 )
+from kafscale.objects.object_store import ObjectInfo, ObjectStore
 from kafscale.protocol.types import Buffer
-from kafscale.storage.chunks import ExactChunks, collect
-from kafscale.storage.object_store import ObjectInfo, ObjectStore
 
 Result = TypeVar("Result")
 

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from spark_jobs.cli_options import (
     STORE_OPTIONS,
     SparkOptions,

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.export_runs import Exporter, in_order
 from tests.support.broker import KafscaleBroker, running_broker
@@ -23,7 +23,7 @@ Delivered = dict[tuple[int, int], bytes]
 
 
 class Writer:
-    """Produces, in a thread, until it is told to stop. `delivered`: what was acknowledged, and where it lies."""
+    """Produces, in a thread, until it is stopped. `delivered`: the acknowledged records, and their positions."""
 
     def __init__(self, broker: KafscaleBroker) -> None:
         self.delivered: Delivered = {}

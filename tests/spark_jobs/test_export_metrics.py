@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafscale.errors import SettingError, StartupError
 from kafscale.ops.metric_families import MetricType
-from kafscale.setting_kinds import Address
+from kafscale.settings.kinds import Address
 from spark_jobs.job.metric_families import FAMILIES
 from spark_jobs.job.metrics import ExportMetrics
 from spark_jobs.job.metrics_output import read_metrics_file, served_metrics, write_metrics_file

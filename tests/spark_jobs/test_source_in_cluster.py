@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from kafscale.protocol.compression import Codec
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from spark_jobs.source.data_source import KafscaleDataSource
 from tests.spark_jobs.support.sent_records import sent
 from tests.spark_jobs.support.source_queries import rows_of_partitions

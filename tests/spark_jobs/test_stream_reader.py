@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from kafscale.formats.partition_record import PartitionRecord, encode_partition_record
+from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.metadata import keys
-from kafscale.metadata.partition_record import PartitionRecord, encode_partition_record
 from kafscale.metadata.store import Delete, Put
-from kafscale.metadata.topic_record import decode_topic_record, encode_topic_record
 from spark_jobs.source.offset_ranges import DataLossError
 from spark_jobs.source.stream_offsets import positions_of
 from spark_jobs.source.stream_reader import StreamReader
@@ -144,7 +144,7 @@ def test_a_micro_batch_that_was_not_committed_is_the_same_again(writer: TopicWri
 
 
 @pytest.mark.parametrize(("start", "first"), [("latest", 5), ("earliest", 0)])
-def test_a_stream_killed_in_its_first_micro_batch_keeps_its_start(
+def test_a_stream_killed_in_its_first_batch_keeps_its_start(
     writer: TopicWriter, start: str, first: int
 ) -> None:
     stream = Stream(writer, startingOffsets=start)

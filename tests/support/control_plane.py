@@ -8,28 +8,28 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kafscale.clocks import steady_ms
-from kafscale.handlers.context import Broker, RequestContext
-from kafscale.handlers.encoded_topics import EncodedTopics
-from kafscale.handlers.listed_brokers import ListedBrokers
-from kafscale.handlers.read_replicas import ReadReplicas
+from kafscale.cluster.feature_updates import FeatureUpdates
+from kafscale.cluster.leadership import Leadership
+from kafscale.cluster.registration import Registration
+from kafscale.cluster.topic_deletion import TopicDeletion
+from kafscale.cluster.topics import Topics
+from kafscale.cluster.view import ClusterView
+from kafscale.cluster.view_feeder import ClusterViewFeeder
+from kafscale.formats.features import SUPPORTED
 from kafscale.metadata import keys
-from kafscale.metadata.feature_updates import FeatureUpdates
-from kafscale.metadata.features import SUPPORTED
-from kafscale.metadata.leadership import Leadership
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
 from kafscale.metadata.model import BrokerRecord, TopicRecord
-from kafscale.metadata.registration import Registration
 from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.store_contact import StoreContact
-from kafscale.metadata.view import ClusterView
-from kafscale.metadata.view_feeder import ClusterViewFeeder
+from kafscale.objects.memory_store import MemoryStore as MemoryObjectStore
+from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
-from kafscale.settings import Settings
-from kafscale.storage.memory_store import MemoryStore as MemoryObjectStore
-from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.topic_deletion import TopicDeletion
-from kafscale.storage.topics import Topics
+from kafscale.serving.context import Broker, RequestContext
+from kafscale.serving.encoded_topics import EncodedTopics
+from kafscale.serving.listed_brokers import ListedBrokers
+from kafscale.serving.read_replicas import ReadReplicas
+from kafscale.settings.broker import Settings
 
 NAMESPACE = "default"
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"

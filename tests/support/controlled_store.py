@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from kafscale.memory.chunks import ExactChunks, collect
+from kafscale.objects.memory_store import MemoryStore, fill
+from kafscale.objects.object_store import ObjectInfo
 from kafscale.protocol.types import Buffer
-from kafscale.storage.chunks import ExactChunks, collect
-from kafscale.storage.memory_store import MemoryStore, fill
-from kafscale.storage.object_store import ObjectInfo
 from tests.support.waiting import PATIENCE_SEC
 
 

@@ -16,8 +16,8 @@ from kafscale.metadata.store import (
     Snapshot,
     TransactionResult,
 )
+from kafscale.objects.object_store import ObjectInfo, ObjectStore
 from kafscale.protocol.types import Buffer
-from kafscale.storage.object_store import ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 

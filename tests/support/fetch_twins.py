@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafscale.handlers import fetch
-from kafscale.handlers.context import Broker, Held, RequestContext
-from kafscale.handlers.deadlines import Deadlines
-from kafscale.handlers.idle_answers import Asked, IdleAnswer, IdleAnswers
 from kafscale.protocol.types import Buffer
+from kafscale.serving.context import Broker, Held, RequestContext
+from kafscale.serving.deadlines import Deadlines
+from kafscale.serving.idle_answers import Asked, IdleAnswer, IdleAnswers
 from tests.support import wire
 from tests.support.in_process_broker import InProcessBroker, until
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from kafscale.formats.group_record import GroupRecord, MemberRecord
 from kafscale.groups.group import Group, GroupPolicy
 from kafscale.groups.states import GroupState
-from kafscale.metadata.group_record import GroupRecord, MemberRecord
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 POLICY = GroupPolicy(initial_rebalance_delay_ms=0, max_size=100)

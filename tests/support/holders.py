@@ -1,16 +1,16 @@
 """Ends and replaces what brokers hold, without their hearing of it."""
 
-from kafscale.metadata import keys
-from kafscale.metadata.leadership import next_epoch
-from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.model import LeaderRecord
-from kafscale.metadata.partition_record import (
+from kafscale.cluster.leadership import next_epoch
+from kafscale.formats.partition_record import (
     PartitionRecord,
     decode_partition_record,
     encode_partition_record,
 )
+from kafscale.formats.topic_record import encode_leader_record
+from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import LeaderRecord
 from kafscale.metadata.store import MetadataStore, Put
-from kafscale.metadata.topic_record import encode_leader_record
 
 ELSEWHERE = 9
 """The broker that `lead_elsewhere` lets lead."""

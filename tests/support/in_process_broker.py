@@ -12,20 +12,20 @@ from kafka.protocol.admin import CreateTopicsResponse
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import ProduceResponse
 
-from kafscale.broker_parts import BasicParts
-from kafscale.broker_process import BrokerProcess
+from kafscale.broker.parts import BasicParts
+from kafscale.broker.process import BrokerProcess
+from kafscale.formats.topic_record import decode_broker_record
+from kafscale.log.partition import Partition
+from kafscale.memory.memory_budget import MemoryBudget
+from kafscale.memory.slab import SlabPool
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
 from kafscale.metadata.store import MetadataStore
-from kafscale.metadata.topic_record import decode_broker_record
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.setting_kinds import Address
-from kafscale.settings import CompressionCodec, Settings
-from kafscale.storage.memory_budget import MemoryBudget
-from kafscale.storage.partition import Partition
-from kafscale.storage.slab import SlabPool
+from kafscale.settings.broker import CompressionCodec, Settings
+from kafscale.settings.kinds import Address
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.topics import create_topics_request

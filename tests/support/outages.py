@@ -9,11 +9,11 @@ from typing import TypeVar
 import pytest
 
 from kafscale.errors import StoreUnavailableError
-from kafscale.handlers import store_deadline
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Changes, Snapshot
+from kafscale.objects import health as object_store_health
 from kafscale.ops import store_health
-from kafscale.storage import object_store_health
+from kafscale.serving import store_deadline
 from tests.support.controlled_store import ControlledStore
 from tests.support.faults import Away, FusedMetadataStore
 

@@ -1,0 +1,1 @@
+"""The etcd backend of the metadata store."""

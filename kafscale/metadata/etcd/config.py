@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from kafscale.operator.conditions import Condition
 from kafscale.operator.errors import LeadershipLostError, SpecError
 from kafscale.operator.kube.kinds import CLUSTER, Kind
 from kafscale.operator.schedule import Schedule
-from kafscale.storage.backup.snapshots import NothingToBackUpError
+from kafscale.tools.backup.snapshots import NothingToBackUpError
 
 logger = logging.getLogger(__name__)
 

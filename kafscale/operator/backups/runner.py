@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kafscale.errors import StoreError
 from kafscale.operator.cluster_spec import Backups, ClusterSpec
 from kafscale.operator.stores.metadata_access import SecretReader, open_metadata, open_objects
-from kafscale.storage.backup.snapshots import Snapshots, Taken
-from kafscale.storage.recovery.rebuild import patiently
+from kafscale.tools.backup.snapshots import Snapshots, Taken
+from kafscale.tools.recovery.rebuild import patiently
 
 logger = logging.getLogger(__name__)
 

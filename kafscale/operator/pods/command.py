@@ -14,7 +14,7 @@ from typing import Protocol
 from kafscale.operator.pods.api import pod_api
 from kafscale.operator.pods.place import Answer, Place, Questions, needs_node, place, questions
 from kafscale.ops.health import STARTING, Health
-from kafscale.settings import Settings, load_settings
+from kafscale.settings.broker import Settings, load_settings
 
 logger = logging.getLogger(__name__)
 

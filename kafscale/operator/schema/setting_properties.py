@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kafscale.errors import SettingError
-from kafscale.setting_rows import SettingRow
-from kafscale.settings import SETTINGS
+from kafscale.settings.broker import SETTINGS
+from kafscale.settings.rows import SettingRow
 
 PLACED_ELSEWHERE: Final = frozenset(
     {

@@ -8,16 +8,16 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from kafscale.cluster.cluster_record import read_cluster_id
+from kafscale.cluster.view import ClusterView
+from kafscale.cluster.view_feeder import ClusterViewFeeder
 from kafscale.errors import CorruptDataError, KafscaleError, StartupError, StoreError
 from kafscale.metadata import keys
-from kafscale.metadata.cluster import read_cluster_id
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import Changes, KeyValue, MetadataStore, Snapshot
-from kafscale.metadata.view import ClusterView
-from kafscale.metadata.view_feeder import ClusterViewFeeder
 from kafscale.operator.errors import SpecError
 from kafscale.operator.stores.same_cluster_store import SameClusterStore
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 
 _logger = logging.getLogger(__name__)
 

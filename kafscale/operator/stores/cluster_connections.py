@@ -17,7 +17,7 @@ from kafscale.operator.stores.cluster_connection import (
     NotReadyError,
 )
 from kafscale.operator.stores.metadata_access import SecretReader, StoreAccess, open_store, store_access
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 
 _logger = logging.getLogger(__name__)
 

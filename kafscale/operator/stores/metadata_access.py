@@ -12,13 +12,13 @@ from typing import Any, Final, Protocol
 from kafscale.errors import KafscaleError, SettingError
 from kafscale.metadata.etcd.config import EtcdConfig
 from kafscale.metadata.etcd.store import EtcdStore
+from kafscale.objects.bucket.config import open_bucket
+from kafscale.objects.bucket.store import BucketStore
 from kafscale.operator.cluster_spec import Bucket, ClusterSpec
 from kafscale.operator.errors import SpecError
 from kafscale.operator.kube.kinds import SECRET, Kind
 from kafscale.operator.manifests import broker_settings
-from kafscale.settings import Settings, load_settings
-from kafscale.storage.bucket.config import open_bucket
-from kafscale.storage.bucket.store import BucketStore
+from kafscale.settings.broker import Settings, load_settings
 
 SecretReader = Callable[[str, str], Awaitable[Mapping[str, bytes]]]
 """Given namespace and name, what a Secret holds. Raises `SecretError`, `KubeError`."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from kafscale.errors import CorruptDataError, StoreError
-from kafscale.metadata.features import LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT
+from kafscale.formats.features import LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.operator import conditions
 from kafscale.operator.errors import SpecError

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kafscale.metadata.topic_configs import TOPIC_CONFIGS, canonical_text, validate
+from kafscale.cluster.topic_configs import TOPIC_CONFIGS, canonical_text, validate
+from kafscale.formats.object_keys import topic_name_problem
 from kafscale.operator.durations import duration_ms
 from kafscale.operator.errors import SpecError
 from kafscale.protocol.error_codes import KafkaError
-from kafscale.storage.object_keys import topic_name_problem
 
 _ROWS = {row.name: row for row in TOPIC_CONFIGS}
 

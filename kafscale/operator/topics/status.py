@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from kafscale.metadata.cluster import kafka_uuid_text
+from kafscale.cluster.cluster_record import kafka_uuid_text
 from kafscale.metadata.model import TopicRecord
 from kafscale.operator import conditions
 from kafscale.operator.conditions import Condition

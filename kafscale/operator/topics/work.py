@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from kafscale.cluster.new_topic import NewTopic
+from kafscale.cluster.topics import Topics
+from kafscale.formats.topic_record import decode_topic_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import NO_BROKER, TopicRecord, TopicState
-from kafscale.metadata.new_topic import NewTopic
-from kafscale.metadata.topic_record import decode_topic_record
 from kafscale.operator.stores.cluster_connection import LiveCluster
 from kafscale.operator.topics.plan import TopicPlan, plan_topic
 from kafscale.operator.topics.spec import TopicSpec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.storage.topics import Topics
 
 TIMEOUT_MS: Final = 10_000
 REMOVAL_WAIT_MS: Final = 3_000

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from tests.support.etcd_server import EtcdServer, etcd_server
 from tests.support.object_store_proxy import ObjectStoreProxy
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server

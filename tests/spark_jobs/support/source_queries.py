@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from kafscale.settings import Settings
+from kafscale.settings.broker import Settings
 from spark_jobs.source.batch_reader import BatchReader
 from spark_jobs.source.data_source import KafscaleDataSource
 from spark_jobs.source.stream_reader import StreamReader
@@ -23,13 +23,13 @@ def source_options(settings: Settings, topic: str | None, options: dict[str, str
 
 
 def batch_reader(settings: Settings, topic: str | None = "events", **options: str) -> BatchReader:
-    """What `spark.read` makes."""
+    """The result of `spark.read`."""
     source = _source(settings, topic, options)
     return source.reader(source.schema())
 
 
 def stream_reader(settings: Settings, topic: str | None = "events", **options: str) -> StreamReader:
-    """What `spark.readStream` makes."""
+    """The result of `spark.readStream`."""
     source = _source(settings, topic, options)
     return source.streamReader(source.schema())
 

@@ -5,32 +5,32 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafscale.metadata import keys
-from kafscale.metadata.leadership import next_epoch
-from kafscale.metadata.model import TopicRecord
-from kafscale.metadata.partition_record import (
+from kafscale.cluster.identity import establish_cluster
+from kafscale.cluster.leadership import next_epoch
+from kafscale.formats import object_keys
+from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
+from kafscale.formats.index import DEFAULT_INTERVAL, LEGACY_VERSION, build_index
+from kafscale.formats.partition_record import (
     PartitionRecord,
     SegmentReference,
     decode_partition_record,
     encode_partition_record,
 )
+from kafscale.formats.segment import HEADER_SIZE
+from kafscale.formats.topic_record import encode_topic_record
+from kafscale.log.life.pace import Pace
+from kafscale.log.life.segment_merge import SegmentMerge
+from kafscale.log.partition import PartitionId
+from kafscale.log.references import SegmentReferences
+from kafscale.metadata import keys
+from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import ABSENT, Compare, MetadataStore, Operation, Put
-from kafscale.metadata.topic_record import encode_topic_record
+from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.records import Record
-from kafscale.storage import object_keys
-from kafscale.storage.checkpoint import Checkpoint, encode_checkpoint
-from kafscale.storage.cluster_identity import establish_cluster
-from kafscale.storage.index import DEFAULT_INTERVAL, LEGACY_VERSION, build_index
-from kafscale.storage.merging.pace import Pace
-from kafscale.storage.merging.segment_merge import SegmentMerge
-from kafscale.storage.object_store import ObjectStore
-from kafscale.storage.partition import PartitionId
-from kafscale.storage.references import SegmentReferences
-from kafscale.storage.segment import HEADER_SIZE
 from spark_jobs.source.topic_state import read_partition
+from tests.formats.segments import segment_of
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch, encode
-from tests.storage.segments import segment_of
 
 _UNHURRIED = 1 << 50
 _tokens = itertools.count(1)
@@ -86,7 +86,7 @@ class StoredTopic:
     async def leave_unpublished(self, partition: int, batches: Sequence[Batch]) -> str:
         """Put the next segment and do not publish it; returns its key.
 
-        The next append goes on one offset later, as a leader does that meets an older one's leftover.
+        The next append is one offset later, as by a leader that meets the upload of an older one.
         """
         record = await self.record(partition)
         encoded, _ = _encode(batches, record)
@@ -157,11 +157,11 @@ class StoredTopic:
 
     async def _publish(self, partition: int, before: PartitionRecord, after: PartitionRecord) -> None:
         found, revision = await self._held(partition)
-        assert found == before, f"somebody else wrote the record of {self.topic}-{partition}"
+        assert found == before, f"another writer wrote the record of {self.topic}-{partition}"
         key = keys.partition(self.topic, partition)
         put = Put(key, encode_partition_record(after))
         done = await self.metadata.transact([Compare(key, revision)], [put])
-        assert done.succeeded, f"somebody else wrote the record of {self.topic}-{partition}"
+        assert done.succeeded, f"another writer wrote the record of {self.topic}-{partition}"
 
     async def _put_segment(self, partition: int, batches: Sequence[bytes]) -> SegmentReference:
         headers = [read_header(batch, 0) for batch in batches]

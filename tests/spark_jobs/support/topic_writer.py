@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kafscale.broker.stores import open_stores
+from kafscale.formats.index import DEFAULT_INTERVAL
 from kafscale.protocol.compression import Codec
-from kafscale.settings import Settings
-from kafscale.storage.index import DEFAULT_INTERVAL
-from kafscale.stores import open_stores
+from kafscale.settings.broker import Settings
 from tests.spark_jobs.support.sent_records import (
     CREATE_TIME,
     LOG_APPEND_TIME,
@@ -145,7 +145,7 @@ class TopicWriter:
         return self.run(found)
 
     def stored(self, partition: int | None = None) -> list[Stored]:
-        """What is published and has not expired, by partition and offset."""
+        """The published records that have not expired, by partition and offset."""
         return sorted(
             (
                 record
@@ -157,7 +157,7 @@ class TopicWriter:
         )
 
     def rows(self, partition: int | None = None) -> list[dict[str, Any]]:
-        """The same as rows of a table; see `Stored.row`."""
+        """The published records as rows of a table; see `Stored.row`."""
         return [record.row() for record in self.stored(partition)]
 
     def run(self, work: Callable[[StoredTopic], Awaitable[Result]]) -> Result:

@@ -1,0 +1,94 @@
+"""Runs a broker: signals, the admin server, the stores, and the broker between its start and its stop."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+
+import uvloop
+
+from kafscale.broker.parts import BasicParts
+from kafscale.broker.process import EXIT_STOPPED, BrokerProcess
+from kafscale.broker.stores import open_hedge, open_replica, open_stores, whereabouts
+from kafscale.clocks import steady_ms
+from kafscale.ops.health import Health
+from kafscale.ops.http import AdminServer
+from kafscale.ops.loop_probe import loop_probe
+from kafscale.ops.metrics import Metrics
+from kafscale.ops.start_progress import StartProgress
+from kafscale.settings.broker import Settings
+from kafscale.settings.kinds import Address
+
+logger = logging.getLogger(__name__)
+
+# The stores' threads wake from every system call into a contest with the event loop, which a busy loop wins for
+# the whole interval, again and again: at Python's 5 ms one durable write can take seconds (decision 0005).
+THREAD_SWITCH_INTERVAL_SEC = 0.0001
+
+# Waiting requests are what a collection finds, and not garbage: at Python's thresholds (700, 10, 10) looking
+# through them again and again was a quarter of a small request's CPU (docs/profile.md).
+COLLECTOR_THRESHOLDS = (50_000, 10, 10)
+
+
+Prepare = Callable[[Health], Awaitable[Settings]]
+"""Finds out what the settings leave open, while health is served already."""
+
+
+def run(settings: Settings, prepare: Prepare | None = None) -> int:
+    """Serve until told to stop; returns the exit status. Raises `StartupError`, and what `prepare` raises.
+
+    The broker runs with the settings that `prepare` gives; where metrics are served and what is logged does not
+    change any more.
+    """
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_SEC)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    return uvloop.run(_serve(settings, prepare))
+
+
+async def _serve(settings: Settings, prepare: Prepare | None) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    metrics = Metrics(broker_id=settings.broker_id, version=version("kafscale"))
+    health = Health()
+    health.add_liveness_check("event_loop", loop_probe(loop))
+    admin = AdminServer(metrics, health)
+    admin_port = admin.start(settings.metrics_addr.host, settings.metrics_addr.port)
+    url = f"http://{Address(settings.metrics_addr.host, admin_port)}"
+    logger.info("metrics and health are served", extra={"url": url})
+    try:
+        if prepare is not None:
+            prepared = await _unless(stop, prepare(health))
+            if prepared is None:
+                return EXIT_STOPPED
+            settings = prepared
+        records, metadata_place = whereabouts(settings)
+        logger.info("data is kept", extra={"records": records, "metadata": metadata_place})
+        async with contextlib.AsyncExitStack() as stack:
+            start = StartProgress(steady_ms)
+            health.set_starting(start.reason)
+            with start.step("opening the stores"):
+                metadata, objects = await open_stores(settings, stack)
+            replica, hedge = open_replica(settings, stack), open_hedge(settings)
+            parts = BasicParts(settings, metrics, health, metadata, objects, replica, hedge, start)
+            return await BrokerProcess(parts).run(stop)
+    finally:
+        admin.stop()
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[Settings]) -> Settings | None:
+    """What the work gives; None when `stop` is set before."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.create_task(stop.wait(), name="stop signal")
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

@@ -1,0 +1,74 @@
+"""A broker's tenure, lease after lease: registered again at once when one ends, while it resigns beside that.
+
+A broker whose lease has ended resigns from all that it held, which takes seconds when the object store is away, too:
+accepted records are published as long as no other broker leads. Clients must not miss it meanwhile: those that hear
+of a cluster without a broker drop what they have on its way to that one. So the broker registers under a new lease
+beside resigning, and holds nothing under it before it has resigned: what is given up and what is gained would else
+be taken for one another.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from kafscale.cluster.registration import Registration
+from kafscale.metadata.store import NO_LEASE
+
+logger = logging.getLogger(__name__)
+
+
+class Holder(Protocol):
+    """What a broker holds of one kind: partitions, group shards."""
+
+    async def let_go(self) -> None:
+        """Hold nothing: the lease has ended. Nothing is gained until this has returned."""
+
+    def reconsider(self) -> None:
+        """Compare what this broker holds with what it should hold, under the lease that it has now."""
+
+
+class Tenure:
+    """One broker's. `on_lease_ended` is called each time before the broker resigns."""
+
+    def __init__(self, registration: Registration, on_lease_ended: Callable[[], None] = lambda: None) -> None:
+        self._registration = registration
+        self._on_lease_ended = on_lease_ended
+        self._is_resigning = False
+
+    @property
+    def lease(self) -> int:
+        """What is gained now is bound to this lease; `NO_LEASE` while nothing may be gained."""
+        return NO_LEASE if self._is_resigning else self._registration.lease
+
+    async def run(self, *holders: Holder) -> None:
+        """Renew the lease; when it has ended all the same, resign, and go on under a new one. Ends by failures only.
+
+        Raises what `Registration.register_again` does, in an `ExceptionGroup`.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            resigning: asyncio.Task[None] | None = None
+            while True:
+                await self._registration.keep_alive()
+                self._on_lease_ended()
+                logger.error(
+                    "the lease of this broker has ended: others may lead its partitions and groups by now"
+                )
+                if resigning is None or resigning.done():
+                    # Before the new lease is there. A resignation that is under way has left nothing to give up.
+                    self._is_resigning = True
+                    resigning = tasks.create_task(self._resign(holders), name="resign")
+                await self._registration.register_again()
+                logger.info("registered again")
+                self._reconsider(holders)
+
+    async def _resign(self, holders: tuple[Holder, ...]) -> None:
+        await asyncio.gather(*(holder.let_go() for holder in holders))
+        self._is_resigning = False
+        self._reconsider(holders)
+
+    def _reconsider(self, holders: tuple[Holder, ...]) -> None:
+        """Once registered again and resigned, whichever is done last."""
+        if self.lease != NO_LEASE:
+            for holder in holders:
+                holder.reconsider()

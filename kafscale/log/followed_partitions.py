@@ -1,0 +1,167 @@
+"""Partitions that another broker leads and somebody reads here: each kept equal to its record by a watch."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from kafscale.cache.single_flight import SingleFlight
+from kafscale.errors import StoreError
+from kafscale.formats.partition_record import PartitionRecord, decode_partition_record, is_same_log
+from kafscale.log.partition import Partition
+from kafscale.metadata import keys
+from kafscale.metadata.store import Delete, KeyValue, MetadataStore, Snapshot
+
+logger = logging.getLogger(__name__)
+
+# Whoever reads asks at least this often; what nobody asks for costs a watch and is let go.
+IDLE_SEC = 300.0
+_RETRY_DELAY_SEC = 0.5
+
+TopicPartition = tuple[str, int]
+
+MakePartition = Callable[[str, int, PartitionRecord, int], Partition | None]
+"""Of topic, number, record and its revision; None when there is no such topic any more."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    partition: Partition
+    task: "asyncio.Task[None]"
+    used_at_sec: float
+
+
+class FollowedPartitions:
+    """Partitions by name. `make` gives what a record says the form in which it is read.
+
+    `changes` grows with each partition that is followed from then on, or no longer.
+    """
+
+    def __init__(self, store: MetadataStore, make: MakePartition, idle_sec: float = IDLE_SEC) -> None:
+        self._store = store
+        self._make = make
+        self._idle_sec = idle_sec
+        self.changes = 0
+        self._followed: dict[TopicPartition, _Followed] = {}
+        self._beginnings: SingleFlight[TopicPartition, Partition | None] = SingleFlight()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter([followed.partition for followed in self._followed.values()])
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The partition if it is followed already."""
+        followed = self._followed.get((topic, index))
+        if followed is None:
+            return None
+        followed.used_at_sec = asyncio.get_running_loop().time()
+        return followed.partition
+
+    async def follow(self, topic: str, index: int) -> Partition | None:
+        """The partition, followed from now on; None when it has no record.
+
+        Raises `StoreError`, `CorruptDataError`.
+        """
+        return self.get(topic, index) or await self._beginnings.run(
+            (topic, index), lambda: self._begin(topic, index)
+        )
+
+    async def _begin(self, topic: str, index: int) -> Partition | None:
+        found = await self._store.get(keys.partition(topic, index))
+        if found is None:
+            return None
+        record = decode_partition_record(found.key, found.value)
+        partition = self._make(topic, index, record, found.mod_revision)
+        if partition is None:
+            return None
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(self._watch(partition), name=f"follow {partition.id}")
+        self._followed[topic, index] = _Followed(partition, task, loop.time())
+        self.changes += 1
+        if self._sweep is None:
+            self._sweep = loop.call_later(self._idle_sec, self._drop_idle)
+        return partition
+
+    async def _watch(self, partition: Partition) -> None:
+        topic, index = partition.id.topic, partition.id.index
+        while True:
+            try:
+                async with aclosing(self._store.watch_key(keys.partition(topic, index))) as events:
+                    async for event in events:
+                        changes = event.items if isinstance(event, Snapshot) else event.puts_and_deletes
+                        if not _take(partition, changes):
+                            self.drop(topic, index)
+                            return
+            except StoreError as problem:
+                logger.warning(
+                    "the watch of a partition broke, beginning it again",
+                    extra={"partition": str(partition.id), "problem": str(problem)},
+                )
+            except Exception:
+                # A record that cannot be read, or a defect: whoever asks again begins anew.
+                logger.exception("cannot follow a partition", extra={"partition": str(partition.id)})
+                self.drop(topic, index)
+                return
+            await asyncio.sleep(_RETRY_DELAY_SEC)
+
+    async def read(self, partition: Partition) -> tuple[PartitionRecord, int] | None:
+        """The partition's record as it is now, and its revision. Raises `StoreError`, `CorruptDataError`."""
+        found = await self._store.get(keys.partition(partition.id.topic, partition.id.index))
+        return (
+            None if found is None else (decode_partition_record(found.key, found.value), found.mod_revision)
+        )
+
+    def drop(self, topic: str, index: int) -> None:
+        """Follow the partition no longer, and tell those who wait for it."""
+        followed = self._followed.pop((topic, index), None)
+        if followed is not None:
+            self.changes += 1
+            if followed.task is not asyncio.current_task():
+                followed.task.cancel()
+            followed.partition.notify_closed()
+
+    def drop_if(self, partition: Partition) -> None:
+        """Follow the partition no longer, unless another one is followed in its place by now."""
+        followed = self._followed.get((partition.id.topic, partition.id.index))
+        if followed is not None and followed.partition is partition:
+            self.drop(partition.id.topic, partition.id.index)
+
+    def drop_topic(self, topic: str) -> None:
+        """Follow none of the topic's partitions any longer."""
+        for name, index in [followed for followed in self._followed if followed[0] == topic]:
+            self.drop(name, index)
+
+    def _drop_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        before_sec = loop.time() - self._idle_sec
+        for (topic, index), followed in list(self._followed.items()):
+            if followed.used_at_sec <= before_sec and not followed.partition.has_listeners:
+                self.drop(topic, index)
+        self._sweep = loop.call_later(self._idle_sec, self._drop_idle) if self._followed else None
+
+    async def close(self) -> None:
+        """Follow nothing any longer."""
+        await self._beginnings.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        tasks = [followed.task for followed in self._followed.values()]
+        for topic, index in list(self._followed):
+            self.drop(topic, index)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _take(partition: Partition, changes: Sequence[KeyValue | Delete]) -> bool:
+    """Whether the partition is still the one that was followed; if so, it is as the last change says."""
+    if not changes or any(isinstance(change, Delete) for change in changes):
+        return False
+    newest = changes[-1]
+    assert isinstance(newest, KeyValue)
+    record = decode_partition_record(newest.key, newest.value)
+    if newest.mod_revision > partition.revision and not is_same_log(record, partition.record):
+        return False  # Its topic was deleted and is there again.
+    partition.follow(record, newest.mod_revision)
+    return True

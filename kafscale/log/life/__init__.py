@@ -1,0 +1,1 @@
+"""What happens to published segments: merging, retention, DeleteRecords, garbage collection."""

@@ -1,0 +1,102 @@
+"""Moves a partition's log start offset up: segments below it leave the record first, their objects later."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kafscale.formats.partition_record import PartitionRecord, SegmentReference
+from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.life.removals import Removals
+from kafscale.log.manager import LogManager
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import CheckpointPointer, PartitionLog
+from kafscale.log.references import SegmentReferences
+from kafscale.log.writing.publisher import FencedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """The log start offset as it is now, and the segments that the record names no longer."""
+
+    log_start_offset: int
+    dropped: Sequence[SegmentReference]
+
+
+class LogStart:
+    """Moves the log start offsets of partitions that this broker leads.
+
+    Before the last segment of a log leaves its record, the record names a checkpoint with the log end offset:
+    it is all that tells a rebuild from the bucket where the log ended (docs/recover.md).
+    """
+
+    def __init__(self, logs: LogManager, checkpointer: Checkpointer, removals: Removals) -> None:
+        self._logs = logs
+        self._checkpointer = checkpointer
+        self._removals = removals
+
+    async def move_up(self, partition: Partition, offset: int) -> Moved:
+        """Make `offset`, which is not above the log end offset, the log start offset unless that is higher.
+
+        Raises `FencedError` when this broker does not lead the partition, `StoreError`, `CorruptDataError`.
+        """
+        return await self._move(partition, offset, is_exact=True)
+
+    async def drop(self, partition: Partition, reference: SegmentReference) -> Moved:
+        """Let the log start behind the segment: at the next one, or at the log's end. Raises as `move_up` does."""
+        return await self._move(partition, reference.last_offset + 1, is_exact=False)
+
+    async def _move(self, partition: Partition, offset: int, *, is_exact: bool) -> Moved:
+        await self._logs.open(partition)
+        moved = await self._try(partition, offset, None, is_exact=is_exact)
+        if moved is None:
+            async with self._checkpointer.alone(partition):
+                while moved is None:
+                    log, references = _led(partition)
+                    pointer = await self._checkpointer.write(partition, log, references)
+                    moved = await self._try(partition, offset, pointer, is_exact=is_exact)
+        self._removals.remove_later(partition, moved.dropped, self._note)
+        return moved
+
+    async def _note(self, partition: Partition) -> None:
+        """Store a checkpoint that names nothing that is deleted, as the partition's objects are about to be removed.
+
+        A removal may end half way. A rebuild from the bucket puts back what is left of it, with holes where some is
+        gone, unless the newest checkpoint tells where the log starts. Raises `FencedError`, `StoreError`.
+        """
+        async with self._checkpointer.alone(partition):
+            log, references = _led(partition)
+            log.waiting_checkpoint = await self._checkpointer.write(partition, log, references)
+
+    async def _try(
+        self, partition: Partition, offset: int, pointer: CheckpointPointer | None, *, is_exact: bool
+    ) -> Moved | None:
+        """None, and nothing is done, when no segment would be left and no checkpoint tells where the log ends."""
+        async with partition.record_lock:
+            log, references = _led(partition)
+            record = partition.record
+            first_kept = next(references.from_offset(offset), None)
+            if not is_exact:
+                next_offset = record.log_end_offset if first_kept is None else first_kept.base_offset
+                offset = max(offset, next_offset)
+            if offset <= record.log_start_offset:
+                return Moved(log_start_offset=record.log_start_offset, dropped=())
+            if first_kept is None and not _is_end_stored(record):
+                if pointer is None or pointer.end_offset != record.log_end_offset:
+                    return None
+                record = log.record_with(pointer)
+            kept = tuple(segment for segment in record.segments if segment.last_offset >= offset)
+            record = replace(record, log_start_offset=offset, segments=kept)
+            revision = await self._logs.publisher.write_record(partition, record)
+            partition.publish(record, revision)
+            log.adopt(record)
+            return Moved(log_start_offset=offset, dropped=references.drop_below(offset))
+
+
+def _is_end_stored(record: PartitionRecord) -> bool:
+    return bool(record.checkpoint_key) and record.checkpoint_end_offset == record.log_end_offset
+
+
+def _led(partition: Partition) -> tuple[PartitionLog, SegmentReferences]:
+    log, references = partition.log, partition.references
+    if log is None or references is None or not partition.is_led:
+        raise FencedError(f"this broker does not lead {partition.id}")
+    return log, references

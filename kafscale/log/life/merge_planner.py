@@ -1,0 +1,120 @@
+"""Which neighbouring segments of a partition to rewrite as one. Pure; the driver is merger.py.
+
+Theory of operation. Every merge costs reading and writing its sources again, so segments are merged with others
+of about their own size: sizes are divided into classes, each ten times the one below it, up to half the target.
+From the smallest class up, the oldest run of neighbours that are no larger than the class is merged once it is
+long enough and none of them is more than half of it, or once it is full. So whatever is rewritten is then in a
+segment at least twice as large, and a full one is never rewritten. The newest segments are left alone: those who
+read at the end of the log have them in memory.
+"""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+
+from kafscale.formats.index import MAX_RELATIVE_OFFSET
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, MAX_MESSAGE_COUNT
+
+# So many objects are read for one merge at most: what a crash in the middle throws away stays small.
+MAX_SOURCES = 1000
+NEWEST_LEFT = 3
+
+_CLASS_FACTOR = 10
+_CLASSES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLimits:
+    """What a merged segment may be.
+
+    `min_segments`: how many sources are worth a merge that does not reach `target_bytes`. `max_span_ms`: how
+    far apart the newest timestamps of its sources may be, None for any distance: a segment expires as a whole.
+    """
+
+    target_bytes: int
+    min_segments: int
+    max_span_ms: int | None = None
+
+
+def merged_size_bytes(sources: Sequence[SegmentReference]) -> int:
+    """The size of what these become: their bodies under one header and one footer."""
+    frame = HEADER_SIZE + FOOTER_SIZE
+    return sum(source.size_bytes - frame for source in sources) + frame
+
+
+def plan_merge(
+    references: Sequence[SegmentReference],
+    limits: MergeLimits,
+    *,
+    passed_over: Container[int] = (),
+    taken: Container[tuple[int, int]] = (),
+) -> tuple[SegmentReference, ...]:
+    """The neighbours to merge next, oldest first; none when no merge is worth while.
+
+    `passed_over`: base offsets of segments that cannot be read. `taken`: first and last offsets of merged
+    segments whose keys hold something else.
+    """
+    candidates = references[: max(0, len(references) - NEWEST_LEFT)]
+    for class_bytes in _class_sizes(limits.target_bytes):
+        for run, is_full in _runs(candidates, class_bytes, limits, passed_over):
+            full = _not_taken(run, taken) if is_full else []
+            if len(full) > 1 and merged_size_bytes(full) * 2 >= limits.target_bytes:
+                return tuple(full)
+            chosen = _not_taken(_evened(run, limits.min_segments), taken)
+            if len(chosen) >= limits.min_segments:
+                return tuple(chosen)
+    return ()
+
+
+def _class_sizes(target_bytes: int) -> Iterator[int]:
+    for power in range(_CLASSES - 1, 0, -1):
+        yield target_bytes // _CLASS_FACTOR**power
+    yield target_bytes // 2
+
+
+def _runs(
+    candidates: Sequence[SegmentReference], class_bytes: int, limits: MergeLimits, passed_over: Container[int]
+) -> Iterator[tuple[list[SegmentReference], bool]]:
+    """The longest runs of neighbours of the class, and whether the next one would have been one too many."""
+    run: list[SegmentReference] = []
+    size_bytes = records = 0
+    for reference in candidates:
+        fits_class = reference.size_bytes <= class_bytes and reference.base_offset not in passed_over
+        full = bool(run) and not (
+            size_bytes + reference.size_bytes <= limits.target_bytes
+            and records + reference.record_count <= MAX_MESSAGE_COUNT
+            and reference.last_offset - run[0].base_offset <= MAX_RELATIVE_OFFSET
+            and len(run) < MAX_SOURCES
+        )
+        if run and (full or not fits_class or not _is_near(run[0], reference, limits)):
+            yield run, full and fits_class
+            run, size_bytes, records = [], 0, 0
+        if fits_class:
+            run.append(reference)
+            size_bytes += reference.size_bytes
+            records += reference.record_count
+    if run:
+        yield run, False
+
+
+def _is_near(first: SegmentReference, other: SegmentReference, limits: MergeLimits) -> bool:
+    if limits.max_span_ms is None or first.max_timestamp_ms < 0 or other.max_timestamp_ms < 0:
+        return True
+    return abs(other.max_timestamp_ms - first.max_timestamp_ms) <= limits.max_span_ms
+
+
+def _not_taken(run: list[SegmentReference], taken: Container[tuple[int, int]]) -> list[SegmentReference]:
+    while run and (run[0].base_offset, run[-1].last_offset) in taken:
+        run = run[:-1]
+    return run
+
+
+def _evened(run: list[SegmentReference], min_segments: int) -> list[SegmentReference]:
+    """What follows the segment that is larger than all the others together, until there is none."""
+    while len(run) >= min_segments:
+        sizes = [reference.size_bytes for reference in run]
+        largest = max(sizes)
+        if largest * 2 <= sum(sizes):
+            break
+        run = run[sizes.index(largest) + 1 :]
+    return run

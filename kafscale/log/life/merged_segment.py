@@ -1,0 +1,109 @@
+"""Several neighbouring segments as one: its bytes piece by piece, its index, and the reference to it. Pure.
+
+The bytes depend on nothing but the batches and the newest source's header, so whoever merges the same offsets
+of a log, from whatever segments, makes the same object (docs/format/object-keys.md).
+"""
+
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+from kafscale.errors import CorruptDataError
+from kafscale.formats.index import build_index, interval_for
+from kafscale.formats.object_keys import SegmentKey, parse_segment_key
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, SegmentHeader, encode_footer, encode_header
+from kafscale.log.life.merge_planner import merged_size_bytes
+from kafscale.log.reading.segment_inspection import SegmentInspection
+from kafscale.protocol.compression import Codec
+from kafscale.protocol.record_batch import BatchHeader
+
+
+class MergedSegment:
+    """A merged segment while its sources are fed, each from its first byte to its last, one after the other.
+
+    `newest`: the header of the last source. Every source is checked on the way, against its own checksums and
+    against the reference: `CorruptDataError` names the object, and what was made so far must not be used.
+    """
+
+    def __init__(self, sources: Sequence[SegmentReference], newest: SegmentHeader) -> None:
+        self._sources = sources
+        self.size_bytes = merged_size_bytes(sources)
+        self.record_count = sum(source.record_count for source in sources)
+        self.header = encode_header(
+            codec=newest.codec or Codec.NONE,
+            base_offset=sources[0].base_offset,
+            message_count=self.record_count,
+            created_ms=newest.created_ms,
+        )
+        self._crc = 0
+        self._position = HEADER_SIZE
+        self._entries: list[tuple[int, int, int]] = []
+        self._interval = interval_for(self.size_bytes, self.record_count)
+        self._since_entry = self._interval
+        self._reference: SegmentReference | None = None
+        self._key = ""
+        self._inspection: SegmentInspection | None = None
+        self._fed_bytes = 0
+
+    def begin(self, key: str, source: SegmentReference) -> None:
+        """The next pieces are of this source, which lies under `key`."""
+        self._key, self._reference, self._fed_bytes = key, source, 0
+        parsed = parse_segment_key(key)
+        if parsed is None:  # An object that holds more than one segment.
+            parsed = SegmentKey(
+                namespace="", topic="", partition=0, base_offset=source.base_offset, last_offset=None
+            )
+        self._inspection = SegmentInspection(key, parsed, source.size_bytes, self._add, lists_batches=False)
+
+    def feed(self, piece: bytes) -> memoryview:
+        """Take the next piece of the source; returns what of it belongs to the merged segment's body."""
+        assert self._inspection is not None and self._reference is not None
+        self._inspection.feed(piece)
+        body_end = self._reference.size_bytes - FOOTER_SIZE
+        body = memoryview(piece)[max(0, HEADER_SIZE - self._fed_bytes) : max(0, body_end - self._fed_bytes)]
+        self._fed_bytes += len(piece)
+        self._crc = crc32c(body, self._crc)
+        return body
+
+    def end(self) -> None:
+        """All of the source was fed."""
+        assert self._inspection is not None and self._reference is not None
+        found, reference = self._inspection.finish(), self._reference
+        holds = (found.base_offset, found.last_offset, found.record_count)
+        if holds != (reference.base_offset, reference.last_offset, reference.record_count):
+            raise CorruptDataError(
+                self._key,
+                f"it holds {found.record_count} records at offsets {found.base_offset} to {found.last_offset}, "
+                f"the partition record says {reference.record_count} at {reference.base_offset} to "
+                f"{reference.last_offset}",
+            )
+
+    def _add(self, header: BatchHeader) -> None:
+        if self._since_entry >= self._interval:
+            self._entries.append((header.base_offset, self._position, self._interval))
+            self._since_entry = 0
+        self._since_entry += header.record_count
+        self._position += header.size_bytes
+
+    @property
+    def footer(self) -> bytes:
+        """The last bytes, once every source was fed."""
+        return encode_footer(body_crc=self._crc, last_offset=self._sources[-1].last_offset)
+
+    def index(self, version: int) -> bytes:
+        """The index, once every source was fed. Raises `IndexPositionError`."""
+        return build_index(self._entries, self._interval, version=version)
+
+    def reference(self, object_key: str) -> SegmentReference:
+        """What the partition's record says of it once it is published."""
+        newest = self._sources[-1]
+        return SegmentReference(
+            base_offset=self._sources[0].base_offset,
+            last_offset=newest.last_offset,
+            record_count=self.record_count,
+            leader_epoch=newest.leader_epoch,
+            size_bytes=self.size_bytes,
+            max_timestamp_ms=max(source.max_timestamp_ms for source in self._sources),
+            object_key=object_key,
+        )

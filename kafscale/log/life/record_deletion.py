@@ -1,0 +1,34 @@
+"""DeleteRecords: the log start offset moves up in the record, what lies below it goes later."""
+
+from kafscale.log.life.log_start import LogStart
+from kafscale.log.partition import Partition
+from kafscale.log.writing.publisher import FencedError
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+
+HIGH_WATERMARK = -1
+
+
+class RecordDeletion:
+    """Moves log start offsets as clients say; what lies below them is removed after a grace period."""
+
+    def __init__(self, log_start: LogStart) -> None:
+        self._log_start = log_start
+
+    async def delete_before(self, partition: Partition, offset: int) -> int:
+        """Make `offset` (-1: the high watermark) the log start offset unless it is higher; returns the result.
+
+        Raises `KafkaError` OFFSET_OUT_OF_RANGE and NOT_LEADER_OR_FOLLOWER, `StoreError`, `CorruptDataError`.
+        """
+        if not partition.is_led:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {partition.id}")
+        log_end_offset = partition.record.log_end_offset
+        wanted = log_end_offset if offset == HIGH_WATERMARK else offset
+        if not 0 <= wanted <= log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {partition.id} is not within 0 to {log_end_offset}",
+            )
+        try:
+            return (await self._log_start.move_up(partition, wanted)).log_start_offset
+        except FencedError as fenced:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(fenced)) from fenced

@@ -1,0 +1,94 @@
+"""Which segments have outlived their topic's retention, by Kafka's rules. Pure; the driver is retention_enforcer.py.
+
+Kafka's rules (UnifiedLog.deleteOldSegments): whole segments go, from the oldest on, until one may stay. First by
+size: a segment goes while what is left without it still has `retention.bytes`, so that no less is ever kept. Of
+what remains then by time: a segment goes when its largest timestamp is more than `retention.ms` ago; one whose
+records carry no timestamp goes by its age. A timestamp in the future keeps its segment, and all behind it, until
+then. The newest segment may go as well. Without `delete` in cleanup.policy nothing does.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kafscale.cluster.topic_configs import CleanupPolicy, TopicConfig
+from kafscale.formats.partition_record import SegmentReference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionLimits:
+    """`retention.ms` and `retention.bytes` in effect; a negative one is no limit."""
+
+    retention_ms: int
+    retention_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """What may go from the start of a log: `over_size` segments, and `too_old` ones after them.
+
+    `is_undecided`: the next segment has no timestamp and its age is not known. Otherwise `due_ms` is the first
+    moment at which a segment more may go, if nothing is appended meanwhile; None when none ever will.
+    """
+
+    over_size: int
+    too_old: int
+    is_undecided: bool
+    due_ms: int | None
+
+    @property
+    def count(self) -> int:
+        """How many segments may go."""
+        return self.over_size + self.too_old
+
+
+def limits_of(config: TopicConfig) -> RetentionLimits | None:
+    """What limits a topic's partitions; None when nothing of them ever expires."""
+    if CleanupPolicy.DELETE not in config.cleanup_policy:
+        return None
+    limits = RetentionLimits(retention_ms=config.retention_ms, retention_bytes=config.retention_bytes)
+    return limits if limits.retention_ms >= 0 or limits.retention_bytes >= 0 else None
+
+
+def expiry(
+    references: Iterable[SegmentReference],
+    size_bytes: int,
+    limits: RetentionLimits,
+    now_ms: int,
+    created_ms: Mapping[int, int],
+) -> Expiry:
+    """What may go. `references`: the whole log's, ascending, of together `size_bytes`.
+
+    `created_ms`: when segments were written, by base offset, as far as that is known; only looked at for those
+    without a timestamp. Looks at no more references than may go, and one.
+    """
+    remaining = iter(references)
+    surplus_bytes = size_bytes - limits.retention_bytes if limits.retention_bytes >= 0 else -1
+    over_size = too_old = 0
+    reference = next(remaining, None)
+    while reference is not None and surplus_bytes >= reference.size_bytes:
+        surplus_bytes -= reference.size_bytes
+        over_size += 1
+        reference = next(remaining, None)
+    is_undecided, due_ms = False, None
+    while reference is not None and limits.retention_ms >= 0:
+        timestamp_ms = _timestamp_ms(reference, created_ms)
+        is_undecided = timestamp_ms is None
+        if timestamp_ms is None:
+            break
+        if now_ms - timestamp_ms <= limits.retention_ms:
+            due_ms = timestamp_ms + limits.retention_ms + 1
+            break
+        too_old += 1
+        reference = next(remaining, None)
+    return Expiry(over_size=over_size, too_old=too_old, is_undecided=is_undecided, due_ms=due_ms)
+
+
+def is_undated(reference: SegmentReference) -> bool:
+    """Whether no record of the segment carries a timestamp, so that its age counts."""
+    return reference.max_timestamp_ms < 0
+
+
+def _timestamp_ms(reference: SegmentReference, created_ms: Mapping[int, int]) -> int | None:
+    if is_undated(reference):
+        return created_ms.get(reference.base_offset)
+    return reference.max_timestamp_ms

@@ -1,0 +1,70 @@
+"""Publishes a merged segment in the place of its sources: a checkpoint with the new list, then the record.
+
+Both are needed, because the record itself names only the newest segments. Until the record names the checkpoint
+nothing has changed for anybody; from then on nothing names the sources (docs/decisions/0016-merging.md).
+"""
+
+import logging
+from collections.abc import Sequence
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.manager import LogManager
+from kafscale.log.partition import Partition
+from kafscale.log.references import SegmentReferences
+from kafscale.log.writing.publisher import FencedError
+
+logger = logging.getLogger(__name__)
+
+
+def is_unchanged(found: Sequence[SegmentReference], sources: Sequence[SegmentReference]) -> bool:
+    """Compare what lies in the place of a merged segment now with what it was made of."""
+    return list(found) == list(sources)
+
+
+class SegmentSwap:
+    """Swaps references in the records of partitions that this broker leads."""
+
+    def __init__(self, logs: LogManager, checkpointer: Checkpointer) -> None:
+        self._logs = logs
+        self._checkpointer = checkpointer
+
+    async def publish(
+        self, partition: Partition, merged: SegmentReference, sources: Sequence[SegmentReference]
+    ) -> list[SegmentReference]:
+        """Let the record name `merged` in the place of its sources, which come back: nothing names them any more.
+
+        None come back, and nothing changes, when the first has expired meanwhile, or the log has others in their
+        place: what `merged` does not hold would be lost. Raises `FencedError`, `StoreError`.
+        """
+        async with self._checkpointer.alone(partition):
+            log, references = partition.log, partition.references
+            if log is None or references is None or not partition.is_led:
+                raise FencedError(f"this broker does not lead {partition.id} any more")
+            swapped = SegmentReferences(references)
+            if not is_unchanged(swapped.replace(merged), sources):
+                return []
+            named_end_offset = log.record.checkpoint_end_offset
+            pointer = await self._checkpointer.write(partition, log, swapped)
+            async with partition.record_lock:
+                if partition.log is not log:
+                    raise FencedError(f"this broker does not lead {partition.id} any more")
+                if not is_unchanged(references.sources_of(merged), sources):
+                    # Were it published all the same, it would begin where no segment does any more, and what
+                    # garbage.py takes for useless for ever would not be.
+                    return []
+                record = log.record_with(pointer)
+                revision = await self._logs.publisher.write_record(partition, record)
+                partition.publish(record, revision)
+                log.adopt(record)
+                replaced = references.replace(merged)
+        try:
+            await self._checkpointer.remove_superseded(partition, named_end_offset)
+        except (StoreError, CorruptDataError) as problem:
+            # The next checkpoint's writer looks again.
+            logger.info(
+                "could not remove old checkpoints",
+                extra={"partition": str(partition.id), "problem": str(problem)},
+            )
+        return replaced

@@ -1,0 +1,197 @@
+"""One partition as this broker holds it: what is published, who waits for more, and the log when it leads."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafscale.cluster.topic_configs import TopicConfig
+from kafscale.formats.checkpoint import Checkpoint
+from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.partition_log import AppendRules, PartitionLog
+from kafscale.log.producer_state import ProducerStates
+from kafscale.log.references import SegmentReferences
+
+NOT_LED = -1
+"""In place of a claim's revision: another broker leads."""
+
+
+class PublishListener(Protocol):
+    """Who waits for new records of a partition, a fetch for one."""
+
+    def grown(self, size_bytes: int) -> None:
+        """`size_bytes` more were published."""
+
+    def closed(self) -> None:
+        """The partition is not served here any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionId:
+    """A partition's name."""
+
+    topic: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+class Partition:
+    """A partition's published state and, for the leader, its log.
+
+    `record` and `revision` are as the metadata store holds them, or held them a moment ago where another
+    broker leads. `references` is None until the checkpoint that the record names has been read; `log` is None
+    while the partition is not led or not open. `number` stands for the partition among those of this broker:
+    a topic that is deleted and made again has partitions with other numbers. `led_since_revision` is that of
+    the claim, `NOT_LED` when another broker leads.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_listeners",
+        "checkpoint_lock",
+        "compares_epochs",
+        "config",
+        "flush_scheduled",
+        "flush_starting",
+        "flush_tasks",
+        "id",
+        "is_led",
+        "led_since_revision",
+        "log",
+        "number",
+        "publication",
+        "record",
+        "record_lock",
+        "references",
+        "revision",
+        "rules",
+    )
+
+    def __init__(
+        self,
+        partition_id: PartitionId,
+        number: int,
+        record: PartitionRecord,
+        revision: int,
+        config: TopicConfig,
+        rules: AppendRules,
+        led_since_revision: int,
+    ) -> None:
+        self.id = partition_id
+        self.number = number
+        self.record = record
+        self.revision = revision
+        self.config = config
+        self.rules = rules
+        self.led_since_revision = led_since_revision
+        self.is_led = led_since_revision != NOT_LED
+        self.log: PartitionLog | None = None
+        self.references: SegmentReferences | None = None
+        self.record_lock = asyncio.Lock()
+        self.checkpoint_lock: asyncio.Lock | None = None
+        # Whether a segment with other leader epochs than the record's may be another topic's: until the metadata
+        # store has shown that this log has such segments.
+        self.compares_epochs = True
+        # The oldest first. The last of them may not have taken what waits yet: it is `flush_starting` then.
+        self.flush_tasks: tuple[asyncio.Task[None], ...] = ()
+        self.flush_starting: asyncio.Task[None] | None = None
+        self.flush_scheduled = False
+        # Done when the newest segment that is on its way is published, or will not be.
+        self.publication: asyncio.Future[None] | None = None
+        self._listeners: dict[PublishListener, None] | None = None
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether this broker has never led it, so that all it knows is what the leader publishes."""
+        return self.led_since_revision == NOT_LED
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what consumers see: the log end offset of the last published segment."""
+        return self.record.log_end_offset
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Complete the references with the checkpoint that the record names (an empty one for none)."""
+        start = self.record.log_start_offset
+        self.references = SegmentReferences(
+            reference
+            for reference in (*checkpoint.segments, *self.record.segments)
+            if reference.last_offset >= start
+        )
+
+    def open(self, checkpoint: Checkpoint) -> PartitionLog:
+        """The same, and begin the leader's log."""
+        self.load(checkpoint)
+        self.log = PartitionLog(self.record, ProducerStates((*checkpoint.producers, *self.record.producers)))
+        return self.log
+
+    def follow(self, record: PartitionRecord, revision: int) -> None:
+        """The metadata store holds `record`, written by the leader, at `revision`; an older one is ignored.
+
+        Not for a partition that this broker leads, or led until a moment ago: its log may still be published,
+        and must find out by the revision that another leader came between.
+        """
+        assert self.is_followed
+        if revision <= self.revision:
+            return
+        known_end = self.record.log_end_offset
+        fresh = [segment for segment in record.segments if segment.base_offset >= known_end]
+        if known_end < record.checkpoint_end_offset:
+            self.references = None  # Some of what is new is in the checkpoint only.
+        if self.references is not None:
+            for segment in fresh:
+                self.references.append(segment)
+            self.references.drop_below(record.log_start_offset)
+        self.record = record
+        self.revision = revision
+        if record.log_end_offset > known_end:
+            self.notify_grown(sum(segment.size_bytes for segment in fresh))
+
+    def publish(self, record: PartitionRecord, revision: int) -> None:
+        """The metadata store holds `record`, written by this broker, at `revision`."""
+        newest = record.segments[-1:] if record.log_end_offset > self.record.log_end_offset else ()
+        self.record = record
+        self.revision = revision
+        if self.references is not None:
+            for reference in newest:
+                self.references.append(reference)
+
+    async def publication_known(self) -> None:
+        """Wait until this broker, which leads, knows what became of the publication that is under way, if any.
+
+        Those that follow may hear of it first, and their readers then know of later records than it does.
+        """
+        if self.record_lock.locked():
+            async with self.record_lock:
+                pass
+
+    def listen(self, listener: PublishListener) -> None:
+        """Tell the listener from now on."""
+        if self._listeners is None:
+            self._listeners = {}
+        self._listeners[listener] = None
+
+    def forget(self, listener: PublishListener) -> None:
+        """Tell the listener no more."""
+        if self._listeners is not None:
+            self._listeners.pop(listener, None)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody waits for more."""
+        return bool(self._listeners)
+
+    def notify_grown(self, size_bytes: int) -> None:
+        """Tell who waits that more is published."""
+        for listener in self._take_listeners():
+            listener.grown(size_bytes)
+
+    def notify_closed(self) -> None:
+        """Tell who waits that there is nothing to wait for."""
+        for listener in self._take_listeners():
+            listener.closed()
+
+    def _take_listeners(self) -> Iterable[PublishListener]:
+        return tuple(self._listeners) if self._listeners else ()

@@ -1,0 +1,121 @@
+"""How what the metadata store tells of topics and partitions becomes the partitions that this broker holds."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kafscale.cluster.topic_configs import (
+    CompressionType,
+    MessageTimestampType,
+    TopicConfig,
+    effective,
+    is_legal,
+)
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.partition import NOT_LED, Partition, PartitionId
+from kafscale.log.partition_log import AppendRules
+from kafscale.log.writing.segment_buffer import SEGMENT_BUFFER_LIMIT_BYTES
+from kafscale.metadata.model import TopicRecord
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.protocol.compression import Codec
+from kafscale.protocol.error_codes import KafkaError
+from kafscale.settings.broker import Settings
+
+_CODECS = {
+    CompressionType.GZIP: Codec.GZIP,
+    CompressionType.SNAPPY: Codec.SNAPPY,
+    CompressionType.LZ4: Codec.LZ4,
+    CompressionType.ZSTD: Codec.ZSTD,
+}
+
+
+def append_rules(config: TopicConfig) -> AppendRules:
+    """What a topic's configuration says of its appends."""
+    return AppendRules(
+        codec=_CODECS.get(config.compression_type),
+        codec_level=config.compression_level,
+        log_append_time=config.message_timestamp_type is MessageTimestampType.LOG_APPEND_TIME,
+        # A buffer that cannot grow any more has nothing to wait for; merging makes the larger segments.
+        segment_bytes=min(config.segment_bytes, SEGMENT_BUFFER_LIMIT_BYTES),
+    )
+
+
+class PartitionFactory:
+    """Makes partitions of the topics that `view` shows, and remembers what all of a topic have in common."""
+
+    def __init__(self, view: ClusterView, settings: Settings, failures: Counter[str] | None = None) -> None:
+        self._view = view
+        self._settings = settings
+        self._failures = ItemFailures(BackgroundWork.CONFIGS, failures)
+        self._numbers: dict[str, dict[int, int]] = {}
+        self._configs: dict[str, tuple[Mapping[str, str], TopicConfig, AppendRules]] = {}
+        self._next_number = itertools.count()
+
+    def followed(self, topic: str, index: int, record: PartitionRecord, revision: int) -> Partition | None:
+        """A partition that another broker leads; None when there is no such topic any more."""
+        return self._make(topic, index, record, revision, NOT_LED)
+
+    def led(self, topic: str, index: int, record: PartitionRecord, revision: int) -> Partition | None:
+        """A partition that this broker leads since `revision`; None when there is no such topic any more."""
+        return self._make(topic, index, record, revision, revision)
+
+    def _make(
+        self, topic: str, index: int, record: PartitionRecord, revision: int, led_since_revision: int
+    ) -> Partition | None:
+        topic_record = self._view.topic(topic)
+        if topic_record is None:
+            return None
+        config, rules = self._configs_of(topic_record)
+        return Partition(
+            PartitionId(topic, index),
+            self._number(topic, index),
+            record,
+            revision,
+            config,
+            rules,
+            led_since_revision,
+        )
+
+    def configure(self, topic: TopicRecord, partitions: Iterable[Partition]) -> None:
+        """Give these, which are the topic's, what its configuration says now."""
+        config, rules = self._configs_of(topic)
+        for partition in partitions:
+            partition.config, partition.rules = config, rules
+
+    def _configs_of(self, topic: TopicRecord) -> tuple[TopicConfig, AppendRules]:
+        """What the topic's configuration says. Read once for all its partitions: there may be thousands."""
+        read = self._configs.get(topic.name)
+        if read is None or read[0] != topic.configs:
+            config = self._config_of(topic)
+            read = self._configs[topic.name] = topic.configs, config, append_rules(config)
+        return read[1:]
+
+    def _config_of(self, topic: TopicRecord) -> TopicConfig:
+        """What its configs say; with the defaults for what this program cannot read, and without a retention.
+
+        A value that only a newer release can read may have been meant to keep what the default would remove.
+        """
+        try:
+            return effective(topic.configs, self._settings)
+        except KafkaError as problem:
+            self._failures.report(topic.name, problem)
+        readable = {name: text for name, text in topic.configs.items() if is_legal(name, text)}
+        return replace(effective(readable, self._settings), retention_ms=-1, retention_bytes=-1)
+
+    def _number(self, topic: str, index: int) -> int:
+        """The same as long as the topic is: what is cached stays of use when the leader changes."""
+        numbers = self._numbers.setdefault(topic, {})
+        if index not in numbers:
+            numbers[index] = next(self._next_number)
+        return numbers[index]
+
+    def has_made(self, topic: str) -> bool:
+        """Whether any partition of the topic was made since it was forgotten."""
+        return topic in self._numbers
+
+    def forget(self, topic: str) -> None:
+        """Partitions of this name that are made from now on are those of another topic."""
+        self._numbers.pop(topic, None)
+        self._configs.pop(topic, None)

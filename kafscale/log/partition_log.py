@@ -1,0 +1,451 @@
+"""The leader's side of one partition, pure: what is appended, sealed, published, and what the record then says.
+
+Theory of operation. Batches are appended to the newest `SegmentBuffer` in arrival order, with offsets relative
+to it. The oldest buffers are *sealed*: each gets its base offset, where the one before it ends, or else the
+published log end offset, and its bytes are final. When its object lies in the store, and it is the oldest,
+`record_after` says what the partition record must become; when the metadata store has taken that, `published`
+applies it here and tells the waiters.
+
+When a key turns out to hold an older leader's leftover, `reseal` moves the segment one offset up (architecture.md,
+"Publish"). That is only possible while nothing behind it has an absolute offset. So a leader seals one buffer at a
+time until it has published once, since a leftover is most likely just where it began. When a later one meets a
+leftover all the same, the leader gives up, and begins anew there with an epoch of its own (decision 0033).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kafscale.formats.index import build_index, interval_for
+from kafscale.formats.partition_record import (
+    PartitionRecord,
+    ProducerBatch,
+    ProducerRecord,
+    SegmentReference,
+    is_published_in,
+)
+from kafscale.formats.segment import (
+    FOOTER_SIZE,
+    HEADER_SIZE,
+    MAX_MESSAGE_COUNT,
+    body_crc,
+    encode_footer,
+    encode_header,
+)
+from kafscale.log.producer_state import PendingBatch, ProducerStates, UnpublishedBatch
+from kafscale.log.writing.compression_trials import CompressionTrials
+from kafscale.log.writing.segment_buffer import AppendWaiter, SegmentBuffer
+from kafscale.memory.slab import SlabPool
+from kafscale.protocol.compression import Codec
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.record_batch import BatchHeader, compress_into, stamp_log_append_time
+from kafscale.protocol.types import Buffer
+
+CHECKPOINT_SEGMENTS = 128
+CHECKPOINT_PRODUCERS = 256
+
+MOST_RECORD_SEGMENTS = 2048
+MOST_RECORD_PRODUCERS = 2048
+"""A record with more takes no further segment until a checkpoint takes them over (decision 0044).
+
+What is sealed then may still come: `MOST_SEALED` segments with their producers, 512 KiB in all.
+"""
+
+_UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, "it is not known whether the records were published")
+
+# What a batch costs beside its bytes: the objects that remember it, its request and its reply.
+BATCH_OVERHEAD_BYTES = 1024
+
+MOST_SEALED = 2
+"""So many segments of one partition are on their way at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRules:
+    """What the topic's configuration says of an append. `codec` None keeps batches as they come.
+
+    `codec_level`: None for the codec's default.
+    """
+
+    codec: Codec | None
+    log_append_time: bool
+    segment_bytes: int
+    codec_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedSegment:
+    """A segment whose bytes are final unless its key turns out to be taken."""
+
+    buffer: SegmentBuffer
+    reference: SegmentReference
+    parts: Sequence[Buffer]
+    index: bytes
+    index_version: int
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPointer:
+    """A stored checkpoint that the record does not name yet; it covers every segment below `end_offset`."""
+
+    key: str
+    end_offset: int
+
+
+class PartitionLog:
+    """One partition as its leader sees it. `record` is what the metadata store holds."""
+
+    __slots__ = (
+        "_buffers",
+        "_closed_count",
+        "_ended",
+        "_has_published",
+        "_is_in_doubt",
+        "_recent_producers",
+        "_sealed",
+        "_trials",
+        "is_held_up",
+        "producers",
+        "record",
+        "waiting_checkpoint",
+    )
+
+    def __init__(self, record: PartitionRecord, producers: ProducerStates) -> None:
+        self.record = record
+        self.producers = producers
+        self.waiting_checkpoint: CheckpointPointer | None = None
+        # Whether the record has no room, and the checkpoint that would make some could not be stored.
+        self.is_held_up = False
+        # The oldest `_closed_count` take no more batches, and stay so when their flush is ended half way; the oldest
+        # of these are sealed, in the same order.
+        self._buffers: deque[SegmentBuffer] = deque()
+        self._closed_count = 0
+        self._sealed: deque[SealedSegment] = deque()
+        self._has_published = False
+        self._ended = False
+        self._trials = CompressionTrials()
+        # Whether the publication of the oldest segment has begun and its outcome is not known.
+        self._is_in_doubt = False
+        self._recent_producers: dict[int, ProducerRecord] = {p.producer_id: p for p in record.producers}
+
+    # --- append
+
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        rules: AppendRules,
+        now_ms: int,
+        pool: SlabPool,
+        waiter: AppendWaiter,
+    ) -> int:
+        """Append a validated batch and return by how many bytes the buffers grew.
+
+        `waiter` is told the outcome, at once for a refusal or the retry of a published batch (0 is returned).
+        """
+        verdict = self._check_sequence(header)
+        match verdict:
+            case ErrorCode.NONE:
+                pass
+            case PendingBatch():
+                segment = verdict.segment
+                assert isinstance(segment, SegmentBuffer)
+                segment.waiters.append((waiter, verdict.relative_offset))
+                return 0
+            case ProducerBatch():
+                waiter.published(verdict.base_offset, self.record.log_start_offset)
+                return 0
+            case _:
+                waiter.refused(verdict, _sequence_message(verdict, header))
+                return 0
+        buffer = self._open_buffer(header.record_count, now_ms)
+        before = buffer.size_bytes
+        relative_offset = buffer.record_count
+        _append_batch(buffer, batch, header, rules, now_ms, pool, self._trials)
+        if header.producer_id >= 0:
+            self._remember(buffer, relative_offset, header, now_ms)
+        buffer.waiters.append((waiter, relative_offset))
+        grown = buffer.size_bytes - before + BATCH_OVERHEAD_BYTES
+        buffer.charged_bytes += grown
+        return grown
+
+    def _check_sequence(self, header: BatchHeader) -> ErrorCode | PendingBatch | ProducerBatch:
+        if header.producer_id < 0:
+            return ErrorCode.NONE
+        return self.producers.check(
+            header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
+        )
+
+    def _open_buffer(self, record_count: int, now_ms: int) -> SegmentBuffer:
+        """The newest buffer, or a new one where that is full or `record_count` more would overflow its header."""
+        if len(self._buffers) > self._closed_count:
+            newest = self._buffers[-1]
+            if not newest.is_full and newest.record_count + record_count <= MAX_MESSAGE_COUNT:
+                return newest
+        buffer = SegmentBuffer(now_ms)
+        self._buffers.append(buffer)
+        return buffer
+
+    def _remember(
+        self, buffer: SegmentBuffer, relative_offset: int, header: BatchHeader, now_ms: int
+    ) -> None:
+        pending = PendingBatch(
+            buffer,
+            relative_offset,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            now_ms,
+        )
+        self.producers.append(header.producer_id, pending)
+        buffer.producer_ids.append((header.producer_id, relative_offset))
+        buffer.producers.add(header.producer_id)
+
+    # --- what waits
+
+    @property
+    def waiting(self) -> SegmentBuffer | None:
+        """The oldest buffer that is not closed yet."""
+        return self._buffers[self._closed_count] if len(self._buffers) > self._closed_count else None
+
+    def holds(self, buffer: SegmentBuffer) -> bool:
+        """Whether it is not published yet."""
+        return any(buffer is one for one in self._buffers)
+
+    @property
+    def may_seal(self) -> bool:
+        """Whether another buffer may be closed, beside those that are."""
+        return not self._ended and (
+            self._closed_count == 0
+            or (self._has_published and len(self._sealed) == self._closed_count < MOST_SEALED)
+        )
+
+    # --- seal and publish
+
+    @property
+    def sealed(self) -> SealedSegment | None:
+        """The oldest that is sealed and not published."""
+        return self._sealed[0] if self._sealed else None
+
+    def start_seal(self) -> tuple[SegmentBuffer, int]:
+        """Close the oldest open buffer, so that nothing more is appended to it; returns it and its base offset."""
+        assert self.may_seal
+        buffer = self._buffers[self._closed_count]
+        self._closed_count += 1
+        base_offset = (
+            self._sealed[-1].reference.last_offset + 1 if self._sealed else self.record.log_end_offset
+        )
+        return buffer, base_offset
+
+    def seal(self, buffer: SegmentBuffer, base_offset: int, now_ms: int, index_version: int) -> SealedSegment:
+        """Seal the buffer that was closed last. May run in another thread, beside everything else here.
+
+        `index_version`: see `index_version_at`.
+        """
+        sealed = self._seal(buffer, base_offset, now_ms, index_version)
+        self._sealed.append(sealed)
+        return sealed
+
+    def end(self) -> None:
+        """What is sealed will not be published, so nothing more is sealed: the log is about to be given up."""
+        self._ended = True
+
+    @property
+    def may_reseal(self) -> bool:
+        """Whether what is sealed may move: the first segment of an epoch, with nothing behind it.
+
+        So every offset that is passed over lies where the epoch changes, which is how fsck knows it again.
+        """
+        return not self._has_published
+
+    def reseal(self) -> SealedSegment:
+        """Move the only sealed segment one offset up: its key holds an older leader's leftover."""
+        assert self.may_reseal
+        [old] = self._sealed
+        self._sealed.clear()
+        sealed = self._seal(old.buffer, old.reference.base_offset + 1, old.created_ms, old.index_version)
+        self._sealed.append(sealed)
+        return sealed
+
+    def _seal(
+        self, buffer: SegmentBuffer, base_offset: int, created_ms: int, index_version: int
+    ) -> SealedSegment:
+        buffer.stamp(base_offset, self.record.leader_epoch)
+        body = buffer.body()
+        last_offset = base_offset + buffer.record_count - 1
+        header = encode_header(
+            codec=buffer.codec,
+            base_offset=base_offset,
+            message_count=buffer.record_count,
+            created_ms=created_ms,
+        )
+        return SealedSegment(
+            buffer=buffer,
+            reference=SegmentReference(
+                base_offset=base_offset,
+                last_offset=last_offset,
+                record_count=buffer.record_count,
+                leader_epoch=self.record.leader_epoch,
+                size_bytes=HEADER_SIZE + buffer.size_bytes + FOOTER_SIZE,
+                max_timestamp_ms=buffer.max_timestamp_ms,
+            ),
+            parts=(header, *body, encode_footer(body_crc=body_crc(body), last_offset=last_offset)),
+            index=build_index(
+                buffer.index_entries(base_offset),
+                interval_for(buffer.size_bytes, buffer.record_count),
+                version=index_version,
+            ),
+            index_version=index_version,
+            created_ms=created_ms,
+        )
+
+    def record_after(self, sealed: SealedSegment) -> PartitionRecord:
+        """What the record must become so that `sealed` is published. Changes nothing here."""
+        producers = dict(self._recent_producers)
+        for producer in self._published_producers(sealed):
+            producers[producer.producer_id] = producer
+        record = replace(
+            self.record,
+            log_end_offset=sealed.reference.last_offset + 1,
+            segments=(*self.record.segments, sealed.reference),
+            producers=tuple(producers.values()),
+        )
+        return (
+            record if self.waiting_checkpoint is None else _with_checkpoint(record, self.waiting_checkpoint)
+        )
+
+    def begin_publication(self, sealed: SealedSegment) -> PartitionRecord:
+        """What the record is to become. From now on nobody knows whether it has, until somebody says so here."""
+        self._is_in_doubt = True
+        return self.record_after(sealed)
+
+    def succeeded_by(self, successor: PartitionRecord) -> None:
+        """Another leader wrote this record instead: if `sealed` had been published before, its waiters are told."""
+        assert self.sealed is not None
+        was_published = is_published_in(successor, self.record, self.sealed.reference.last_offset)
+        if was_published:
+            self.published(self.sealed, self.record_after(self.sealed))
+        elif was_published is False:
+            self._is_in_doubt = False
+
+    def record_with(self, checkpoint: CheckpointPointer) -> PartitionRecord:
+        """What the record must become so that it names the checkpoint. Changes nothing here."""
+        return _with_checkpoint(self.record, checkpoint)
+
+    def _published_producers(self, sealed: SealedSegment) -> list[ProducerRecord]:
+        base_offset = sealed.reference.base_offset
+        return self.producers.preview(
+            [(producer_id, base_offset + relative) for producer_id, relative in sealed.buffer.producer_ids]
+        )
+
+    def published(self, sealed: SealedSegment, record: PartitionRecord) -> None:
+        """The store took `record`: apply it and tell the waiters; the buffer is done with."""
+        assert self.sealed is sealed
+        base_offset = sealed.reference.base_offset
+        for producer_id, relative_offset in sealed.buffer.producer_ids:
+            self.producers.publish(producer_id, base_offset + relative_offset)
+        self.adopt(record)
+        self._sealed.popleft()
+        self._buffers.popleft()
+        self._closed_count -= 1
+        self._has_published = True
+        self._is_in_doubt = False
+        for waiter, relative_offset in sealed.buffer.waiters:
+            waiter.published(base_offset + relative_offset, record.log_start_offset)
+
+    def adopt(self, record: PartitionRecord) -> None:
+        """The store took `record` of ours, whatever it changes."""
+        if record.checkpoint_key != self.record.checkpoint_key:
+            self.waiting_checkpoint = None
+        self.record = record
+        self._recent_producers = {p.producer_id: p for p in record.producers}
+
+    def fail(self, error_code: ErrorCode, message: str) -> list[SegmentBuffer]:
+        """This leader may not go on: refuse everything that waits. The log is done with.
+
+        A publication in doubt is not refused but unknown: librdkafka takes NOT_LEADER_OR_FOLLOWER to say that
+        nothing is stored, and may send such a batch again as a new one.
+        """
+        buffers = list(self._buffers)
+        unknown = buffers[0] if self._is_in_doubt else None
+        self._buffers.clear()
+        self._sealed.clear()
+        self._closed_count = 0
+        self._is_in_doubt = False
+        for buffer in buffers:
+            answer = _UNKNOWN if buffer is unknown else (error_code, message)
+            for waiter, _ in buffer.waiters:
+                waiter.refused(*answer)
+        return buffers
+
+    def unpublished_batches(self) -> list[UnpublishedBatch]:
+        """The oldest batch of each idempotent producer that is not known to be published."""
+        waiting = dict.fromkeys(
+            producer_id for buffer in self._buffers for producer_id, _ in buffer.producer_ids
+        )
+        return list(self.producers.unpublished(waiting))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the record, with the checkpoint that it will name next, may take what is sealed and more."""
+        record = self.record
+        if len(record.segments) < MOST_RECORD_SEGMENTS and len(record.producers) < MOST_RECORD_PRODUCERS:
+            return True
+        if self.waiting_checkpoint is None:
+            return False
+        record = self.record_with(self.waiting_checkpoint)
+        return len(record.segments) < MOST_RECORD_SEGMENTS and len(record.producers) < MOST_RECORD_PRODUCERS
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the record has grown so much that its older part should move to a checkpoint."""
+        return self.waiting_checkpoint is None and (
+            len(self.record.segments) >= CHECKPOINT_SEGMENTS
+            or len(self.record.producers) >= CHECKPOINT_PRODUCERS
+        )
+
+
+def _with_checkpoint(record: PartitionRecord, pointer: CheckpointPointer) -> PartitionRecord:
+    return replace(
+        record,
+        checkpoint_key=pointer.key,
+        checkpoint_end_offset=pointer.end_offset,
+        segments=tuple(s for s in record.segments if s.base_offset >= pointer.end_offset),
+        producers=tuple(p for p in record.producers if p.batches[-1].base_offset >= pointer.end_offset),
+    )
+
+
+def _append_batch(
+    buffer: SegmentBuffer,
+    batch: memoryview,
+    header: BatchHeader,
+    rules: AppendRules,
+    now_ms: int,
+    pool: SlabPool,
+    trials: CompressionTrials,
+) -> None:
+    size_bytes = len(batch)
+    room = buffer.room(size_bytes, pool)
+    codec = header.codec
+    written = 0
+    if rules.codec is not None and codec == Codec.NONE and trials.is_due(size_bytes):
+        written = compress_into(batch, header, rules.codec, room, rules.codec_level)
+        trials.tried(size_bytes, shrank=written > 0)
+        if written:
+            codec = rules.codec
+    if not written:
+        room[:] = batch
+        written = size_bytes
+    max_timestamp_ms = header.max_timestamp
+    if rules.log_append_time:
+        stamp_log_append_time(room, 0, now_ms)
+        max_timestamp_ms = now_ms
+    buffer.add(written, header.record_count, max_timestamp_ms, codec)
+
+
+def _sequence_message(error_code: ErrorCode, header: BatchHeader) -> str:
+    return (
+        f"{error_code.name}: producer {header.producer_id} epoch {header.producer_epoch} "
+        f"sequence {header.base_sequence}"
+    )

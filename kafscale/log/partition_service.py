@@ -1,0 +1,75 @@
+"""Which partitions this broker leads, from its start to its stop, behind one door for the composition root."""
+
+import asyncio
+from collections.abc import Callable
+
+from kafscale.cluster.keeper import Keeper
+from kafscale.cluster.leadership import Leadership
+from kafscale.cluster.view import ClusterView
+from kafscale.log.manager import LogManager
+from kafscale.log.partition_holdings import PartitionHoldings
+from kafscale.metadata.model import LeaderRecord, TopicRecord
+from kafscale.metadata.store import MetadataStore
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+
+
+class PartitionService:
+    """Keeps what is led equal to what should be. `lease` tells the broker's."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        view: ClusterView,
+        lease: Callable[[], int],
+        logs: LogManager,
+        broker_id: int,
+    ) -> None:
+        self._logs = logs
+        failures = ItemFailures(BackgroundWork.CLAIMS, logs.metrics.background_failures)
+        leadership = Leadership(store, broker_id, lease, failures=failures)
+        self._holdings = PartitionHoldings(view, leadership, logs, broker_id)
+        self._keeper = Keeper("partitions", broker_id, self._holdings)
+        logs.on_lost = self._partition_lost
+        view.subscribe(self._topic_changed)
+        view.subscribe_leaders(self._leader_changed)
+        view.subscribe_brokers(self.reconsider)
+
+    def _partition_lost(self, topic: str, index: int) -> None:
+        self._holdings.reconsider([(topic, index)])
+        self._keeper.poke()
+
+    def _topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
+        self._holdings.topic_changed(before, after)
+        self._keeper.poke()
+
+    def _leader_changed(self, topic: str, index: int, leader: LeaderRecord | None) -> None:
+        self._holdings.reconsider([(topic, index)])
+        self._keeper.poke()
+
+    def reconsider(self) -> None:
+        """Compare what this broker leads with what it should, as after a registration."""
+        self._holdings.reconsider_all()
+        self._keeper.poke()
+
+    async def start(self) -> None:
+        """Lead what nobody does and this broker should; returns once it does."""
+        self.reconsider()
+        await self._keeper.settled()
+
+    async def handed_over(self) -> None:
+        """Wait until this broker leads nothing that others are to lead."""
+        await self._keeper.settled()
+
+    async def let_go(self) -> None:
+        """Lead nothing: the lease has ended. What was accepted is published if nobody else leads yet."""
+        await self._resign_all()
+        # What a claim that was under way has gained went with the lease: without a leader key nobody finds it.
+        await self._keeper.settled()
+        await self._resign_all()
+
+    async def _resign_all(self) -> None:
+        await asyncio.gather(*(self._logs.resign(partition) for partition in tuple(self._logs.partitions())))
+
+    async def close(self) -> None:
+        """Move nothing any more."""
+        await self._keeper.close()

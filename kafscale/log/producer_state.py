@@ -1,0 +1,215 @@
+"""What a partition knows of its idempotent producers, to refuse gaps and recognise retries (KIP-98).
+
+A batch is *pending* from its append until its segment is published. Retries are looked for among both,
+and only what was published is stored.
+
+Producers are kept in the order of their last appends. Segments are published in the order of appends, too, so
+those without anything pending come first, and the first of them is the one to forget (decision 0041).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from kafscale.formats.partition_record import ProducerBatch, ProducerRecord
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.record_batch import sequence_after
+
+REMEMBERED_BATCHES = 5
+MOST_PRODUCERS = 5000
+"""So many producers of one partition are remembered: the checkpoint and a new leader's memory hold them all."""
+
+
+class PendingBatch:
+    """An appended batch that is not published yet. `relative_offset` counts from its segment's first offset."""
+
+    __slots__ = (
+        "first_sequence",
+        "last_sequence",
+        "producer_epoch",
+        "relative_offset",
+        "segment",
+        "timestamp_ms",
+    )
+
+    def __init__(
+        self,
+        segment: object,
+        relative_offset: int,
+        producer_epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        timestamp_ms: int,
+    ) -> None:
+        self.segment = segment
+        self.relative_offset = relative_offset
+        self.producer_epoch = producer_epoch
+        self.first_sequence = first_sequence
+        self.last_sequence = last_sequence
+        self.timestamp_ms = timestamp_ms
+
+
+class UnpublishedBatch(NamedTuple):
+    """A batch of a producer, in its newest epoch, that is appended and not known to be published."""
+
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+
+
+class _Producer:
+    __slots__ = ("last_timestamp_ms", "pending", "published", "published_epoch")
+
+    def __init__(self) -> None:
+        self.published_epoch = -1
+        self.published: tuple[ProducerBatch, ...] = ()
+        self.pending: deque[PendingBatch] = deque()
+        self.last_timestamp_ms = -1
+
+    def copy(self) -> "_Producer":
+        copy = _Producer()
+        copy.published_epoch = self.published_epoch
+        copy.published = self.published
+        copy.pending = self.pending.copy()
+        copy.last_timestamp_ms = self.last_timestamp_ms
+        return copy
+
+    def publish_oldest(self, base_offset: int) -> None:
+        batch = self.pending.popleft()
+        earlier = self.published if batch.producer_epoch == self.published_epoch else ()
+        published = ProducerBatch(batch.first_sequence, batch.last_sequence, base_offset)
+        self.published = (*earlier[1 - REMEMBERED_BATCHES :], published)
+        self.published_epoch = batch.producer_epoch
+        self.last_timestamp_ms = batch.timestamp_ms
+
+
+class ProducerStates:
+    """The idempotent producers of one partition. Of `records` of the same producer the last one counts."""
+
+    def __init__(self, records: Iterable[ProducerRecord] = ()) -> None:
+        self._producers: dict[int, _Producer] = {}
+        self._forgotten = 0
+        newest = {record.producer_id: record for record in records}.values()
+        for record in sorted(newest, key=attrgetter("last_timestamp_ms"))[-MOST_PRODUCERS:]:
+            producer = self._producers[record.producer_id] = _Producer()
+            producer.published_epoch = record.producer_epoch
+            producer.published = record.batches
+            producer.last_timestamp_ms = record.last_timestamp_ms
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def newest_sequence(self, producer_id: int) -> tuple[int, int] | None:
+        """The producer's epoch and the last sequence number that it appended; None when it is not known."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return None
+        if producer.pending:
+            return producer.pending[-1].producer_epoch, producer.pending[-1].last_sequence
+        return producer.published_epoch, producer.published[-1].last_sequence
+
+    def unpublished(self, producer_ids: Iterable[int]) -> Iterator[UnpublishedBatch]:
+        """Of each of the producers all pending batches of its newest epoch, the oldest first."""
+        for producer_id in producer_ids:
+            producer = self._producers.get(producer_id)
+            if producer is None or not producer.pending:
+                continue
+            epoch = producer.pending[-1].producer_epoch
+            for batch in producer.pending:
+                if batch.producer_epoch == epoch:
+                    yield UnpublishedBatch(producer_id, epoch, batch.first_sequence)
+
+    def has_no_room_for(self, producer_id: int) -> bool:
+        """Whether it is unknown and cannot be remembered: all that are remembered have something pending."""
+        return (
+            len(self._producers) >= MOST_PRODUCERS
+            and producer_id not in self._producers
+            and bool(next(iter(self._producers.values())).pending)
+        )
+
+    def check(
+        self, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
+    ) -> ErrorCode | PendingBatch | ProducerBatch:
+        """`NONE` when the batch is the next one, the earlier batch when it is a retry, else the error.
+
+        As Kafka's ProducerAppendInfo: an unknown producer may start at any sequence, a new epoch at 0 only.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return ErrorCode.NONE
+        newest = producer.pending[-1] if producer.pending else None
+        epoch = newest.producer_epoch if newest else producer.published_epoch
+        if producer_epoch < epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if producer_epoch > epoch:
+            return ErrorCode.NONE if first_sequence == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        expected = sequence_after(newest.last_sequence if newest else producer.published[-1].last_sequence, 1)
+        if first_sequence == expected:
+            return ErrorCode.NONE
+        for pending in producer.pending:
+            held = (pending.producer_epoch, pending.first_sequence, pending.last_sequence)
+            if held == (producer_epoch, first_sequence, last_sequence):
+                return pending
+        if producer.published_epoch == producer_epoch:
+            for batch in producer.published:
+                if (batch.first_sequence, batch.last_sequence) == (first_sequence, last_sequence):
+                    return batch
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def append(self, producer_id: int, batch: PendingBatch) -> None:
+        """Take note of a batch that `check` found to be the next one, of a producer that there is room for.
+
+        A new producer takes the place of the one that has not appended for the longest time, if need be.
+        """
+        producer = self._producers.pop(producer_id, None)
+        if producer is None:
+            producer = _Producer()
+            if len(self._producers) >= MOST_PRODUCERS:
+                del self._producers[next(iter(self._producers))]
+                self._forgotten += 1
+        self._producers[producer_id] = producer
+        producer.pending.append(batch)
+
+    def take_forgotten(self) -> int:
+        """How many producers had to make room for others since the last call."""
+        forgotten, self._forgotten = self._forgotten, 0
+        return forgotten
+
+    def preview(self, batches: Iterable[tuple[int, int]]) -> list[ProducerRecord]:
+        """What is to be stored of the producers once their oldest pending batches are published.
+
+        `batches`: (producer id, base offset) in the order of publication. Changes nothing.
+        """
+        copies: dict[int, _Producer] = {}
+        for producer_id, base_offset in batches:
+            copy = copies.get(producer_id)
+            if copy is None:
+                copy = copies[producer_id] = self._producers[producer_id].copy()
+            copy.publish_oldest(base_offset)
+        return [self._record(producer_id, copy) for producer_id, copy in copies.items()]
+
+    def publish(self, producer_id: int, base_offset: int) -> None:
+        """The producer's oldest pending batch got `base_offset`."""
+        self._producers[producer_id].publish_oldest(base_offset)
+
+    def published(self) -> Iterator[ProducerRecord]:
+        """What is to be stored of every producer that has published."""
+        for producer_id, producer in self._producers.items():
+            if producer.published:
+                yield self._record(producer_id, producer)
+
+    def expire(self, before_ms: int) -> None:
+        """Forget the producers that appended nothing since `before_ms` (Kafka's producer.id.expiration.ms)."""
+        for producer_id, producer in list(self._producers.items()):
+            if not producer.pending and producer.last_timestamp_ms < before_ms:
+                del self._producers[producer_id]
+
+    @staticmethod
+    def _record(producer_id: int, producer: _Producer) -> ProducerRecord:
+        return ProducerRecord(
+            producer_id=producer_id,
+            producer_epoch=producer.published_epoch,
+            last_timestamp_ms=producer.last_timestamp_ms,
+            batches=producer.published,
+        )

@@ -1,0 +1,1 @@
+"""From a fetch offset to bytes: references, caches, segment loads, read-ahead."""

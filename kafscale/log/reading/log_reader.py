@@ -1,0 +1,409 @@
+"""Finds the bytes that a fetch asks for: from the segments in memory, else from the object store."""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from kafscale.cache.lru import ByteLimitedLru
+from kafscale.cache.single_flight import SingleFlight
+from kafscale.formats.index import parse_index
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.formats.segment import HEADER_SIZE
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import SealedSegment
+from kafscale.log.reading.cached_chunks import CachedChunks
+from kafscale.log.reading.cached_segment import CachedSegment
+from kafscale.log.reading.lent_memory import LentMemory
+from kafscale.log.reading.read_ahead import ReadAhead, Unit
+from kafscale.log.reading.segment_loader import SegmentLoader, read_sizes
+from kafscale.log.reading.stored_segment import SegmentKey, segment_key
+from kafscale.memory.slab import SlabPool
+from kafscale.objects.object_store import ObjectReader, ObjectStore
+from kafscale.ops import metric_families
+from kafscale.ops.metrics import Metrics
+from kafscale.protocol.types import Buffer
+from kafscale.settings.broker import Settings
+from kafscale.tasks.thread_turns import ThreadTurns
+
+# A slab less used than this is copied out of, so that the cache does not keep the unused rest.
+_KEPT_SLAB_FILL = 0.5
+# Of how many segments one read takes records at most: it must not hold up the event loop for long.
+MAX_SEGMENTS_PER_READ = 512
+# Views smaller than this on average are joined: many small ones cost more to write out than the copy does.
+_SMALL_VIEW_BYTES = 4 * 1024
+_MANY_VIEWS = 16
+
+
+@dataclass(slots=True)
+class Read:
+    """Whole batches of one partition, as views. `segments` are held: release them when the views are gone.
+
+    `is_missing`: there is nothing because the segment with the offset is not in memory.
+    """
+
+    views: list[memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    record_count: int = 0
+    segments: list[CachedSegment] = field(default_factory=list)
+    is_missing: bool = False
+    lent: LentMemory | None = None
+
+    def detach(self) -> None:
+        """Copy the views, so that no segment is held for them."""
+        self.views = [memoryview(b"".join(self.views))]
+        self.release()
+
+    def join(self, lent: LentMemory) -> None:
+        """The same, for views that are many and small."""
+        self.detach()
+        self.lent = lent
+        lent.copied(self.size_bytes)
+
+    def replace(self, lent: LentMemory, views: list[memoryview], size_bytes: int, record_count: int) -> None:
+        """Read these bytes instead, most of which are in memory of their own."""
+        lent.copied(size_bytes if self.lent is None else size_bytes - self.size_bytes)
+        self.views, self.size_bytes, self.record_count, self.lent = views, size_bytes, record_count, lent
+
+    def release(self) -> None:
+        """The views are not used any more."""
+        for segment in self.segments:
+            segment.release()
+        self.segments.clear()
+        if self.lent is not None:
+            self.lent.copied(-self.size_bytes)
+            self.lent = None
+
+
+class Missing(NamedTuple):
+    """What is to be loaded: the small segment, or the chunk of a large one that holds `offset`."""
+
+    reference: SegmentReference
+    offset: int
+
+
+def _by_segment(segments: Sequence[CachedSegment]) -> dict[SegmentKey, list[CachedSegment]]:
+    found: dict[SegmentKey, list[CachedSegment]] = {}
+    for segment in segments:
+        found.setdefault(segment.segment_key, []).append(segment)
+    return found
+
+
+class LogReader:
+    """The published segments of all partitions, with the L1 cache in front of the object store.
+
+    `scans`: for those who look into the batches of what is loaded.
+    """
+
+    def __init__(
+        self,
+        loader: SegmentLoader,
+        cache_bytes: int,
+        read_ahead_segments: int,
+        pool: SlabPool,
+        metrics: Metrics,
+    ) -> None:
+        self._loader = loader
+        self._whole_bytes = loader.sizes.whole_bytes
+        self._layouts = loader.layouts
+        self._pool = pool
+        self._metrics = metrics.cache("segment")
+        self.cache: ByteLimitedLru[tuple[int, ...], CachedSegment] = ByteLimitedLru(cache_bytes, self._let_go)
+        self._chunks = CachedChunks()
+        self._lent = LentMemory()
+        self.scans = ThreadTurns()
+        self._loads: SingleFlight[tuple[int, ...], CachedSegment] = SingleFlight(
+            hand_out=CachedSegment.hold, let_go=CachedSegment.release
+        )
+        self._ahead = ReadAhead(partial(self._load, is_ahead=True), read_ahead_segments, cache_bytes)
+
+    def register_gauges(self, metrics: Metrics) -> None:
+        """Export how full the caches are."""
+        gauge, segments, indexes = metrics.gauge, self.cache, self._layouts.cache
+        gauge(metric_families.CACHE_USED, lambda: segments.used_bytes, cache="segment")
+        gauge(metric_families.CACHE_LIMIT, lambda: segments.limit_bytes, cache="segment")
+        gauge(metric_families.CACHE_USED, lambda: indexes.used_bytes, cache="index")
+        gauge(metric_families.CACHE_LIMIT, lambda: indexes.limit_bytes, cache="index")
+
+    # --- memory
+
+    def _keep(self, segment: CachedSegment, *, is_ahead: bool = False) -> None:
+        key = segment.key
+        self.cache.put(key, segment, segment.size_bytes)
+        self._metrics.evictions = self.cache.evictions
+        if key in self.cache:
+            if not segment.is_whole:
+                self._chunks.add(segment.segment_key, segment)
+            if is_ahead:
+                self._ahead.arrived(segment)
+
+    def _let_go(self, segment: CachedSegment) -> None:
+        if not segment.is_whole:
+            self._chunks.remove(segment.segment_key, segment)
+        self._ahead.wanted(segment)
+        segment.release()
+        self._lent.linger(segment)
+
+    @property
+    def is_short_of_memory(self) -> bool:
+        """Whether clients that are slow to take their replies keep too much; no reply should add to it."""
+        return self._lent.is_too_much
+
+    def add_published(self, partition: Partition, sealed: SealedSegment) -> None:
+        """Take over the memory of a segment that has just been published."""
+        body = sealed.buffer.body()
+        slabs = sealed.buffer.take_slabs()
+        index = parse_index("published segment", sealed.index, sealed.reference.base_offset)
+        filled = sum(slab.used_bytes for slab in slabs)
+        if filled >= _KEPT_SLAB_FILL * sum(slab.capacity_bytes for slab in slabs):
+            pieces = [memoryview(part) for part in body]
+        else:
+            pieces = [memoryview(b"".join(body))]
+            for slab in slabs:
+                self._pool.release(slab)
+            slabs = []
+        self._keep(
+            CachedSegment(
+                sealed.reference,
+                pieces,
+                HEADER_SIZE,
+                index,
+                partition_number=partition.number,
+                slabs=slabs,
+                pool=self._pool,
+            )
+        )
+
+    def forget(self, partition: Partition) -> None:
+        """Drop the segments of a partition that is gone."""
+        self.forget_segments(partition, partition.references or ())
+
+    def forget_segments(self, partition: Partition, references: Iterable[SegmentReference]) -> None:
+        """Drop what the partition's record names no longer, because a merge has replaced it or it expired."""
+        for reference in references:
+            key = segment_key(partition, reference)
+            self.cache.remove(key)
+            for chunk in self._chunks.of(key):
+                self.cache.remove(chunk.key)
+            self._layouts.forget(key)
+
+    # --- from memory
+
+    def has(self, partition: Partition, offset: int, max_bytes: int) -> bool:
+        """Whether everything that `read` would want is in memory."""
+        assert partition.references is not None
+        number, get = partition.number, self.cache.get
+        planned_bytes = 0
+        for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
+            if get((number, reference.base_offset, reference.last_offset)) is None:
+                return not self.plan(
+                    partition, max(offset, reference.base_offset), max_bytes - planned_bytes
+                )[1]
+            planned_bytes += reference.size_bytes
+            if planned_bytes >= max_bytes:
+                break
+        return True
+
+    def plan(
+        self, partition: Partition, offset: int, max_bytes: int
+    ) -> tuple[list[CachedSegment], list[Missing]]:
+        """What `read` would want that is in memory, and what is not: up to `max_bytes`, or one segment or chunk.
+
+        Of a large segment whose chunks are not known it is one: where it ends is found out with it.
+        """
+        cached: list[CachedSegment] = []
+        missing: list[Missing] = []
+        planned_bytes = 0
+        for unit in islice(self._units_from(partition, offset), MAX_SEGMENTS_PER_READ):
+            if unit.cached is None:
+                missing.append(Missing(unit.reference, unit.offset))
+            else:
+                cached.append(unit.cached)
+            planned_bytes += unit.size_bytes
+            if planned_bytes >= max_bytes or not unit.is_known:
+                break
+        return cached, missing
+
+    def _units_from(self, partition: Partition, offset: int) -> Iterator[Unit]:
+        """What a reader wants from `offset` on; no further than is known."""
+        assert partition.references is not None
+        for reference in partition.references.from_offset(offset):
+            key = segment_key(partition, reference)
+            cached = self.cache.get(key)
+            if cached is not None or reference.size_bytes <= self._whole_bytes:
+                yield Unit(reference, reference.base_offset, reference.size_bytes, key, cached)
+            else:
+                yield from self._chunks_from(partition, reference, offset)
+
+    def _chunks_from(self, partition: Partition, reference: SegmentReference, offset: int) -> Iterator[Unit]:
+        """The chunks of a large segment from the one with `offset` on; where they are not known, the first."""
+        key = segment_key(partition, reference)
+        offset = max(offset, reference.base_offset)
+        while offset <= reference.last_offset:
+            chunk = self._chunks.find(key, offset)
+            if chunk is not None:
+                yield Unit(reference, offset, chunk.size_bytes, chunk.key, chunk)
+                offset = chunk.next_offset
+                continue
+            layout = self._layouts.cached(key)
+            if layout is None:
+                size_bytes = self._loader.sizes.chunk_bytes
+                yield Unit(reference, offset, size_bytes, key, None, is_known=False)
+                return
+            found = layout.at_offset(offset)
+            yield Unit(reference, offset, found.size_bytes, (*key, found.start), None)
+            offset = found.next_offset
+
+    def read(
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        at_least_one: bool,
+        loaded: Sequence[CachedSegment] = (),
+    ) -> Read:
+        """Batches from the one that holds `offset` on, up to `max_bytes`, as far as they are in memory.
+
+        The first batch is returned even when it is larger, if `at_least_one`. `loaded` are segments that the
+        caller holds although the cache may have dropped them.
+        """
+        assert partition.references is not None
+        number, at_hand = partition.number, _by_segment(loaded) if loaded else None
+        result, size_bytes = Read(), 0
+        for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
+            base_offset, last_offset = reference.base_offset, reference.last_offset
+            if offset < base_offset:
+                offset = base_offset
+            # Once for a small segment, once for each chunk of a large one.
+            while offset <= last_offset:
+                segment = self._in_memory((number, base_offset, last_offset), offset, at_hand)
+                if segment is None:
+                    result.is_missing = not result.segments
+                    return self._finished(partition, result)
+                start = segment.position_of(offset)
+                end = segment.limit(start, max_bytes - size_bytes, at_least_one and not size_bytes)
+                if end > start:
+                    result.segments.append(segment.hold())
+                    result.views.extend(segment.slices(start, end))
+                    result.size_bytes = size_bytes = size_bytes + end - start
+                    result.record_count += segment.offset_at(end) - segment.offset_at(start)
+                if end < segment.end or size_bytes >= max_bytes:
+                    return self._finished(partition, result)
+                offset = segment.next_offset
+        return self._finished(partition, result)
+
+    def _finished(self, partition: Partition, read: Read) -> Read:
+        if read.segments and read.segments[-1].is_from_store:
+            following = self._units_from(partition, read.segments[-1].next_offset)
+            self._ahead.begin(partition, following, self._loads.__contains__)
+        views = len(read.views)
+        if views >= _MANY_VIEWS and read.size_bytes < _SMALL_VIEW_BYTES * views:
+            read.join(self._lent)
+        return read
+
+    def replace(self, read: Read, parts: Sequence[Buffer], size_bytes: int, record_count: int) -> None:
+        """Give other bytes for what was read: `parts` may be views of it, too."""
+        read.replace(self._lent, [memoryview(part) for part in parts], size_bytes, record_count)
+
+    def _in_memory(
+        self,
+        key: SegmentKey,
+        offset: int,
+        at_hand: Mapping[SegmentKey, Sequence[CachedSegment]] | None,
+    ) -> CachedSegment | None:
+        """What holds `offset` of the segment: all of it, or a chunk."""
+        if at_hand is not None:
+            for held in at_hand.get(key, ()):
+                if held.covers(offset):
+                    if held.is_ahead:
+                        self._ahead.wanted(held)
+                    return held
+        segment = self.cache.get(key)
+        if segment is None:
+            segment = self._chunks.find(key, offset)
+            if segment is None:
+                return None
+            self.cache.get(segment.key)
+        self._metrics.hits += 1
+        if segment.is_ahead:
+            self._ahead.wanted(segment)
+        return segment
+
+    # --- from the store
+
+    async def load(self, partition: Partition, reference: SegmentReference, offset: int) -> CachedSegment:
+        """What holds `offset` of the segment, from the store unless it is in memory by now; it comes held.
+
+        That is all of a small segment, and a chunk of a large one. Raises `CorruptDataError` when the object is
+        not what the record says, `ObjectNotFoundError`, and `StoreError` as the store does.
+        """
+        return await self._load(partition, reference, offset, is_ahead=False)
+
+    async def _load(
+        self, partition: Partition, reference: SegmentReference, offset: int, *, is_ahead: bool
+    ) -> CachedSegment:
+        key = segment_key(partition, reference)
+        cached = self.cache.get(key) or self._chunks.find(key, offset)
+        if cached is not None:
+            return cached.hold()
+        if not is_ahead:
+            self._metrics.misses += 1
+        segment = self._loader.segment(partition, reference)
+        if reference.size_bytes <= self._whole_bytes:
+            return await self._loads.run(key, lambda: self._loaded(self._loader.load(segment), is_ahead))
+        while True:
+            start = (await self._layouts.get(segment)).at_offset(offset).start
+            loaded = await self._loads.run(
+                (*key, start), lambda: self._loaded(self._loader.load_chunk(segment, offset), is_ahead)
+            )
+            # Somebody else may have asked for another part of a chunk that has turned out to be several.
+            if loaded.covers(offset):
+                return loaded
+            loaded.release()
+
+    async def _loaded(self, loading: Awaitable[CachedSegment], is_ahead: bool) -> CachedSegment:
+        segment = await loading
+        # The cache may drop it at once: this hold lasts until every caller has its own.
+        segment.hold()
+        self._keep(segment, is_ahead=is_ahead)
+        return segment
+
+    def skip_before(
+        self, partition: Partition, reference: SegmentReference, offset: int, timestamp_ms: int
+    ) -> int:
+        """The first offset from `offset` on whose chunk is not known to hold nothing as late as that time."""
+        layout = self._layouts.cached(segment_key(partition, reference))
+        while layout is not None and offset <= reference.last_offset:
+            if not layout.is_before(offset, timestamp_ms):
+                break
+            offset = layout.at_offset(offset).next_offset
+        return offset
+
+    async def close(self) -> None:
+        """End the loads that are under way."""
+        await self._ahead.close()
+        await self._loads.close()
+        await self._loader.close()
+
+
+def log_reader(
+    objects: ObjectReader,
+    primary: ObjectStore,
+    settings: Settings,
+    pool: SlabPool,
+    metrics: Metrics,
+    index_version: Callable[[], int],
+) -> LogReader:
+    """A reader with the caches that the settings say. `objects`, `primary` and `index_version`: as its loader's."""
+    loader = SegmentLoader(
+        objects,
+        primary,
+        settings.s3_namespace,
+        pool,
+        metrics,
+        sizes=read_sizes(settings.cache_size_bytes),
+        index_cache_bytes=settings.index_cache_size_bytes,
+        index_version=index_version,
+    )
+    return LogReader(loader, settings.cache_size_bytes, settings.read_ahead_segments, pool, metrics)

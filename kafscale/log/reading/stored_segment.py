@@ -1,0 +1,44 @@
+"""One published segment as its readers know it: where it lies, and what the partition's record says of it."""
+
+from dataclasses import dataclass
+
+from kafscale.formats import object_keys
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.formats.segment_check import Expected
+from kafscale.log.partition import Partition
+
+SegmentKey = tuple[int, int, int]
+"""A partition's number, and a segment's base and last offset: a merged one begins where its first source did."""
+
+
+def segment_key(partition: Partition, reference: SegmentReference) -> SegmentKey:
+    """What is known of a segment is cached under this."""
+    return partition.number, reference.base_offset, reference.last_offset
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """`key` is that of the caches, `expected.name` that of the object."""
+
+    key: SegmentKey
+    expected: Expected
+
+    @property
+    def reference(self) -> SegmentReference:
+        return self.expected.reference
+
+    @property
+    def object_key(self) -> str:
+        return self.expected.name
+
+    @property
+    def index_key(self) -> str:
+        return object_keys.index_key_of(self.expected.name)
+
+
+def stored_segment(namespace: str, partition: Partition, reference: SegmentReference) -> StoredSegment:
+    """The segment as the partition's record says it is now."""
+    topic, index = partition.id.topic, partition.id.index
+    key = object_keys.key_of_reference(namespace, topic, index, reference)
+    expected = Expected(key, reference, partition.record, partition.compares_epochs)
+    return StoredSegment(segment_key(partition, reference), expected)

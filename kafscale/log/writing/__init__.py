@@ -1,0 +1,1 @@
+"""The commit path: from a buffer of batches to a published segment."""

@@ -1,0 +1,343 @@
+"""When and how the buffers of all partitions become segments: a few at a time for each, published in their order."""
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import PartitionLog
+from kafscale.log.producer_gap_guard import ProducerGapGuard
+from kafscale.log.writing.early_flushes import PAUSE_SEC, EarlyFlushes, is_stream
+from kafscale.log.writing.publisher import FencedError, LeftoverError, Publisher
+from kafscale.log.writing.segment_buffer import SegmentBuffer
+from kafscale.log.writing.uploads import Upload
+from kafscale.memory.memory_budget import MemoryBudget
+from kafscale.ops.metrics import FlushOutcome, Metrics
+from kafscale.protocol.error_codes import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+MOST_TASKS = 4
+"""Of one partition: those that publish, and those that wait for the index of what they have published."""
+_LOOKS_AT_ONCE = 100
+"""Streams that are looked at in one turn of the event loop."""
+
+
+MakeRoom = Callable[[Partition, PartitionLog], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushPolicy:
+    """When a buffer is due: at its topic's segment size or at this age; 0 means at once.
+
+    It is taken then unless two of its partition are in flight. While the memory budget has no room, all are due.
+    While fewer than `early` flushes are under way, one that is not due may be taken too (`early_flushes`).
+    """
+
+    interval_ms: int
+    concurrency: int
+    early: int = 0
+
+
+class Flusher:
+    """Runs flushes. A partition without buffered records costs nothing here.
+
+    `make_room` is awaited before a flush whose partition's record has none: see `PartitionLog.has_room`.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        policy: FlushPolicy,
+        budget: MemoryBudget,
+        now_ms: Callable[[], int],
+        metrics: Metrics,
+        gap_guard: ProducerGapGuard,
+        make_room: MakeRoom,
+    ) -> None:
+        self._gap_guard = gap_guard
+        self._publisher = publisher
+        self._make_room = make_room
+        self._policy = policy
+        self._budget = budget
+        self._now_ms = now_ms
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(policy.concurrency)
+        self._due: list[tuple[int, int, Partition]] = []
+        self._sequence = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._early = EarlyFlushes(policy.early, time.monotonic())
+        # Who begins next, and streams with the size of the buffer when it was last looked at.
+        self._early_waiting: dict[Partition, None] = {}
+        self._gathering: dict[Partition, int] = {}
+        self._early_timer: asyncio.TimerHandle | None = None
+        self._draining = False
+        self.on_lost: Callable[[Partition], None] = lambda partition: None
+        budget.on_shortage = self._flush_scheduled
+
+    def appended(self, partition: Partition) -> None:
+        """Something was appended: flush now, or see to it that a flush comes in time."""
+        log = partition.log
+        if log is None or not _may_begin(partition, log):
+            return
+        buffer = log.waiting
+        if buffer is None:
+            return
+        if self._is_due(partition, buffer) or (
+            self._early.are_allowed and self._may_be_early(partition, buffer)
+        ):
+            self._start(partition, log)
+        elif not partition.flush_scheduled:
+            self._schedule(partition, buffer.first_append_ms + self._policy.interval_ms)
+
+    def _is_due(self, partition: Partition, buffer: SegmentBuffer) -> bool:
+        return (
+            self._draining
+            or not partition.is_led
+            or not self._budget.has_room
+            or buffer.size_bytes >= partition.rules.segment_bytes
+            or buffer.is_full
+            or self._has_come(buffer.first_append_ms + self._policy.interval_ms)
+        )
+
+    def _has_come(self, due_ms: int) -> bool:
+        """Whether the time is over; also when the clock was set back, so that nothing waits until it is again."""
+        return not 0 < due_ms - self._now_ms() <= self._policy.interval_ms
+
+    def _schedule(self, partition: Partition, due_ms: int) -> None:
+        partition.flush_scheduled = True
+        self._sequence += 1
+        heapq.heappush(self._due, (due_ms, self._sequence, partition))
+        if self._due[0][2] is partition:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ms = min(max(0, self._due[0][0] - self._now_ms()), self._policy.interval_ms)
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        while self._due and self._has_come(self._due[0][0]):
+            partition = heapq.heappop(self._due)[2]
+            partition.flush_scheduled = False
+            self.appended(partition)
+        if self._due and self._timer is None:
+            self._arm()
+
+    def _may_be_early(self, partition: Partition, buffer: SegmentBuffer) -> bool:
+        """Whether the buffer is flushed now, before its time; if not, it will be as soon as it may."""
+        if is_stream(partition, buffer):
+            self._early_waiting.pop(partition, None)
+            self._gathering.setdefault(partition, 0)
+            self._look_after(PAUSE_SEC)
+            return False
+        if self._early_waiting or not self._takes_early(buffer):
+            self._early_waiting[partition] = None
+            return False
+        return True
+
+    def _takes_early(self, buffer: SegmentBuffer) -> bool:
+        if not self._early.have_place(len(self._under_way)):
+            return False
+        wait_sec = self._early.wait_sec(time.monotonic())
+        if wait_sec:
+            self._look_after(wait_sec)
+            return False
+        self._early.take(buffer.size_bytes)
+        return True
+
+    def _look_after(self, delay_sec: float) -> None:
+        if self._early_timer is None:
+            self._early_timer = asyncio.get_running_loop().call_later(delay_sec, self._look)
+
+    def _look(self) -> None:
+        """Streams that have paused wait for their turn like others."""
+        self._early_timer = None
+        for partition, seen_bytes in list(islice(self._gathering.items(), _LOOKS_AT_ONCE)):
+            del self._gathering[partition]
+            buffer = _waiting(partition)
+            if buffer is None:
+                continue
+            if buffer.size_bytes == seen_bytes:
+                self._early_waiting[partition] = None
+            else:
+                self._gathering[partition] = buffer.size_bytes
+        self._begin_early()
+        if self._gathering:
+            self._look_after(PAUSE_SEC)
+
+    def _begin_early(self) -> None:
+        """As many of those that wait as may begin now, who has waited longest first."""
+        while self._early_waiting:
+            partition = next(iter(self._early_waiting))
+            buffer = _waiting(partition)
+            if buffer is not None and not self._takes_early(buffer):
+                return
+            del self._early_waiting[partition]
+            if buffer is not None and partition.log is not None:
+                self._start(partition, partition.log)
+
+    def _start(self, partition: Partition, log: PartitionLog) -> None:
+        self._early_waiting.pop(partition, None)
+        self._gathering.pop(partition, None)
+        task = asyncio.create_task(self._run(partition, log), name=f"flush {partition.id}")
+        partition.flush_starting = task
+        partition.flush_tasks = (*partition.flush_tasks, task)
+        self._under_way.add(task)
+        task.add_done_callback(partial(self._ended, partition))
+
+    def _ended(self, partition: Partition, ended: asyncio.Task[None]) -> None:
+        partition.flush_tasks = tuple(task for task in partition.flush_tasks if task is not ended)
+        if partition.flush_starting is ended:  # cancelled before it began
+            partition.flush_starting = None
+        self._under_way.discard(ended)
+        if not ended.cancelled():
+            self.appended(partition)
+        self._begin_early()
+
+    async def _run(self, partition: Partition, log: PartitionLog) -> None:
+        try:
+            if not log.has_room:
+                # Without a slot: that partition waits, and the others do not.
+                await self._make_room(partition, log)
+            async with self._slots:
+                upload = await self._flush(partition, log)
+            self._published(partition)
+            if upload is not None:
+                await upload.index_is_there()
+        except FencedError as fenced:
+            logger.warning(
+                "lost the leadership of a partition",
+                extra={"partition": str(partition.id), "why": str(fenced)},
+            )
+            problem = (ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
+        except LeftoverError as leftover:
+            logger.warning("a partition begins a new epoch", extra={"why": str(leftover)})
+            problem = (ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition begins a new epoch")
+        except Exception:
+            # A defect, after which nobody knows what the last attempt left behind: the next epoch starts from
+            # what is published, and skips what is not.
+            logger.exception("could not flush a partition", extra={"partition": str(partition.id)})
+            problem = (ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be stored")
+        else:
+            return
+        if partition.log is log:  # and not one of another epoch already
+            self.abandon(partition, *problem)
+
+    def _published(self, partition: Partition) -> None:
+        """A flush has nothing more to do for those who wait: the next need not wait for its index."""
+        if self._early.are_allowed:
+            task = asyncio.current_task()
+            assert task is not None
+            self._under_way.discard(task)
+            self.appended(partition)
+            self._begin_early()
+
+    async def _flush(self, partition: Partition, log: PartitionLog) -> Upload | None:
+        """Make a segment of what waits, and publish it after those before it."""
+        partition.flush_starting = None
+        buffer = log.waiting if log.may_seal and partition.log is log else None
+        if buffer is None:
+            return None
+        started = time.perf_counter()
+        outcome = FlushOutcome.FAILED
+        before = partition.publication
+        partition.publication = mine = asyncio.get_running_loop().create_future()
+        upload: Upload | None = None
+        try:
+            upload = await self._publisher.upload(partition, log)
+            if before is not None:
+                await asyncio.wait([before])
+            if partition.log is not log or log.sealed is not upload.sealed:
+                return None  # What is before it was not published: all that waited was refused, or will be.
+            upload = await self._publisher.publish(partition, log, upload)
+            outcome = FlushOutcome.PUBLISHED
+            return upload
+        except FencedError:
+            outcome = FlushOutcome.FENCED
+            raise
+        finally:
+            mine.set_result(None)
+            if partition.publication is mine:
+                partition.publication = None
+            if outcome is not FlushOutcome.PUBLISHED:
+                log.end()
+                if upload is not None:
+                    upload.give_up()
+            is_published = partition.log is log and not log.holds(buffer)
+            size_bytes = buffer.size_bytes if outcome is FlushOutcome.PUBLISHED else 0
+            self._metrics.flushes.observe(size_bytes, time.perf_counter() - started, outcome)
+            if is_published:
+                self._budget.release(buffer.charged_bytes)
+
+    def abandon(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
+        """Refuse what waits in the partition and stop leading it; `on_lost` is told."""
+        partition.is_led = False
+        self._close_log(partition, error_code, message)
+        self.on_lost(partition)
+        partition.notify_closed()
+
+    def _close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
+        log, partition.log = partition.log, None
+        if log is not None:
+            for batch in log.unpublished_batches():
+                self._gap_guard.refused_unpublished((partition.id.topic, partition.id.index), batch)
+            for buffer in log.fail(error_code, message):
+                self._budget.release(buffer.charged_bytes)
+
+    async def drained(self, partition: Partition, timeout_sec: float) -> bool:
+        """Publish what was appended to a partition that is not led any more; False when the time is over."""
+        try:
+            async with asyncio.timeout(timeout_sec):
+                while True:
+                    self.appended(partition)
+                    if not partition.flush_tasks:
+                        return True
+                    await asyncio.wait(partition.flush_tasks)
+        except TimeoutError:
+            return False
+
+    async def settle(self, partition: Partition, timeout_sec: float) -> None:
+        """Begin no flush any more, wait for those that are under way, and end those that take longer than that."""
+        if partition.log is not None:
+            partition.log.end()
+        tasks = partition.flush_tasks
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_sec)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def drain(self) -> None:
+        """From now on every buffer is due at once: the broker is stopping."""
+        self._draining = True
+        self._flush_scheduled()
+        for timer in (self._timer, self._early_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._early_timer = None
+
+    def _flush_scheduled(self) -> None:
+        """Flush what waits for its time."""
+        scheduled, self._due = self._due, []
+        for _, _, partition in scheduled:
+            partition.flush_scheduled = False
+            self.appended(partition)
+
+
+def _waiting(partition: Partition) -> SegmentBuffer | None:
+    """The buffer that a flush of the partition would take now; None when there is none or it may not begin."""
+    log = partition.log
+    return log.waiting if log is not None and _may_begin(partition, log) else None
+
+
+def _may_begin(partition: Partition, log: PartitionLog) -> bool:
+    return partition.flush_starting is None and len(partition.flush_tasks) < MOST_TASKS and log.may_seal

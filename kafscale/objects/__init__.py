@@ -1,0 +1,1 @@
+"""The object store: its Protocol, the backends, health, hedged requests and replicas."""

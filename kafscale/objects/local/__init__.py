@@ -1,0 +1,1 @@
+"""The folder backend of the object store."""

@@ -1,0 +1,232 @@
+"""New files written so that they survive a crash, at little CPU: the folder store's system calls.
+
+Why O_DIRECT, and the measurements: docs/decisions/0004-local-folder-store.md.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from mmap import mmap
+
+from kafscale.memory.pieces import Pieces
+from kafscale.protocol.types import Buffer
+
+DIRECT_THRESHOLD_BYTES = 128 * 1024
+STAGING_BYTES = 1024 * 1024
+ALIGNMENT_BYTES = 4096
+# A single pread returns at most this much on Linux.
+_MAX_READ_BYTES = 0x7FFF_F000
+# Linux takes 1024 views in one call.
+_MAX_VIEWS = 1024
+
+_O_DIRECT: int = getattr(os, "O_DIRECT", 0)
+# Records are their owner's, whatever the umask says.
+FILE_MODE = 0o600
+
+
+def sync_data(descriptor: int) -> None:
+    """Return once the file's bytes and its size are on the disk."""
+    if sys.platform == "darwin":
+        # There fsync leaves the bytes in the drive's own cache.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """Return once the folder's entries are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class FileWriter:
+    """Writes new files. Usable from several threads; each has its own staging memory, kept while it lives."""
+
+    def __init__(self, *, fsync: bool) -> None:
+        self._fsync = fsync
+        self._direct_flag = _O_DIRECT
+        self._local = threading.local()
+
+    def write(self, path: str, parts: Sequence[Buffer]) -> None:
+        """Create the file from the joined parts, on the disk on return if `fsync`. Raises `OSError`."""
+        direct = sum(memoryview(part).nbytes for part in parts) >= DIRECT_THRESHOLD_BYTES
+        descriptor = self.create(path, direct=direct)
+        try:
+            if direct:
+                staged = _StagedWriter(descriptor, self._staging())
+                for part in parts:
+                    staged.add(part)
+                staged.finish()
+            else:
+                _write_all(descriptor, memoryview(b"".join(parts)))
+            if self._fsync:
+                sync_data(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def begin(self, path: str) -> "NewFile":
+        """A file that comes piece by piece. Does not touch the disk yet."""
+        return NewFile(self, path, fsync=self._fsync)
+
+    def create(self, path: str, *, direct: bool) -> int:
+        """The descriptor of a new file, with direct I/O where that is asked for and possible."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        if direct and self._direct_flag:
+            try:
+                return os.open(path, flags | self._direct_flag, FILE_MODE)
+            except OSError as problem:
+                if problem.errno != errno.EINVAL:
+                    raise
+                # The file system has no direct I/O; Linux creates the file before it finds out.
+                self._direct_flag = 0
+                flags &= ~os.O_EXCL
+        return os.open(path, flags, FILE_MODE)
+
+    def _staging(self) -> memoryview:
+        staging: memoryview | None = getattr(self._local, "staging", None)
+        if staging is None:
+            staging = self._local.staging = _new_staging()
+        return staging
+
+
+class NewFile:
+    """A file written piece by piece, by one thread at a time. Methods raise `OSError`; `close` comes last."""
+
+    def __init__(self, writer: FileWriter, path: str, *, fsync: bool) -> None:
+        self._writer = writer
+        self._path = path
+        self._fsync = fsync
+        self._descriptor: int | None = None
+        self._staged: _StagedWriter | None = None
+
+    def append(self, part: Buffer) -> None:
+        """Add the part, which is not needed any more on return."""
+        self._opened().add(part)
+
+    def finish(self) -> None:
+        """There is no more; on the disk on return if `fsync`."""
+        self._opened().finish()
+        if self._fsync and self._descriptor is not None:
+            sync_data(self._descriptor)
+
+    def close(self) -> None:
+        """Let go of the file, finished or not."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = self._staged = None
+
+    def _opened(self) -> "_StagedWriter":
+        if self._staged is None:
+            self._descriptor = self._writer.create(self._path, direct=True)
+            self._staged = _StagedWriter(self._descriptor, _new_staging())
+        return self._staged
+
+
+class _StagedWriter:
+    """Copies parts into page-aligned memory, which direct I/O needs, and writes it whenever it is full."""
+
+    def __init__(self, descriptor: int, staging: memoryview) -> None:
+        self._descriptor = descriptor
+        self._staging = staging
+        self._filled = 0
+
+    def add(self, part: Buffer) -> None:
+        view = memoryview(part).cast("B")
+        while view:
+            length = min(STAGING_BYTES - self._filled, len(view))
+            self._staging[self._filled : self._filled + length] = view[:length]
+            self._filled += length
+            view = view[length:]
+            if self._filled == STAGING_BYTES:
+                _write_all(self._descriptor, self._staging)
+                self._filled = 0
+
+    def finish(self) -> None:
+        """Write what is left."""
+        aligned = self._filled - self._filled % ALIGNMENT_BYTES
+        _write_all(self._descriptor, self._staging[:aligned])
+        if aligned < self._filled:
+            # Direct I/O takes whole blocks only; the rest goes through the page cache, to the same fdatasync.
+            _leave_direct_io(self._descriptor)
+            _write_all(self._descriptor, self._staging[aligned : self._filled])
+
+
+def _new_staging() -> memoryview:
+    return memoryview(mmap(-1, STAGING_BYTES))
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while data:
+        try:
+            written = os.write(descriptor, data)
+        except OSError as problem:
+            # Refused only now, or the rest after a short write is not aligned: go on through the page cache.
+            if problem.errno != errno.EINVAL or not _leave_direct_io(descriptor):
+                raise
+            continue
+        if not written:
+            raise OSError(errno.EIO, "a write of more than zero bytes wrote none")
+        data = data[written:]
+
+
+def _leave_direct_io(descriptor: int) -> bool:
+    """Whether the file was written directly until now."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    if not flags & _O_DIRECT:
+        return False
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)
+    return True
+
+
+def read_exactly(descriptor: int, start: int, length: int) -> bytes:
+    """`length` bytes from `start`, fewer when the file ends before. Raises `OSError`."""
+    data = os.pread(descriptor, min(length, _MAX_READ_BYTES), start)
+    if len(data) == length:
+        return data
+    pieces = [data]
+    while pieces[-1]:
+        start += len(pieces[-1])
+        length -= len(pieces[-1])
+        pieces.append(os.pread(descriptor, min(length, _MAX_READ_BYTES), start))
+    return b"".join(pieces)
+
+
+def read_into(descriptor: int, start: int, length: int, targets: Sequence[memoryview]) -> int:
+    """Read up to `length` bytes from `start` to the beginning of the targets; returns how many there were.
+
+    Large reads pass by the page cache where the file system and the memory's alignment let them: what they
+    bring is kept by the broker's own cache. More than `length` may be read, as far as the targets reach.
+    Raises `OSError`.
+    """
+    wanted = -(-length // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    if length >= DIRECT_THRESHOLD_BYTES and start % ALIGNMENT_BYTES == 0 and wanted <= sum(map(len, targets)):
+        _enter_direct_io(descriptor)
+    else:
+        wanted = length
+    room = Pieces(targets)
+    filled = 0
+    while filled < length:
+        try:
+            count = os.preadv(descriptor, room.slices(filled, wanted)[:_MAX_VIEWS], start + filled)
+        except OSError as problem:
+            # Refused only now, or the rest after a short read is not aligned: go on through the page cache.
+            if problem.errno != errno.EINVAL or not _leave_direct_io(descriptor):
+                raise
+            continue
+        if not count:
+            break
+        filled += count
+    return min(filled, length)
+
+
+def _enter_direct_io(descriptor: int) -> None:
+    if _O_DIRECT:
+        with suppress(OSError):  # The file system has none.
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | _O_DIRECT)

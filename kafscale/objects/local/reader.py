@@ -1,0 +1,108 @@
+"""Reads of the objects in a local folder: nothing is written there, and the folder need not be there."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from kafscale.errors import ObjectNotFoundError, StoreUnavailableError
+from kafscale.formats.object_keys import object_key_problem
+from kafscale.objects.local.entries import OPEN_FLAGS, check_folders, check_object
+from kafscale.objects.local.files import read_exactly, read_into
+from kafscale.objects.local.temporary import TEMPORARY_FOLDER
+
+_Result = TypeVar("_Result")
+
+
+class LocalReader:
+    """`ObjectReader` on a folder. Every operation is one job on the reader's own threads."""
+
+    def __init__(self, root: str | os.PathLike[str], *, threads: int = 8) -> None:
+        self._root = os.path.abspath(root)
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="local-store")
+
+    async def get(self, key: str) -> bytes:
+        """See `ObjectReader`."""
+        return await self._run(self._read, key, self._path(key), 0, None)
+
+    async def get_range(self, key: str, start: int, length: int) -> bytes:
+        """See `ObjectReader`."""
+        if start < 0 or length < 0:
+            raise ValueError(f"a range of {length} bytes at {start} is not legal: neither may be negative")
+        return await self._run(self._read, key, self._path(key), start, length)
+
+    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        """See `ObjectReader`."""
+        return await self._run_to_its_end(self._read_into, key, self._path(key), start, length, targets)
+
+    async def close(self) -> None:
+        """Waits for what is under way. Nothing may be called afterwards."""
+        await asyncio.to_thread(self._executor.shutdown)
+
+    def _path(self, key: str) -> str:
+        problem = key_problem(key)
+        if problem is not None:
+            raise ValueError(problem)
+        return os.path.join(self._root, key)
+
+    async def _run(self, job: Callable[..., _Result], *arguments: object) -> _Result:
+        return await asyncio.wrap_future(self._executor.submit(job, *arguments))
+
+    async def _run_to_its_end(self, job: Callable[..., _Result], *arguments: object) -> _Result:
+        """As `_run`, but a caller that is cancelled goes on only once nothing reads its buffers any more."""
+        job_future = self._executor.submit(job, *arguments)
+        future = asyncio.wrap_future(job_future)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not job_future.cancel():
+                while not future.done():
+                    with suppress(asyncio.CancelledError):  # The first one is raised below.
+                        await asyncio.wait([future])
+                future.exception()  # Nobody is left to tell; asyncio wants it looked at.
+            raise
+
+    def _read(self, key: str, path: str, start: int, length: int | None) -> bytes:
+        with self._opened(key, path) as descriptor:
+            available = max(os.fstat(descriptor).st_size - start, 0)
+            return read_exactly(descriptor, start, available if length is None else min(length, available))
+
+    def _read_into(self, key: str, path: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
+        with self._opened(key, path) as descriptor:
+            return read_into(descriptor, start, length, targets)
+
+    @contextmanager
+    def _opened(self, key: str, path: str) -> Iterator[int]:
+        """The object's descriptor, for reading; errors in the block are told as the store tells them."""
+        with store_errors(key):
+            check_folders(self._root, key)
+            try:
+                descriptor = os.open(path, OPEN_FLAGS)
+            except OSError:
+                check_object(key, path, os.lstat(path).st_mode)  # A link, or a socket.
+                raise
+            try:
+                check_object(key, path, os.fstat(descriptor).st_mode)
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+
+def key_problem(key: str) -> str | None:
+    """Why the key is none that an object in a folder can have; None when it can."""
+    if key.partition("/")[0] == TEMPORARY_FOLDER:
+        return f"object key {key!r} lies in the folder store's own folder {TEMPORARY_FOLDER!r}"
+    return object_key_problem(key)
+
+
+@contextmanager
+def store_errors(key: str) -> Iterator[None]:
+    """Translate `OSError` of a read in the block to the store's errors."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as problem:
+        raise ObjectNotFoundError(key) from problem
+    except OSError as problem:
+        raise StoreUnavailableError(f"cannot read {key!r}: {problem}") from problem

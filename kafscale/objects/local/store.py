@@ -1,0 +1,227 @@
+"""The object store on a local folder: an object is a file that is complete when it gets its name.
+
+Decisions and measurements: docs/decisions/0004-local-folder-store.md.
+"""
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kafscale.errors import (
+    ObjectExistsError,
+    StoreIndeterminateError,
+    StoreUnavailableError,
+)
+from kafscale.memory.chunks import ExactChunks, check_streamed_size
+from kafscale.objects.local.entries import check_folders, check_object
+from kafscale.objects.local.files import FileWriter, NewFile
+from kafscale.objects.local.folders import Folders
+from kafscale.objects.local.reader import LocalReader, key_problem, store_errors
+from kafscale.objects.local.temporary import open_root
+from kafscale.objects.object_store import ObjectInfo
+from kafscale.protocol.types import Buffer
+
+_Result = TypeVar("_Result")
+
+# The largest offset that a file has: Linux ends a write behind it with EFBIG or earlier with ENOSPC.
+_MAX_FILE_BYTES = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A name in a folder: an object, or a folder when `info` is None."""
+
+    key: str
+    info: ObjectInfo | None
+
+
+class LocalStore(LocalReader):
+    """`ObjectStore` on a folder. Every operation is one job on the store's own threads.
+
+    With `fsync` an object, its name and the folders on the way to it are on the disk when a put returns;
+    without, a crash of the machine (not of the process) can lose them. The folder has to be on one file
+    system that has hard links. A key cannot be an object and the folder of other objects at once.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, fsync: bool = True, threads: int = 8) -> None:
+        """Opens the folder, making it where it is missing. Blocks for a few milliseconds.
+
+        Raises `StartupError` for a folder that cannot be used.
+        """
+        super().__init__(root, threads=threads)
+        self._temporary = open_root(self._root)
+        self._files = FileWriter(fsync=fsync)
+        self._folders = Folders(self._root, fsync=fsync)
+        self._numbers = itertools.count()
+
+    async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore`."""
+        await self._run_to_its_end(self._write, key, self._path(key), parts, os.link)
+
+    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
+        """See `ObjectStore`."""
+        path = self._path(key)
+        check_streamed_size(key, size_bytes, self.max_streamed_bytes)
+        temporary = self._new_temporary()
+        file = self._files.begin(temporary)
+        try:
+            async for chunk in ExactChunks(key, chunks, size_bytes):
+                await self._run_to_its_end(_append, key, file, chunk)
+            await self._run_to_its_end(self._place, key, path, temporary, os.link, file.finish)
+        finally:
+            # Does happen, even where the caller is cancelled once more.
+            await asyncio.shield(self._run(_abandon, file, temporary))
+
+    @property
+    def max_streamed_bytes(self) -> int:
+        """See `ObjectStore`."""
+        return _MAX_FILE_BYTES
+
+    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
+        """See `ObjectStore`."""
+        await self._run_to_its_end(self._write, key, self._path(key), parts, os.replace)
+
+    async def size_bytes(self, key: str) -> int:
+        """See `ObjectStore`."""
+        return await self._run(self._size_bytes, key, self._path(key))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """See `ObjectStore`. A folder is read when the listing arrives at it, whole."""
+        folder, slash, name_prefix = prefix.rpartition("/")
+        if slash and key_problem(folder) is not None:
+            return
+        pending = [iter(await self._run(self._scan, folder, name_prefix))]
+        while pending:
+            entry = next(pending[-1], None)
+            if entry is None:
+                pending.pop()
+            elif entry.info is None:
+                pending.append(iter(await self._run(self._scan, entry.key, "")))
+            else:
+                yield entry.info
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore`."""
+        await self._run(self._delete, [(key, self._path(key)) for key in keys])
+
+    async def close(self) -> None:
+        """See `ObjectStore`. Waits for what is under way."""
+        await super().close()
+        await asyncio.to_thread(self._temporary.remove)
+
+    def _write(self, key: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], None]) -> None:
+        temporary = self._new_temporary()
+        self._place(key, path, temporary, place, lambda: self._files.write(temporary, parts))
+
+    def _new_temporary(self) -> str:
+        return os.path.join(self._temporary.path, str(next(self._numbers)))
+
+    def _place(
+        self,
+        key: str,
+        path: str,
+        temporary: str,
+        place: Callable[[str, str], None],
+        finish: Callable[[], None],
+    ) -> None:
+        """Give the temporary file its name once `finish` has completed it. The temporary name is gone then."""
+        exists = False
+        try:
+            check_folders(self._root, key)
+            finish()
+            self._folders.place(place, temporary, path)
+        except FileExistsError as problem:
+            if os.path.isdir(path):
+                raise StoreUnavailableError(f"cannot write {key!r}: {path} is a folder") from problem
+            exists = True
+        except OSError as problem:
+            raise StoreUnavailableError(f"cannot write {key!r}: {problem}") from problem
+        finally:
+            # What cannot be removed now is removed when the store is opened the next time.
+            with suppress(OSError):
+                os.unlink(temporary)
+        try:
+            # Also for an object that was there: its writer may have died, or failed, between link and fsync,
+            # and the caller is about to rely on it.
+            self._folders.sync(os.path.dirname(path))
+        except OSError as problem:
+            raise StoreIndeterminateError(
+                f"cannot tell whether {key!r} would survive a crash: {problem}"
+            ) from problem
+        if exists:
+            raise ObjectExistsError(key)
+
+    def _size_bytes(self, key: str, path: str) -> int:
+        with store_errors(key):
+            check_folders(self._root, key)
+            status = os.lstat(path)
+            check_object(key, path, status.st_mode)
+            return status.st_size
+
+    def _scan(self, folder: str, name_prefix: str) -> Sequence[_Entry]:
+        """What a folder holds under names that start with `name_prefix`, in the order of the keys' bytes."""
+        found: dict[bytes, _Entry] = {}
+        try:
+            check_folders(self._root, f"{folder}/")
+            with os.scandir(os.path.join(self._root, folder)) as entries:
+                for entry in entries:
+                    if not entry.name.startswith(name_prefix):
+                        continue
+                    key = f"{folder}/{entry.name}" if folder else entry.name
+                    if key_problem(key) is not None:
+                        continue  # A temporary file, or not put there by a store: no key leads to it.
+                    if entry.is_dir(follow_symlinks=False):
+                        # `/` takes part in the order of keys: "a-b" comes before "a/c".
+                        found[os.fsencode(entry.name) + b"/"] = _Entry(key, None)
+                        continue
+                    with suppress(FileNotFoundError):  # Deleted since the folder was read.
+                        status = entry.stat(follow_symlinks=False)
+                        check_object(key, entry.path, status.st_mode)
+                        found[os.fsencode(entry.name)] = _Entry(key, _object_info(key, status))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except OSError as problem:
+            raise StoreUnavailableError(f"cannot list {folder!r}: {problem}") from problem
+        return [found[name] for name in sorted(found)]
+
+    def _delete(self, objects: Sequence[tuple[str, str]]) -> None:
+        folders: dict[str, None] = {}
+        try:
+            for key, _ in objects:
+                check_folders(self._root, key)
+            for _, path in objects:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    if os.path.islink(path) or not os.path.isdir(path):
+                        os.unlink(path)
+                        folders[os.path.dirname(path)] = None
+            for folder in folders:
+                self._folders.remove_if_empty(folder)
+        except OSError as problem:
+            if folders:
+                raise StoreIndeterminateError(
+                    f"deleted only some of {len(objects)} objects: {problem}"
+                ) from problem
+            raise StoreUnavailableError(f"cannot delete: {problem}") from problem
+
+
+def _append(key: str, file: NewFile, chunk: memoryview) -> None:
+    try:
+        file.append(chunk)
+    except OSError as problem:
+        raise StoreUnavailableError(f"cannot write {key!r}: {problem}") from problem
+
+
+def _abandon(file: NewFile, temporary: str) -> None:
+    """After the object was created, or will not be: nothing of how it came is left."""
+    with suppress(OSError):
+        file.close()
+    with suppress(OSError):
+        os.unlink(temporary)
+
+
+def _object_info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key=key, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)

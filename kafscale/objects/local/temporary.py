@@ -1,0 +1,113 @@
+"""Opening a folder as a store: it is usable, leftovers of dead processes go, temporary files get a place."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from kafscale.errors import StartupError
+from kafscale.objects.local.files import sync_folder
+from kafscale.objects.local.folders import make_private_folders
+
+TEMPORARY_FOLDER = ".tmp"
+
+
+class TemporaryFolder:
+    """Where one open store writes files before they get their name. The lock on it says that it is in use."""
+
+    def __init__(self, path: str, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    def remove(self) -> None:
+        """Remove it with all that is in it. What cannot be removed is removed at a later opening."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def open_root(root: str) -> TemporaryFolder:
+    """Make the folder usable as a store. Raises `StartupError` that names the folder when it is not."""
+    try:
+        _make_folder(root)
+        parent = os.path.join(root, TEMPORARY_FOLDER)
+        make_private_folders(parent)
+        with _locked(parent):
+            _remove_leftovers(parent)
+            path = tempfile.mkdtemp(dir=parent)
+            lock = os.open(path, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError as problem:
+        raise StartupError(
+            f"cannot keep objects in the folder {root}: {problem.strerror or problem}; "
+            "make it a folder that this user may write"
+        ) from problem
+    temporary = TemporaryFolder(path, lock)
+    try:
+        _probe_exclusive_link(root, path)
+    except BaseException:
+        temporary.remove()
+        raise
+    return temporary
+
+
+def _make_folder(root: str) -> None:
+    """Make the folder and those above it, on the disk on return."""
+    missing = []
+    folder = root
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    make_private_folders(root)
+    for folder in missing:
+        sync_folder(os.path.dirname(folder))
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """One process at a time looks for leftovers: a folder is locked as soon as others can see it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(parent: str) -> None:
+    """Remove what processes left that have ended: nothing holds the lock on their folder."""
+    for name in os.listdir(parent):
+        path = os.path.join(parent, name)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # Its store was closed this moment.
+        try:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.isdir(path):
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    os.unlink(path)
+        finally:
+            os.close(descriptor)
+
+
+def _probe_exclusive_link(root: str, folder: str) -> None:
+    """Creating an object at most once rests on hard links that never replace: see that they do."""
+    source, target = os.path.join(folder, "probe"), os.path.join(folder, "probe-link")
+    try:
+        with open(source, "xb"):
+            pass
+        os.link(source, target)
+    except OSError as problem:
+        raise StartupError(
+            f"cannot keep objects in the folder {root}: its file system has no hard links, "
+            f"which creating an object at most once rests on ({problem.strerror or problem})"
+        ) from problem
+    with suppress(FileExistsError):
+        os.link(source, target)
+        raise StartupError(f"cannot keep objects in the folder {root}: its hard links replace existing files")
+    os.unlink(target)
+    os.unlink(source)

@@ -1,0 +1,42 @@
+"""Looks into the records of the few produced batches that need it, on a thread, one batch at a time.
+
+Old message sets are converted; the records of a batch that claims unlikely many are counted. Each has turns of its
+own: old producers do not wait behind what is most likely an attack.
+"""
+
+from functools import partial
+from typing import Final
+
+from kafscale.protocol.legacy_records import convert_message_set
+from kafscale.protocol.record_batch import BatchHeader
+from kafscale.protocol.record_density import count_records
+from kafscale.tasks.thread_turns import ThreadTurns
+
+_GROWTH: Final = 16
+_MOST_OPENED_BYTES: Final = 64 * 1024 * 1024
+
+
+def opened_limit_bytes(max_message_bytes: int) -> int:
+    """The most that one compressed batch may hold when it is opened: 16 times the largest batch, or 64 MiB.
+
+    More only where a batch itself may be larger than 64 MiB.
+    """
+    return min(_GROWTH * max_message_bytes, max(_MOST_OPENED_BYTES, max_message_bytes))
+
+
+class BatchOpener:
+    """For all connections of a broker."""
+
+    def __init__(self) -> None:
+        self._conversions = ThreadTurns()
+        self._counts = ThreadTurns()
+
+    async def convert(self, message_set: memoryview, max_message_bytes: int) -> memoryview:
+        """The batch in place of a message set, which must stay as it is. Raises InvalidBatchError."""
+        limit_bytes = opened_limit_bytes(max_message_bytes)
+        convert = partial(convert_message_set, message_set, max_message_bytes, limit_bytes)
+        return memoryview(await self._conversions.run(convert))
+
+    async def count(self, batch: memoryview, header: BatchHeader, max_message_bytes: int) -> None:
+        """Raise InvalidBatchError if the batch, which must stay as it is, does not hold what it claims."""
+        await self._counts.run(partial(count_records, batch, header, opened_limit_bytes(max_message_bytes)))

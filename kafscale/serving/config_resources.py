@@ -1,0 +1,108 @@
+"""What the three config APIs share: kinds of resources, and the checks that come before any of them acts."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from kafscale.formats.object_keys import topic_name_problem
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
+from kafscale.tasks.concurrently import for_each
+
+if TYPE_CHECKING:
+    from kafscale.serving.context import Broker
+
+ALTER_TIMEOUT_MS: Final = 20_000
+"""The config APIs carry no timeout; this is less than what clients wait for a reply."""
+
+
+_MAX_INT_DIGITS: Final = 10
+
+
+class ResourceType(IntEnum):
+    """What a config can belong to, by Kafka's numbers (`ConfigResource.Type`); only two are served."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+def check_broker_name(broker: "Broker", name: str) -> None:
+    """Refuse the name of another broker. Raises `KafkaError` INVALID_REQUEST."""
+    own = broker.settings.broker_id
+    if not name.isdecimal() or len(name) > _MAX_INT_DIGITS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {quoted(name)}")
+    if int(name) != own:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {own}, but received {quoted(name)}"
+        )
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that no topic can have. Raises `KafkaError` INVALID_REQUEST, INVALID_TOPIC_EXCEPTION."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    problem = topic_name_problem(name)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+
+
+async def alter_each(
+    broker: "Broker",
+    resources: Sequence[Any],
+    alter_topic: Callable[[Any], Awaitable[None]],
+    result: Callable[[Any, ErrorCode, str | None], Any],
+    null_is_legal: Callable[[Any], bool],
+) -> list[Any]:
+    """Alter each resource of a request by `alter_topic`; the results, in their order.
+
+    `null_is_legal` says of a config of the request whether it may be without a value.
+    """
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+
+    async def alter(resource: Any) -> Any:
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check_configs(resource, null_is_legal)
+            match resource.resource_type:
+                case ResourceType.TOPIC:
+                    check_topic_name(resource.resource_name)
+                    await alter_topic(resource)
+                case ResourceType.BROKER:
+                    # To delete a key that is not set is no change: kafka-reassign-partitions clears its throttles so.
+                    changes = [config for config in resource.configs if not null_is_legal(config)]
+                    _refuse_broker_configs(broker, resource, changes)
+                case other:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {other}")
+        except KafkaError as error:
+            return result(resource, error.code, error.message or None)
+        return result(resource, ErrorCode.NONE, None)
+
+    return await for_each(resources, alter)
+
+
+def _check_configs(resource: Any, null_is_legal: Callable[[Any], bool]) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    without_value = [
+        config.name for config in resource.configs if config.value is None and not null_is_legal(config)
+    ]
+    if without_value:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Null value not supported for : {', '.join(map(quoted, without_value))}",
+        )
+
+
+def _refuse_broker_configs(broker: "Broker", resource: Any, changes: Sequence[Any]) -> None:
+    """Settings are fixed while a broker runs."""
+    if resource.resource_name:
+        check_broker_name(broker, resource.resource_name)
+    if changes:
+        names = ", ".join(quoted(config.name) for config in changes)
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Cannot update these configs dynamically: {names}. A broker takes them from its environment.",
+        )

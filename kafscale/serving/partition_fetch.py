@@ -1,0 +1,70 @@
+"""One partition of a fetch: what is wanted of it, and what stands in the way."""
+
+from dataclasses import dataclass
+
+from kafscale.log.partition import Partition
+from kafscale.metadata.model import NO_BROKER
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.fetch import FetchPartition
+
+
+@dataclass(slots=True)
+class PartitionFetch:
+    """One partition of the request; `partition` is None when this broker cannot serve it.
+
+    `unknown` is the error for a partition that is not there, which depends on how the request named it;
+    `load_error_code` is why not all could be read from the store. `to_follow` is the topic of a partition that
+    is led elsewhere and must be followed before it can be read; `preferred_read_replica` is the broker that
+    the client should read from instead (KIP-392).
+    """
+
+    wanted: FetchPartition
+    partition: Partition | None
+    unknown: ErrorCode
+    error_code: ErrorCode = ErrorCode.NONE
+    load_error_code: ErrorCode = ErrorCode.NONE
+    to_follow: str | None = None
+    preferred_read_replica: int = NO_BROKER
+
+    def check_offset(self) -> None:
+        """Find out whether the offset is within the partition as it is now, unless it is above its end.
+
+        That is `is_above_end`, of which the metadata store has the last word.
+        """
+        if self.error_code or self.partition is None:
+            return
+        if self.wanted.fetch_offset < self.partition.record.log_start_offset:
+            self.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    @property
+    def is_above_end(self) -> bool:
+        """Whether the offset is above the log end offset as this broker knows it."""
+        return (
+            self.partition is not None
+            and not self.error_code
+            and self.wanted.fetch_offset > self.partition.record.log_end_offset
+        )
+
+    def available_bytes(self, enough: int) -> int:
+        """About how much there is to read from the offset on; counting stops at `enough`."""
+        if self.error_code or self.partition is None or self.preferred_read_replica != NO_BROKER:
+            return 0
+        if self.wanted.fetch_offset >= self.partition.high_watermark:
+            return 0
+        if self.partition.references is None:
+            return enough
+        available = 0
+        for reference in self.partition.references.from_offset(self.wanted.fetch_offset):
+            available += reference.size_bytes
+            if available >= enough:
+                break
+        return available
+
+
+@dataclass(slots=True)
+class TopicFetch:
+    """The partitions of one topic of the request, named as the request named it."""
+
+    name: str | None
+    topic_id: bytes | None
+    partitions: list[PartitionFetch]

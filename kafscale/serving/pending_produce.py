@@ -1,0 +1,165 @@
+"""A produce request between its append and its reply."""
+
+import logging
+
+from kafscale.log.partition import Partition
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.produce import PartitionProduceResponse, encode_produce_response
+from kafscale.serving.context import Reply
+from kafscale.serving.produce_purgatory import ProducePurgatory
+from kafscale.serving.sequence_refusals import BY_SEQUENCE, SequenceRefusals
+
+logger = logging.getLogger(__name__)
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+# What the objects for one partition of a waiting request take.
+_PARTITION_HELD_BYTES = 256
+
+
+class PartitionAppend:
+    """What became of one partition of the request; an `AppendWaiter`.
+
+    `led`: what it is appended to, while a refusal for the producer's sequence is still to be made sure of.
+    """
+
+    __slots__ = ("_request", "led", "log_append_time_ms", "partition", "result")
+
+    def __init__(self, request: "PendingProduce", partition: int) -> None:
+        self._request = request
+        self.partition = partition
+        self.led: Partition | None = None
+        self.log_append_time_ms = NO_TIMESTAMP
+        self.result: PartitionProduceResponse | None = None
+
+    def published(self, base_offset: int, log_start_offset: int) -> None:
+        """The records are in the object store and published."""
+        if self.result is None:
+            self.result = PartitionProduceResponse(
+                self.partition, ErrorCode.NONE, base_offset, self.log_append_time_ms, log_start_offset, None
+            )
+            self._request.one_done()
+
+    def refused(self, error_code: int, message: str) -> None:
+        """The records will not be published, or it is not known yet whether they will (a timeout)."""
+        if self.led is not None and error_code in BY_SEQUENCE:
+            led, self.led = self.led, None
+            self._request.sequence_refusals.when_sure(
+                led, lambda leads: self._refused_by_sequence(leads, error_code, message)
+            )
+        elif self.result is None:
+            self.result = PartitionProduceResponse(
+                self.partition, error_code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, message
+            )
+            self._request.one_done()
+
+    def _refused_by_sequence(self, leads: bool, error_code: int, message: str) -> None:
+        if leads:
+            self.refused(error_code, message)
+        else:
+            self.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition any more")
+
+
+class PendingProduce:
+    """Collects the outcomes of a request's partitions and replies when it has them all."""
+
+    __slots__ = (
+        "_correlation_id",
+        "_purgatory",
+        "_remaining",
+        "_reply",
+        "_topics",
+        "_version",
+        "deadline_ms",
+        "held_bytes",
+        "sequence_refusals",
+    )
+
+    def __init__(
+        self,
+        version: int,
+        correlation_id: int,
+        reply: Reply,
+        deadline_ms: int,
+        purgatory: ProducePurgatory,
+        sequence_refusals: SequenceRefusals,
+    ) -> None:
+        self._version = version
+        self._correlation_id = correlation_id
+        self._reply = reply
+        self._purgatory = purgatory
+        self._topics: list[tuple[str, list[PartitionAppend]]] = []
+        # One more than there are partitions until `all_appended`: no reply goes out before.
+        self._remaining = 1
+        self.deadline_ms = deadline_ms
+        self.held_bytes = 0
+        self.sequence_refusals = sequence_refusals
+
+    def topic(self, name: str, count: int) -> list[PartitionAppend]:
+        """The place for a topic's partitions, of which there will be `count`."""
+        partitions: list[PartitionAppend] = []
+        self._topics.append((name, partitions))
+        self._remaining += count
+        self.held_bytes += count * _PARTITION_HELD_BYTES
+        return partitions
+
+    def all_appended(self) -> None:
+        """Every partition has been appended or refused: reply, or wait for what is missing."""
+        self._remaining -= 1
+        if self._remaining:
+            self._purgatory.add(self)
+        else:
+            self._send()
+
+    def one_done(self) -> None:
+        """One more partition has its result."""
+        self._remaining -= 1
+        if not self._remaining:
+            self._purgatory.remove(self)
+            self._send()
+
+    def expire(self) -> None:
+        """The client waits no longer: what is not known by now is answered as unknown.
+
+        The records may still be published, once and in order (architecture.md, "Publish").
+        """
+        for _, partitions in self._topics:
+            for partition in partitions:
+                partition.refused(
+                    ErrorCode.REQUEST_TIMED_OUT, "the records were not published within the request's timeout"
+                )
+
+    def _send(self) -> None:
+        try:
+            self._encode_and_send()
+        except Exception:
+            # Not the matter of whoever brings the outcome: other requests wait for it too.
+            logger.exception("could not answer a produce request")
+            self._reply.end_connection()
+
+    def _encode_and_send(self) -> None:
+        error_code = 0
+        topics = []
+        for name, partitions in self._topics:
+            results = []
+            for partition in partitions:
+                assert partition.result is not None
+                error_code = error_code or partition.result.error_code
+                results.append(partition.result)
+            topics.append((name, results))
+        frame = encode_produce_response(self._correlation_id, self._version, topics)
+        # The partitions refer to this object: without the circle it goes with its last user, not at some collection.
+        self._topics = []
+        self._reply.send((frame,), error_code=error_code)
+
+
+class Unanswered:
+    """The waiter of a request with acks=0: nobody is told."""
+
+    __slots__ = ()
+
+    def published(self, base_offset: int, log_start_offset: int) -> None:
+        """Nobody asks."""
+
+    def refused(self, error_code: int, message: str) -> None:
+        """Nobody asks."""

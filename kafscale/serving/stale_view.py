@@ -1,0 +1,55 @@
+"""Whether this broker's view of the cluster is so old that a consumer should ask another broker.
+
+A broker that is cut off from the metadata store alone hears of no publication and of no leader. What was published
+before stays readable here, but a consumer at the end of it would wait for records that come elsewhere. For liveness
+only: what this broker may write and acknowledge is decided by the store (docs/decisions/0047-stale-views.md).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kafscale.metadata.store_contact import StoreContact
+from kafscale.ops import metric_families
+from kafscale.ops.metrics import Metrics
+from kafscale.serving.listed_brokers import ListedBrokers
+
+LEAST_WAIT_MS: Final = 200
+"""So long takes a fetch that is refused for a stale view, however short its client's wait: none asks in a loop."""
+
+
+class StaleView:
+    """One broker's. `end_waiting` answers all that wait for records, of which some may wait for long."""
+
+    def __init__(
+        self, contact: StoreContact, listed_brokers: ListedBrokers, end_waiting: Callable[[], None]
+    ) -> None:
+        self._contact = contact
+        self._listed_brokers = listed_brokers
+        self._end_waiting = end_waiting
+        self._ended_waiting_at: int | None = None
+
+    def look(self) -> None:
+        """The store has not answered: once in a silence, when it has lasted, those that wait hear of it."""
+        silent_since_ms = self._contact.answered_ms
+        if self._ended_waiting_at != silent_since_ms and self.sends_away():
+            self._ended_waiting_at = silent_since_ms
+            self._end_waiting()
+
+    def sends_away(self) -> bool:
+        """Whether consumers should look for another broker, of which there is one at least."""
+        return self._contact.is_lost and len(self._listed_brokers.brokers()) > 1
+
+    def began_before(self, connected_for_ms: int) -> bool:
+        """Whether the store fell silent while a connection of this age was open."""
+        return connected_for_ms > self._contact.silent_ms
+
+    def warning(self) -> str | None:
+        """What `/readyz` says meanwhile; may be asked in any thread."""
+        if not self._contact.is_lost:
+            return None
+        silent_sec = self._contact.silent_ms // 1000
+        return f"silent for {silent_sec} s: what this broker knows of the cluster is as old as that"
+
+    def register_gauge(self, metrics: Metrics) -> None:
+        """Export how old the view may be."""
+        metrics.gauge(metric_families.METADATA_STORE_SILENT, lambda: self._contact.silent_ms / 1000)

@@ -1,0 +1,1 @@
+"""The settings: one row each, from which parsing, help, documentation and chart values derive."""

@@ -1,1 +1,0 @@
-"""Snapshots of the metadata store in a bucket."""

@@ -1,0 +1,1 @@
+"""Concurrency: bounded maps, turns on the event loop and on threads."""

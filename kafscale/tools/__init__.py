@@ -1,0 +1,1 @@
+"""What operators run on a cluster or a bucket: checks, rebuilds, dumps, backups, lifecycle rules."""

@@ -1,0 +1,1 @@
+"""`kafscale backup`: snapshots of the metadata store in the object store."""

@@ -1,0 +1,1 @@
+"""`kafscale dump`: reads stored objects batch by batch, damaged ones included."""

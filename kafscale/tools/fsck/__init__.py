@@ -1,0 +1,1 @@
+"""`kafscale fsck`: compares metadata with objects, and repairs."""

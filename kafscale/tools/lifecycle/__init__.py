@@ -1,0 +1,1 @@
+"""`kafscale lifecycle`: topics' retention as lifecycle rules of the bucket."""

@@ -1,0 +1,1 @@
+"""`kafscale recover`: rebuilds metadata from the objects."""

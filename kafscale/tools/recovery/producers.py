@@ -1,0 +1,82 @@
+"""What a rebuild learns from the sequence numbers in the batches: leftovers among what is kept, and the producers.
+
+Pure. A partition's published log never holds the same batch of an idempotent producer twice in a row (KIP-98):
+where the bucket does, the earlier one was a leftover whose producer tried again.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+
+from kafscale.formats.partition_record import ProducerBatch, ProducerRecord
+from kafscale.log.producer_state import REMEMBERED_BATCHES
+from kafscale.log.reading.segment_inspection import InspectedSegment, SequencedBatch
+
+
+def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
+    """The segments that are leftovers after all, by key, with the key of the last segment that repeats each.
+
+    Only those of which every record comes again: so nothing is lost even where another writer of the format
+    published a producer's retries as if they were new.
+    """
+    newest: dict[int, deque[tuple[SequencedBatch, InspectedSegment]]] = {}
+    repeated_records: Counter[str] = Counter()
+    because: dict[str, str] = {}
+    candidates: dict[str, InspectedSegment] = {}
+    for segment in kept:
+        for batch in segment.sequenced:
+            earlier = newest.setdefault(batch.producer_id, deque(maxlen=REMEMBERED_BATCHES))
+            for before, holder in earlier:
+                if holder is not segment and before.identity == batch.identity and _may_be_leftover(holder):
+                    repeated_records[holder.key] += batch.record_count
+                    because[holder.key] = segment.key
+                    candidates[holder.key] = holder
+            earlier.append((batch, segment))
+    return {
+        key: because[key]
+        for key, holder in candidates.items()
+        if repeated_records[key] >= holder.record_count
+    }
+
+
+def _may_be_leftover(segment: InspectedSegment) -> bool:
+    return not segment.is_merged and segment.leader_epoch >= 0
+
+
+def producers_of(
+    known: Iterable[ProducerRecord], kept: Iterable[InspectedSegment], expiration_ms: int
+) -> tuple[ProducerRecord, ...]:
+    """The idempotent producers once all of `kept` is published, by their ids.
+
+    `known`: what a checkpoint remembers, of segments that may be gone by now. The segments it covers count as
+    well: a leftover among them that is kept was not published when it was written. Producers that wrote nothing
+    in the last `expiration_ms` before the newest segment was made are left out, as the leader does.
+    """
+    producers = {producer.producer_id: producer for producer in known}
+    newest_ms = max((producer.last_timestamp_ms for producer in producers.values()), default=0)
+    for segment in kept:
+        newest_ms = max(newest_ms, segment.created_ms)
+        for batch in segment.sequenced:
+            before = producers.get(batch.producer_id)
+            producers[batch.producer_id] = _with_batch(before, batch, segment.created_ms)
+    return tuple(
+        producer
+        for _, producer in sorted(producers.items())
+        if producer.last_timestamp_ms >= newest_ms - expiration_ms
+    )
+
+
+def _with_batch(before: ProducerRecord | None, batch: SequencedBatch, created_ms: int) -> ProducerRecord:
+    published = ProducerBatch(batch.first_sequence, batch.last_sequence, batch.base_offset)
+    if before is None or before.producer_epoch < batch.producer_epoch:
+        batches: tuple[ProducerBatch, ...] = (published,)
+    elif before.producer_epoch > batch.producer_epoch or published in before.batches:
+        return before
+    else:
+        in_order = sorted((*before.batches, published), key=lambda one: one.base_offset)
+        batches = tuple(in_order[-REMEMBERED_BATCHES:])
+    return ProducerRecord(
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        last_timestamp_ms=max(created_ms, -1 if before is None else before.last_timestamp_ms),
+        batches=batches,
+    )

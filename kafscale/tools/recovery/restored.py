@@ -1,0 +1,205 @@
+"""What a rebuild takes from a snapshot of the metadata store, beside what it takes from the bucket. Pure.
+
+The bucket says what is published, and a snapshot is older than that: partition records never come from it, but
+what they say of epochs and offsets is a floor. What happened between the snapshot and the loss is not known, so
+everything that counts upwards goes on well above it. See docs/decisions/0028-backups.md.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from kafscale.formats.committed_offset import (
+    CommittedOffset,
+    decode_committed_offset,
+    encode_committed_offset,
+)
+from kafscale.formats.export_records import encode_export_record
+from kafscale.formats.group_record import GroupRecord, decode_group_record, encode_group_record
+from kafscale.formats.topic_record import encode_group_shard_record, encode_retired_epoch
+from kafscale.metadata import keys
+from kafscale.metadata.model import TopicRecord, TopicState
+from kafscale.tools.recovery.bucket_plan import BucketPlan, Restored, TopicPlan
+from kafscale.tools.recovery.plan import (
+    PASSED_OVER_EPOCHS,
+    KnownPartition,
+    PartitionPlan,
+    empty_partition,
+)
+from kafscale.tools.recovery.snapshot_contents import SnapshotContents
+
+ENTRY_PREFIXES: Final = (
+    keys.RETIRED,
+    keys.GROUP_SHARDS,
+    keys.GROUPS,
+    keys.GROUP_OFFSETS,
+    keys.EXPORTS,
+)
+"""Where `Restored.entries` lie in the metadata store."""
+
+_MAX_INT32: Final = 2**31 - 1
+
+
+def with_snapshot(plan: BucketPlan, contents: SnapshotContents, now_ms: int) -> BucketPlan:
+    """The plan with what the snapshot adds. `plan` was made with `contents.known()`, of all topics.
+
+    `now_ms`: Unix milliseconds, when what expires begins to.
+    """
+    found = {topic.name: topic for topic in plan.topics}
+    topics: list[TopicPlan] = []
+    notes: list[str] = []
+    known = contents.known()
+    for name in sorted({*found, *contents.topics}):
+        topic, note = _restore_topic(found.get(name, TopicPlan(name=name, partitions=())), contents, known)
+        if topic is not None:
+            topics.append(topic)
+        if note:
+            notes.append(f"topic {name!r} {note}")
+    restored = Restored(
+        key=contents.key,
+        created_ms=contents.header.created_ms,
+        revision=contents.header.revision,
+        next_producer_id=contents.next_producer_id,
+        levels=contents.levels,
+        entries=_entries(topics, contents, now_ms),
+        problems=_problems(contents, plan.namespace, plan.cluster_id),
+        notes=tuple(notes),
+    )
+    return replace(
+        plan,
+        cluster_id=plan.cluster_id or contents.header.cluster_id,
+        topics=tuple(topics),
+        restored=restored,
+    )
+
+
+def _restore_topic(
+    of_bucket: TopicPlan, contents: SnapshotContents, known: Callable[[str, int], KnownPartition | None]
+) -> tuple[TopicPlan | None, str]:
+    """What becomes of a topic, of which the bucket may hold nothing; and what is to be said of it."""
+    if of_bucket.problem:
+        return of_bucket, ""
+    name, found = of_bucket.name, of_bucket.partitions
+    record = contents.topics.get(name)
+    is_deleted = record.state is TopicState.DELETING if record is not None else name in contents.retired
+    if is_deleted and max((one.highest_epoch for one in found), default=-1) > contents.highest_epoch(name):
+        return of_bucket, "was deleted and made anew: it gets a new id and the default configs"
+    if record is None and is_deleted:
+        return None, "had been deleted: what lies in the bucket is the rest of that, and stays out"
+    if record is None:
+        return of_bucket, "was made after the snapshot: it gets a new id and the default configs"
+    if any(one.is_of_later_topic for one in found):
+        return of_bucket, "was made anew after the snapshot: it gets a new id and the default configs"
+    missing = range(len(found), record.partition_count)
+    partitions = (*found, *(empty_partition(name, index, known(name, index)) for index in missing))
+    topic = TopicPlan(
+        name=name, partitions=partitions, record=replace(record, partition_count=len(partitions))
+    )
+    return topic, _note(record, found, contents)
+
+
+def _note(record: TopicRecord, found: tuple[PartitionPlan, ...], contents: SnapshotContents) -> str:
+    if record.state is TopicState.DELETING:
+        return "was being deleted: that goes on"
+    if not found and any(
+        known.log_end_offset > known.log_start_offset
+        for (name, _), known in contents.partitions.items()
+        if name == record.name
+    ):
+        return "had records, and nothing of them is in the bucket: it was deleted since, or they are lost"
+    if len(found) > record.partition_count:
+        return f"had {record.partition_count} partitions, and has {len(found)} now"
+    return ""
+
+
+def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: int) -> dict[str, bytes]:
+    """Everything else that goes into the store, by key.
+
+    Groups come back without members, who join again, in a generation above all that they can have had. The time
+    after which groups and committed offsets expire begins anew with `now_ms` (Unix milliseconds).
+    """
+    by_name = {topic.name: topic for topic in topics}
+    entries = {
+        keys.retired(name): encode_retired_epoch(epoch + PASSED_OVER_EPOCHS)
+        for name, epoch in contents.retired.items()
+        if name not in by_name  # A topic's own partition records say so.
+    }
+    for key, shard in contents.group_shards.items():
+        epoch = shard.coordinator_epoch + PASSED_OVER_EPOCHS
+        entries[key] = encode_group_shard_record(replace(shard, coordinator_epoch=epoch, sequence=0))
+    for key, group in contents.groups.items():
+        entries[key] = encode_group_record(_without_members(group, now_ms))
+    for key, committed in contents.offsets.items():
+        name, _ = keys.offset_topic_and_partition(key)
+        if _is_of(by_name.get(name), committed):
+            entries[key] = encode_committed_offset(_renewed(committed, now_ms))
+    for key, record in contents.export_records.items():
+        entries[key] = encode_export_record(replace(record, epoch=record.epoch + PASSED_OVER_EPOCHS))
+    for key, value in contents.export_progress.items():
+        topic = by_name.get(keys.export_topic(key))
+        if topic is None or topic.record is not None:
+            entries[key] = value
+    return entries
+
+
+def _is_of(topic: TopicPlan | None, committed: CommittedOffset) -> bool:
+    """Whether the offset means this topic: of others it means nothing any more."""
+    return topic is not None and topic.record is not None and topic.record.topic_id == committed.topic_id
+
+
+def _without_members(group: GroupRecord, now_ms: int) -> GroupRecord:
+    return GroupRecord(
+        generation=min(group.generation + PASSED_OVER_EPOCHS, _MAX_INT32),
+        state_since_ms=now_ms,
+        protocol_type=group.protocol_type,
+    )
+
+
+def _renewed(committed: CommittedOffset, now_ms: int) -> CommittedOffset:
+    """As if it were committed now, so that it does not expire for what passed since the snapshot."""
+    expires_ms = committed.expire_timestamp_ms
+    if expires_ms is not None:
+        expires_ms += max(0, now_ms - committed.commit_timestamp_ms)
+    at_ms = max(now_ms, committed.commit_timestamp_ms)
+    return replace(committed, commit_timestamp_ms=at_ms, expire_timestamp_ms=expires_ms)
+
+
+def is_same_entry(key: str, held: bytes, planned: bytes) -> bool:
+    """Whether an earlier run wrote what is held: times may differ. Raises `CorruptDataError`."""
+    if held == planned:
+        return True
+    if key.startswith(keys.GROUPS):
+        return _timeless_group(key, held) == _timeless_group(key, planned)
+    if key.startswith(keys.GROUP_OFFSETS):
+        return _timeless_offset(key, held) == _timeless_offset(key, planned)
+    return False
+
+
+def _timeless_group(key: str, value: bytes) -> GroupRecord:
+    return replace(decode_group_record(key, value), state_since_ms=0)
+
+
+def _timeless_offset(key: str, value: bytes) -> CommittedOffset:
+    return replace(decode_committed_offset(key, value), commit_timestamp_ms=0, expire_timestamp_ms=None)
+
+
+def _problems(contents: SnapshotContents, namespace: str, cluster_id: str | None) -> tuple[str, ...]:
+    """Why the snapshot cannot be used for this namespace, whose marker names `cluster_id` (None: no marker)."""
+    header = contents.header
+    problems = []
+    if cluster_id not in (None, header.cluster_id):
+        problems.append(
+            f"snapshot {contents.key} is of cluster {header.cluster_id}, and namespace {namespace!r} of the object "
+            f"store belongs to cluster {cluster_id}: name a snapshot of that one"
+        )
+    if header.namespace != namespace:
+        problems.append(
+            f"snapshot {contents.key} is of namespace {header.namespace!r}, and KAFSCALE_S3_NAMESPACE is "
+            f"{namespace!r}: name a snapshot of that one"
+        )
+    if contents.unknown:
+        problems.append(
+            f"snapshot {contents.key} holds {len(contents.unknown)} keys that this release does not know, "
+            f"{sorted(contents.unknown)[0]!r} for one: recover with the release that took it"
+        )
+    return tuple(problems)

@@ -1,0 +1,45 @@
+"""Puts what a snapshot brings beside the topics into the metadata store: only under absent keys, and repeatably."""
+
+from collections.abc import Mapping
+
+from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataReader, MetadataStore, Put
+from kafscale.tools.recovery.put_chunks import put_chunks
+from kafscale.tools.recovery.rebuild import patiently
+from kafscale.tools.recovery.restored import ENTRY_PREFIXES, is_same_entry
+
+
+async def problem_of_entries(metadata: MetadataReader, entries: Mapping[str, bytes]) -> list[str]:
+    """Why they may not be written: keys that are there and hold something else. Raises `StoreError`."""
+    others = [
+        item.key
+        for item in await _held(metadata)
+        if item.key not in entries or not is_same_entry(item.key, item.value, entries[item.key])
+    ]
+    if not others:
+        return []
+    return [
+        f"the metadata store holds {len(others)} keys of groups, exports or deleted topics that the snapshot does "
+        f"not, or has otherwise ({others[0]!r} for one): a snapshot goes into an empty metadata store only"
+    ]
+
+
+async def put_entries(metadata: MetadataStore, entries: Mapping[str, bytes]) -> bool:
+    """Put those that are missing; False when one of them came to be there meanwhile. Raises `StoreError`."""
+    present = {item.key for item in await _held(metadata)}
+    missing = [Put(key, value) for key, value in sorted(entries.items()) if key not in present]
+    for chunk in put_chunks(missing, metadata.max_operations):
+        result = await metadata.transact([Compare(put.key, ABSENT) for put in chunk], chunk)
+        if not result.succeeded:
+            return False
+    return True
+
+
+async def _held(metadata: MetadataReader) -> list[KeyValue]:
+    found: list[KeyValue] = []
+    for prefix in ENTRY_PREFIXES:
+        found += await _under(metadata, prefix)
+    return found
+
+
+async def _under(metadata: MetadataReader, prefix: str) -> tuple[KeyValue, ...]:
+    return (await patiently(lambda: metadata.range(prefix))).items

@@ -1,0 +1,59 @@
+"""The cluster marker: claimed by one cluster, read by all, and never replaced."""
+
+import asyncio
+
+import pytest
+
+from kafscale.cluster.marker import claim_marker, decode_marker, encode_marker, read_marker
+from kafscale.errors import CorruptDataError, StoreIndeterminateError, UnknownFormatVersionError
+from kafscale.formats.object_keys import cluster_marker_key
+from tests.support.controlled_store import ControlledStore
+
+KEY = "_kafscale/production/cluster"
+
+
+async def test_a_namespace_belongs_to_the_first_who_claims_it() -> None:
+    store = ControlledStore()
+    assert await read_marker(store, "production") is None
+    assert await claim_marker(store, "production", "first") == "first"
+    assert await claim_marker(store, "production", "second") == "first"
+    assert await claim_marker(store, "production", "first") == "first"
+    assert await read_marker(store, "production") == "first"
+    assert await claim_marker(store, "staging", "second") == "second"
+
+
+async def test_of_two_who_claim_at_the_same_time_both_are_told_the_same() -> None:
+    store = ControlledStore()
+    one, other = await asyncio.gather(
+        claim_marker(store, "production", "one"), claim_marker(store, "production", "other")
+    )
+    assert one == other == await read_marker(store, "production")
+
+
+async def test_a_claim_of_unknown_outcome_is_read_back() -> None:
+    store = ControlledStore()
+    store.fail("put_if_absent", KEY, StoreIndeterminateError("no answer"))
+    assert await claim_marker(store, "production", "first", retry_delay_sec=0) == "first"
+    store.fail("put_if_absent", KEY, StoreIndeterminateError("no answer"))
+    assert await claim_marker(store, "production", "second", retry_delay_sec=0) == "first"
+
+
+def test_the_stored_bytes_are_those_of_the_format_page() -> None:
+    assert cluster_marker_key("production") == KEY
+    assert encode_marker("abc") == b'{"version":1,"cluster_id":"abc"}'
+    assert decode_marker(KEY, encode_marker("abc")) == "abc"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b'{"version":1}', b'{"version":1,"cluster_id":""}', b'{"version":1,"cluster_id":7}']
+)
+def test_a_damaged_marker_is_an_error_that_names_it(data: bytes) -> None:
+    with pytest.raises(CorruptDataError, match=KEY):
+        decode_marker(KEY, data)
+
+
+async def test_a_marker_of_a_later_version_is_neither_read_nor_replaced() -> None:
+    store = ControlledStore()
+    await store.put_if_absent(KEY, [b'{"version":2,"cluster_id":"abc"}'])
+    with pytest.raises(UnknownFormatVersionError):
+        await claim_marker(store, "production", "first")

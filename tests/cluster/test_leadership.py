@@ -1,0 +1,154 @@
+"""Claims: a new epoch for every leader, in the record and in the leader's key, whatever the store answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kafscale.cluster.leadership import REMEMBERED_EPOCHS, Leadership, next_epoch
+from kafscale.formats.partition_record import (
+    EpochStart,
+    PartitionRecord,
+    decode_partition_record,
+    encode_partition_record,
+)
+from kafscale.formats.topic_record import decode_leader_record
+from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import LeaderRecord
+from kafscale.metadata.store import Put
+from tests.support.faults import ERRORS, CountingStore, Fault, Fuse, FusedMetadataStore
+from tests.support.holders import end_leases
+
+BROKER_ID = 3
+WANTED = [("orders", index) for index in range(10)]
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    store = MemoryStore(max_operations=8)
+    for index in range(10):
+        record = PartitionRecord(leader_epoch=-1)
+        await store.transact([], [Put(keys.partition("orders", index), encode_partition_record(record))])
+    yield store
+    await store.close()
+
+
+async def record_of(store: MemoryStore, index: int) -> PartitionRecord:
+    found = await store.get(keys.partition("orders", index))
+    assert found is not None
+    return decode_partition_record(found.key, found.value)
+
+
+async def leader_of(store: MemoryStore, index: int) -> LeaderRecord | None:
+    found = await store.get(keys.leader("orders", index))
+    return None if found is None else decode_leader_record(found.key, found.value)
+
+
+async def leadership_of(store: MemoryStore, broker_id: int = BROKER_ID) -> Leadership:
+    """That of a broker with a lease of its own."""
+    lease = await store.grant_lease(60)
+    return Leadership(store, broker_id, lambda: lease, retry_delay_sec=0)
+
+
+async def test_claiming_starts_the_next_epoch_of_every_partition(store: MemoryStore) -> None:
+    for epoch in range(3):
+        await end_leases(store, keys.LEADERS)
+        leadership = await leadership_of(store)
+        claimed = await leadership.claim(WANTED)
+        assert sorted((one.topic, one.index) for one in claimed) == WANTED
+        for one in claimed:
+            assert one.record == await record_of(store, one.index)
+            found = await store.get(keys.partition("orders", one.index))
+            assert found is not None
+            assert one.revision == found.mod_revision
+            assert one.record.leader_epoch == epoch
+            assert await leader_of(store, one.index) == LeaderRecord(broker_id=3, leader_epoch=epoch)
+
+
+async def test_only_what_is_wanted_and_has_a_record_is_claimed(store: MemoryStore) -> None:
+    leadership = await leadership_of(store)
+    claimed = await leadership.claim([("orders", 2), ("orders", 99), ("nothing", 0)])
+    assert [(one.topic, one.index) for one in claimed] == [("orders", 2)]
+    assert (await record_of(store, 3)).leader_epoch == -1
+    assert len((await store.range(keys.PARTITIONS)).items) == 10
+
+
+async def test_what_another_broker_leads_stays_with_it(store: MemoryStore) -> None:
+    await (await leadership_of(store, 1)).claim(WANTED[:4])
+    claimed = await (await leadership_of(store, 2)).claim(WANTED)
+    assert sorted((one.topic, one.index) for one in claimed) == WANTED[4:]
+    assert await leader_of(store, 3) == LeaderRecord(broker_id=1, leader_epoch=0)
+    assert await leader_of(store, 4) == LeaderRecord(broker_id=2, leader_epoch=0)
+
+
+async def test_releasing_ends_what_was_gained_and_nothing_else(store: MemoryStore) -> None:
+    first, second = await leadership_of(store, 1), await leadership_of(store, 2)
+    gained = {(one.topic, one.index): one.revision for one in await first.claim(WANTED)}
+    await first.release({partition: gained[partition] for partition in WANTED[:5]})
+    assert [await leader_of(store, index) is None for index in range(10)] == [True] * 5 + [False] * 5
+    await second.claim(WANTED)
+    await first.release(gained)
+    assert [await leader_of(store, index) is None for index in range(10)] == [False] * 5 + [True] * 5
+    assert await leader_of(store, 0) == LeaderRecord(broker_id=2, leader_epoch=1)
+
+
+async def test_what_the_store_wrongly_says_is_led_here_is_released(store: MemoryStore) -> None:
+    first, second = await leadership_of(store, 1), await leadership_of(store, 2)
+    await first.claim(WANTED[:9])
+    await second.claim(WANTED[9:])
+    await first.release_strays([WANTED[0], WANTED[9]])
+    assert [await leader_of(store, index) is None for index in (0, 1, 9)] == [True, False, False]
+
+
+@pytest.mark.parametrize("fault", ERRORS)
+@pytest.mark.parametrize("call", range(1, 8))
+async def test_a_fault_at_any_call_leaves_every_partition_led(
+    store: MemoryStore, call: int, fault: Fault
+) -> None:
+    lease = await store.grant_lease(60)
+    faulty = FusedMetadataStore(store, Fuse(call, fault))
+    leadership = Leadership(faulty, BROKER_ID, lambda: lease, retry_delay_sec=0)
+    claimed = await asyncio.wait_for(leadership.claim(WANTED), 10)
+    assert sorted((one.topic, one.index) for one in claimed) == WANTED
+    for one in claimed:
+        assert one.record == await record_of(store, one.index)
+
+
+async def test_many_are_claimed_without_a_read_for_each(store: MemoryStore) -> None:
+    wanted = [("many", index) for index in range(600)]
+    record = encode_partition_record(PartitionRecord(leader_epoch=4))
+    for topic, index in wanted:
+        await store.transact([], [Put(keys.partition(topic, index), record)])
+    await (await leadership_of(store, 1)).claim(wanted[:3])
+    counting = CountingStore(store)
+    lease = await store.grant_lease(60)
+    claimed = await Leadership(counting, 2, lambda: lease).claim(wanted)
+    assert sorted((one.topic, one.index) for one in claimed) == wanted[3:]
+    assert {one.record.leader_epoch for one in claimed} == {5}
+    assert counting.calls["range"] == 1
+    # Four partitions each, and one more for those that were led.
+    assert 150 <= counting.calls["transact"] <= 152
+
+
+async def test_the_end_of_the_lease_ends_the_leadership_but_not_the_epoch(store: MemoryStore) -> None:
+    await (await leadership_of(store)).claim(WANTED)
+    await end_leases(store, keys.LEADERS)
+    assert await leader_of(store, 0) is None
+    assert (await record_of(store, 0)).leader_epoch == 0
+
+
+def test_an_epoch_without_records_leaves_no_entry() -> None:
+    record = PartitionRecord(leader_epoch=1, log_end_offset=50, epochs=(EpochStart(0, 0), EpochStart(1, 50)))
+    assert next_epoch(record).epochs == (EpochStart(0, 0), EpochStart(2, 50))
+
+
+def test_the_history_is_bounded() -> None:
+    record = PartitionRecord(leader_epoch=-1)
+    for offset in range(300):
+        record = next_epoch(record)
+        record = PartitionRecord(
+            leader_epoch=record.leader_epoch, log_end_offset=offset + 1, epochs=record.epochs
+        )
+    assert len(record.epochs) == REMEMBERED_EPOCHS
+    assert record.epochs[-1] == EpochStart(299, 299)

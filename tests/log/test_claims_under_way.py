@@ -1,0 +1,39 @@
+"""Who waits for a claim whose outcome this broker is about to know."""
+
+import asyncio
+
+from kafscale.log.claims_under_way import ClaimsUnderWay
+from tests.support.in_process_broker import until
+from tests.support.virtual_time import run_virtually
+
+ORDERS, PAID = ("orders", 0), ("paid", 0)
+
+
+def test_a_claim_is_under_way_until_its_outcome_is_known_whichever_it_is() -> None:
+    claims = ClaimsUnderWay()
+
+    def under_way() -> tuple[bool, bool, bool]:
+        return claims.are_any, ORDERS in claims, PAID in claims
+
+    assert under_way() == (False, False, False)
+    with claims.making([ORDERS, PAID]):
+        assert under_way() == (True, True, True)
+        claims.end(ORDERS)
+        assert under_way() == (True, False, True)
+    assert under_way() == (False, False, False)
+
+
+def test_who_waits_goes_on_when_that_claim_ends_and_not_before() -> None:
+    async def run() -> None:
+        claims = ClaimsUnderWay()
+        await claims.ended(ORDERS)  # Nobody claims it: there is nothing to wait for.
+        with claims.making([ORDERS, PAID]):
+            waiting = {item: asyncio.create_task(claims.ended(item)) for item in (ORDERS, PAID)}
+            await until(lambda: all(map(claims.is_waited_for, waiting)), "both are waited for")
+            claims.end(ORDERS)
+            await waiting[ORDERS]
+            assert not waiting[PAID].done()
+            assert not claims.is_waited_for(ORDERS)
+        await waiting[PAID]
+
+    run_virtually(run())

@@ -1,0 +1,176 @@
+"""What a pass over the partitions names: everything that changed, and of a large topic no more than that."""
+
+import uuid
+from types import SimpleNamespace
+from typing import Final, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafscale.cluster.leadership import Leadership, TopicPartition
+from kafscale.cluster.preferred import preferred_brokers
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.topic_record import encode_broker_record, encode_leader_record, encode_topic_record
+from kafscale.log import partition_holdings
+from kafscale.log.manager import LogManager
+from kafscale.log.partition_holdings import PartitionHoldings
+from kafscale.metadata import keys
+from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord, TopicRecord
+from kafscale.metadata.store import Changes, Delete, KeyValue
+from kafscale.ops.metrics import Metrics
+
+MYSELF: Final = 0
+Told = dict[TopicPartition, tuple[int | None, int | None]]
+
+
+class Picture:
+    """A view that is told of changes, and the holdings as `PartitionService` wires them."""
+
+    def __init__(self) -> None:
+        self.view = ClusterView("test")
+        nowhere = cast(Leadership, None), cast(LogManager, SimpleNamespace(metrics=Metrics()))
+        self.holdings = PartitionHoldings(self.view, *nowhere, MYSELF)
+        self.view.subscribe(self.holdings.topic_changed)
+        self.view.subscribe_leaders(lambda topic, index, _: self.holdings.reconsider([(topic, index)]))
+        self.view.subscribe_brokers(self.holdings.reconsider_all)
+        self._revision = 0
+
+    def tell(self, prefix: str, key: str, value: bytes | None) -> None:
+        self._revision += 1
+        change = Delete(key) if value is None else KeyValue(key=key, value=value, mod_revision=self._revision)
+        self.view.apply(prefix, Changes(puts_and_deletes=(change,), revision=self._revision))
+
+    def set_topic(self, name: str, partition_count: int, generation: int = 0) -> None:
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}/{generation}")
+        record = TopicRecord(name=name, topic_id=topic_id, partition_count=partition_count)
+        value = encode_topic_record(record) if partition_count else None
+        self.tell(keys.TOPICS, keys.topic(name), value)
+
+    def set_leader(self, name: str, index: int, broker_id: int | None) -> None:
+        value = None
+        if broker_id is not None:
+            value = encode_leader_record(LeaderRecord(broker_id=broker_id, leader_epoch=1))
+        self.tell(keys.LEADERS, keys.leader(name, index), value)
+
+    def set_broker(self, broker_id: int, state: BrokerState | None) -> None:
+        value = None
+        if state is not None:
+            record = BrokerRecord(broker_id=broker_id, host="h", port=1, state=state)
+            value = encode_broker_record(record)
+        self.tell(keys.BROKERS, keys.broker(broker_id), value)
+
+    def one_pass(self) -> Told:
+        return {wanted.item: (wanted.preferred, wanted.holder) for wanted in self.holdings.changed()}
+
+    def changed(self) -> Told:
+        told = self.one_pass()
+        while self.holdings.has_more():
+            told.update(self.one_pass())
+        return told
+
+    def everything(self) -> Told:
+        self.holdings.reconsider_all()
+        return self.changed()
+
+
+def test_a_leader_that_changes_names_no_other_partition_of_its_topic() -> None:
+    picture = Picture()
+    picture.set_broker(MYSELF, BrokerState.RUNNING)
+    picture.set_topic("t", 1000)
+    assert len(picture.changed()) == 1000
+    picture.set_leader("t", 7, MYSELF)
+    picture.set_leader("t", 9, 4)
+    assert picture.changed() == {("t", 7): (MYSELF, MYSELF), ("t", 9): (MYSELF, 4)}
+    assert picture.changed() == {}
+
+
+def test_a_leader_of_no_partition_names_nothing() -> None:
+    picture = Picture()
+    picture.set_broker(MYSELF, BrokerState.RUNNING)
+    picture.set_topic("t", 2)
+    picture.changed()
+    picture.set_leader("t", 2, MYSELF)
+    picture.set_leader("unknown", 0, MYSELF)
+    assert picture.changed() == {}
+
+
+def test_a_pass_ends_before_very_many_partitions_and_the_next_tells_of_the_others_as_they_are_then() -> None:
+    picture = Picture()
+    picture.set_broker(MYSELF, BrokerState.RUNNING)
+    half = partition_holdings.PARTITIONS_OF_A_PASS // 2
+    for name in "abcde":
+        picture.set_topic(name, half + 1)
+    told = picture.one_pass()
+    assert {name for name, _ in told} == {"a", "b"}
+    assert len(told) == 2 * (half + 1)
+    picture.set_leader("a", 7, MYSELF)
+    picture.set_leader("c", 9, MYSELF)
+    picture.set_topic("d", 0)
+    assert picture.holdings.has_more()
+    told = picture.one_pass()
+    assert told.pop(("a", 7)) == (MYSELF, MYSELF)
+    assert {name for name, _ in told} == {"c", "e"}
+    assert told["c", 9] == (MYSELF, MYSELF)
+    assert not picture.holdings.has_more()
+
+
+def test_who_waits_for_the_next_pass_is_in_front_of_what_changes_meanwhile() -> None:
+    picture = Picture()
+    picture.set_broker(MYSELF, BrokerState.RUNNING)
+    for name in "abc":
+        picture.set_topic(name, partition_holdings.PARTITIONS_OF_A_PASS)
+    passes = []
+    for broker_id in (1, 2, 3):
+        passes.append({name for name, _ in picture.one_pass()})
+        picture.set_broker(broker_id, BrokerState.RUNNING)
+    assert passes == [{"a"}, {"b"}, {"c"}]
+    assert {preferred for preferred, _ in picture.changed().values()} == {0, 1, 2, 3}
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 14), st.booleans()), max_size=20))
+def test_with_many_brokers_that_come_and_go_it_is_what_everybody_computes(
+    events: list[tuple[int, bool]],
+) -> None:
+    picture, named, brokers = Picture(), Told(), {MYSELF, *range(5, 16)}
+    for broker_id in brokers:
+        picture.set_broker(broker_id, BrokerState.RUNNING)
+    for name, count in (("a", 40), ("b", 3)):
+        picture.set_topic(name, count)
+    for broker_id, comes in events:
+        picture.set_broker(broker_id, BrokerState.RUNNING if comes else None)
+        (brokers.add if comes else brokers.discard)(broker_id)
+        named.update(picture.changed())
+    named.update(picture.changed())
+    for name, count in (("a", 40), ("b", 3)):
+        expected = preferred_brokers(name, count, sorted(brokers))
+        got = tuple(named[name, index][0] for index in range(count) if (name, index) in named)
+        assert got == expected
+
+
+NAMES = st.sampled_from(["a", "b"])
+BROKERS = st.sampled_from([0, 1, 2])
+EVENTS = st.one_of(
+    st.tuples(st.just("topic"), NAMES, st.integers(0, 5), st.integers(0, 1)),
+    st.tuples(st.just("leader"), NAMES, st.integers(0, 6), st.none() | BROKERS),
+    st.tuples(st.just("broker"), BROKERS, st.none() | st.sampled_from(BrokerState)),
+    st.tuples(st.just("look")),
+)
+
+
+@given(st.lists(EVENTS, max_size=40), st.sampled_from([1, 4, partition_holdings.PARTITIONS_OF_A_PASS]))
+def test_whatever_happens_the_passes_have_named_every_partition_as_it_is(
+    events: list[tuple[object, ...]], of_a_pass: int
+) -> None:
+    picture, named = Picture(), Told()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_holdings, "PARTITIONS_OF_A_PASS", of_a_pass)
+        for kind, *arguments in events:
+            if kind == "look":
+                named.update(picture.one_pass())
+            else:
+                getattr(picture, f"set_{kind}")(*arguments)
+        named.update(picture.changed())
+    now = picture.everything()
+    assert {item: named.get(item) for item in now} == now

@@ -1,0 +1,350 @@
+"""Brokers that share partitions: they spread, hand over without a loss, and survive their leases and defects."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from kafscale.cluster.preferred import preferred_brokers
+from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import BrokerState, LeaderRecord
+from kafscale.metadata.store import Compare, Delete, Operation, TransactionResult
+from kafscale.protocol.error_codes import ErrorCode
+from tests.log.brokers import AN_HOUR_MS, TTL_SEC, Cluster, cluster_scenario
+from tests.sim.cluster import RefusedError
+from tests.support.faults import Fault, Fuse, FusedMetadataStore
+from tests.support.holders import end_leases, lead_elsewhere
+
+TOPIC = "orders"
+
+
+async def refused(told: "asyncio.Future[int]", code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+    with pytest.raises(RefusedError) as refusal:
+        await told
+    assert refusal.value.error_code == code
+
+
+# --- spreading
+
+
+@cluster_scenario()
+async def test_a_single_broker_leads_everything(cluster: Cluster) -> None:
+    (broker,) = await cluster.start(1)
+    await cluster.create_topic(TOPIC, 7)
+    await cluster.check_led_by(TOPIC, [broker])
+    assert {leader.leader_epoch for leader in (await cluster.leaders(TOPIC)).values()} == {0}
+
+
+@cluster_scenario()
+async def test_brokers_that_come_take_their_shares_and_as_they_go_the_others_do(cluster: Cluster) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.create_topic(TOPIC, 12)
+    await cluster.check_led_by(TOPIC, [first, second])
+    assert len(first.led()) == len(second.led()) == 6
+    (third,) = await cluster.start(3)
+    await cluster.check_led_by(TOPIC, [first, second, third])
+    assert len(first.led()) == len(second.led()) == len(third.led()) == 4
+    await second.stop()
+    await cluster.settle()
+    await cluster.check_led_by(TOPIC, [first, third])
+    assert len(first.led()) == len(third.led()) == 6
+    # Nobody's epoch grew more often than its leader changed.
+    epochs = Counter(leader.leader_epoch for leader in (await cluster.leaders(TOPIC)).values())
+    assert max(epochs) <= 2
+    assert epochs[0] >= 3
+
+
+@cluster_scenario()
+async def test_every_partition_is_with_its_preferred_broker_in_the_end(cluster: Cluster) -> None:
+    brokers = await cluster.start(5, 3, 9)
+    for partitions in (1, 2, 10):
+        await cluster.create_topic(f"topic-{partitions}", partitions)
+        leaders = await cluster.leaders(f"topic-{partitions}")
+        assert tuple(leaders[index].broker_id for index in range(partitions)) == preferred_brokers(
+            f"topic-{partitions}", partitions, [3, 5, 9]
+        )
+        await cluster.check_led_by(f"topic-{partitions}", brokers)
+
+
+@cluster_scenario()
+async def test_partitions_that_a_topic_is_given_are_led_and_the_others_hardly_move(cluster: Cluster) -> None:
+    brokers = await cluster.start(1, 2, 3)
+    await cluster.create_topic(TOPIC, 6)
+    before = await cluster.leaders(TOPIC)
+    await brokers[0].topics.create_partitions(TOPIC, 12, timeout_ms=10_000)
+    await cluster.settle()
+    await cluster.check_led_by(TOPIC, brokers)
+    after = await cluster.leaders(TOPIC)
+    assert sum(before[index] != after[index] for index in before) <= 2
+
+
+@cluster_scenario()
+async def test_what_a_killed_broker_led_is_led_once_its_lease_has_ended(cluster: Cluster) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.create_topic(TOPIC, 6)
+    told = [second.produce(topic, index, b"before") for topic, index in sorted(second.led())]
+    assert await asyncio.gather(*told) == [0, 0, 0]
+    await second.kill()
+    killed_at = asyncio.get_running_loop().time()
+    await first.view.wait_until(
+        lambda: [one.broker_id for one in first.view.leaders(TOPIC).values()] == [1] * 6
+    )
+    assert asyncio.get_running_loop().time() - killed_at < TTL_SEC + 0.1
+    await cluster.check_led_by(TOPIC, [first])
+    for index in range(6):
+        led_before = (await cluster.leaders(TOPIC))[index].leader_epoch == 0
+        assert await first.produce(TOPIC, index, b"after") == (0 if led_before else 1)
+
+
+# --- handing over
+
+
+@cluster_scenario(flush_interval_ms=AN_HOUR_MS)
+async def test_a_hand_over_publishes_what_was_appended_and_acknowledges_it(cluster: Cluster) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.create_topic(TOPIC, 4)
+    told = {index: second.produce(TOPIC, index, b"a", b"b") for _, index in second.led()}
+    assert len(told) == 2
+    await cluster.settle()
+    assert not any(one.done() for one in told.values())
+    began = asyncio.get_running_loop().time()
+    await second.stop()
+    assert asyncio.get_running_loop().time() - began < 0.1
+    assert {index: await one for index, one in told.items()} == dict.fromkeys(told, 0)
+    assert second.budget.used_bytes == 0
+    await cluster.settle()
+    await cluster.check_led_by(TOPIC, [first])
+    for index in told:
+        assert await cluster.published(TOPIC, index) == {0: b"a", 1: b"b"}
+        assert (await cluster.leaders(TOPIC))[index] == LeaderRecord(broker_id=1, leader_epoch=1)
+        again = first.produce(TOPIC, index, b"c")
+        await first.logs.drain()
+        assert await again == 2
+
+
+@cluster_scenario(flush_interval_ms=AN_HOUR_MS)
+async def test_a_broker_that_comes_costs_nobody_a_record(cluster: Cluster) -> None:
+    (first,) = await cluster.start(1)
+    await cluster.create_topic(TOPIC, 4)
+    told = [first.produce(TOPIC, index, b"before") for index in range(4)]
+    (second,) = await cluster.start(2)
+    await cluster.check_led_by(TOPIC, [first, second])
+    moved = {index for _, index in second.led()}
+    assert len(moved) == 2
+    # What stays is not flushed any earlier for that.
+    assert {index for index in range(4) if told[index].done()} == moved
+    await first.logs.drain()
+    assert await asyncio.gather(*told) == [0] * 4
+
+
+@cluster_scenario()
+async def test_others_can_lead_a_partition_as_soon_as_it_is_flushed_whatever_the_others_take(
+    cluster: Cluster,
+) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.create_topic(TOPIC, 4)
+    slow, fast = sorted(second.led())
+    with cluster.objects.hold("put_if_absent", f"*/{TOPIC}/{slow[1]}/*") as hold:
+        told = second.produce(*slow, b"slow")
+        await hold.reached()
+        stopping = asyncio.create_task(second.stop())
+        await cluster.settle()
+        assert fast in first.led()
+        assert slow not in first.led()
+        assert slow in second.led()
+        assert not second.partition(*slow).is_led  # accepts nothing more
+        hold.release()
+        await stopping
+    assert await told == 0
+    await cluster.settle()
+    assert slow in first.led()
+
+
+@cluster_scenario()
+async def test_a_flush_that_takes_too_long_is_left_behind_and_nothing_of_it_is_acknowledged(
+    cluster: Cluster,
+) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.create_topic(TOPIC, 2)
+    ((_, index),) = second.led()
+    with cluster.objects.hold("put_if_absent", f"*/{TOPIC}/{index}/*.kfs") as hold:
+        told = [second.produce(TOPIC, index, b"sealed")]
+        await hold.reached()
+        told.append(second.produce(TOPIC, index, b"behind it"))
+        await second.stop()
+        for one in told:
+            await refused(one)
+        await cluster.settle()
+        await cluster.check_led_by(TOPIC, [first])
+    assert second.budget.used_bytes == 0
+    assert await first.produce(TOPIC, index, b"after") == 0
+    assert list((await cluster.published(TOPIC, index)).values()) == [b"after"]
+
+
+# --- leases that end
+
+
+@cluster_scenario(flush_interval_ms=AN_HOUR_MS)
+async def test_a_broker_whose_lease_ends_publishes_what_it_accepted_and_leads_again(cluster: Cluster) -> None:
+    (broker,) = await cluster.start(1)
+    await cluster.create_topic(TOPIC, 3)
+    told = [broker.produce(TOPIC, index, b"accepted") for index in range(3)]
+    lease = broker.registration.lease
+    await cluster.metadata.revoke_lease(lease)
+    assert await asyncio.gather(*told) == [0] * 3
+    await asyncio.sleep(TTL_SEC)
+    assert broker.registration.lease != lease
+    await cluster.check_led_by(TOPIC, [broker])
+    assert {leader.leader_epoch for leader in (await cluster.leaders(TOPIC)).values()} == {1}
+    assert broker.view.broker_state(1) is BrokerState.RUNNING
+
+
+@cluster_scenario(flush_interval_ms=AN_HOUR_MS)
+async def test_what_others_lead_by_then_is_refused_and_comes_back_in_good_order(cluster: Cluster) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.create_topic(TOPIC, 4)
+    ours = sorted(index for _, index in second.led())
+    told = [second.produce(TOPIC, index, b"too late") for index in ours]
+    await cluster.metadata.revoke_lease(second.registration.lease)
+    for one in told:
+        await refused(one)
+    await asyncio.sleep(TTL_SEC)
+    await cluster.check_led_by(TOPIC, [first, second])
+    assert sorted(index for _, index in second.led()) == ours
+    assert {(await cluster.leaders(TOPIC))[index].leader_epoch for index in ours} == {2}
+    for index in ours:
+        assert await cluster.published(TOPIC, index) == {}
+
+
+class SlowAnswers(MemoryStore):
+    """A store whose answers to claims of partitions take their time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold: asyncio.Event | None = None
+        self.held = asyncio.Event()
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        result = await super().transact(compares, operations)
+        if self.hold is not None and any(one.key.startswith(keys.LEADERS) for one in operations):
+            self.held.set()
+            await self.hold.wait()
+        return result
+
+
+@cluster_scenario()
+async def test_a_claim_that_is_answered_after_its_lease_has_ended_leaves_nobody_without_a_leader(
+    cluster: Cluster,
+) -> None:
+    cluster.metadata = store = SlowAnswers()
+    (broker,) = await cluster.start(1)
+    store.hold = asyncio.Event()
+    creating = asyncio.create_task(cluster.create_topic(TOPIC, 3))
+    await store.held.wait()
+    await store.revoke_lease(broker.registration.lease)
+    await asyncio.sleep(TTL_SEC)
+    held, store.hold = store.hold, None
+    held.set()
+    await asyncio.sleep(TTL_SEC)
+    await creating
+    await cluster.check_led_by(TOPIC, [broker])
+    assert await broker.produce(TOPIC, 0, b"x") == 0
+
+
+@cluster_scenario()
+async def test_a_metadata_store_that_is_away_past_the_lease_costs_no_record(cluster: Cluster) -> None:
+    fuse = Fuse(0, Fault.UNAVAILABLE)
+    metadata = FusedMetadataStore(cluster.metadata, fuse)
+    broker = cluster.broker(1, metadata)
+    await broker.start()
+    await cluster.create_topic(TOPIC, 2)
+    away = Fuse(1, Fault.CRASH_NOT_DONE)  # no call is answered
+    metadata._fuse = away
+    told = broker.produce(TOPIC, 0, b"waits")
+    await asyncio.sleep(60)
+    assert not told.done()
+    await end_leases(cluster.metadata, keys.BROKERS)
+    metadata._fuse = fuse
+    await asyncio.sleep(2 * TTL_SEC)
+    # It was being published: no answer says that it is not stored.
+    await refused(told, ErrorCode.REQUEST_TIMED_OUT)
+    await cluster.check_led_by(TOPIC, [broker])
+    assert await broker.produce(TOPIC, 0, b"after") >= 0
+
+
+# --- flushes that fail
+
+
+@cluster_scenario()
+async def test_a_fenced_flush_gives_the_partition_up(cluster: Cluster) -> None:
+    (broker,) = await cluster.start(1)
+    await cluster.create_topic(TOPIC, 2)
+    assert await broker.produce(TOPIC, 0, b"before") == 0
+    lease = await lead_elsewhere(cluster.metadata, TOPIC, 0)
+    await refused(broker.produce(TOPIC, 0, b"too late"))
+    assert broker.led() == {(TOPIC, 1)}
+    await cluster.settle()
+    assert broker.led() == {(TOPIC, 1)}, "somebody else leads it"
+    await cluster.metadata.revoke_lease(lease)
+    await cluster.settle()
+    await cluster.check_led_by(TOPIC, [broker])
+    assert broker.partition(TOPIC).record.leader_epoch == 2
+    assert await broker.produce(TOPIC, 0, b"after") > 0
+    assert list((await cluster.published(TOPIC)).values()) == [b"before", b"after"]
+
+
+@cluster_scenario()
+async def test_a_defect_in_a_flush_gives_the_partition_up_and_it_is_led_under_the_next_epoch(
+    cluster: Cluster,
+) -> None:
+    first, second = await cluster.start(1, 2)
+    await cluster.create_topic(TOPIC, 2)
+    ((_, index),) = second.led()
+    assert await second.produce(TOPIC, index, b"before") == 0
+    with cluster.objects.hold("put_if_absent", "*.kfs") as hold:
+        lost = [second.produce(TOPIC, index, b"lost")]
+        await hold.reached()
+        lost.append(second.produce(TOPIC, index, b"lost behind it"))
+        cluster.objects.fail("put_if_absent", "*.kfs", RuntimeError("a defect"))
+    for one in lost:
+        await refused(one, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert second.budget.used_bytes == 0
+    await cluster.settle()
+    await cluster.check_led_by(TOPIC, [first, second])
+    assert (await cluster.leaders(TOPIC))[index] == LeaderRecord(broker_id=2, leader_epoch=1)
+    assert await second.produce(TOPIC, index, b"after") >= 1
+    assert list((await cluster.published(TOPIC, index)).values()) == [b"before", b"after"]
+
+
+# --- topics that go
+
+
+@cluster_scenario()
+async def test_topics_that_go_and_come_back_are_led_anew(cluster: Cluster) -> None:
+    brokers = await cluster.start(1, 2)
+    for generation in range(3):
+        await cluster.create_topic(TOPIC, 4)
+        await cluster.check_led_by(TOPIC, brokers)
+        for broker in brokers:
+            for topic, index in broker.led():
+                assert await broker.produce(topic, index, b"%d" % generation) == 0
+        snapshot = await cluster.metadata.range("")
+        await cluster.metadata.transact(
+            [],
+            [
+                *(
+                    Delete(item.key)
+                    for item in snapshot.items
+                    if item.key == keys.topic(TOPIC)
+                    or item.key.startswith((keys.partition(TOPIC, 0)[:-1], keys.leader(TOPIC, 0)[:-1]))
+                )
+            ],
+        )
+        for key in await cluster.objects.keys():
+            await cluster.objects.inner.delete([key])
+        await cluster.settle()
+        assert not any(broker.led() for broker in brokers)

@@ -1,0 +1,369 @@
+"""Whatever a leader does with its log, in whatever order, the log keeps to a simple model of what it promises."""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from unittest.mock import patch
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kafscale.cluster.leadership import next_epoch
+from kafscale.formats.index import LEGACY_VERSION
+from kafscale.formats.partition_record import PartitionRecord
+from kafscale.formats.segment import parse_segment, verify_segment
+from kafscale.log.partition_log import MOST_SEALED, AppendRules, PartitionLog, SealedSegment
+from kafscale.log.producer_state import REMEMBERED_BATCHES, ProducerStates
+from kafscale.log.writing import segment_buffer
+from kafscale.log.writing.segment_buffer import SegmentBuffer
+from kafscale.memory.slab import SlabPool
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.record_batch import read_header
+from kafscale.protocol.record_builder import encode_batch
+from kafscale.protocol.records import Record
+
+NOW_MS = 1_700_000_000_000
+RULES = AppendRules(codec=None, log_append_time=False, segment_bytes=1 << 20)
+FULL_BYTES = 400
+"""A buffer with so much takes nothing more: a few batches are several segments."""
+
+PRODUCERS = (7, 8)
+COUNTS = st.integers(1, 4)
+REFUSALS = st.sampled_from([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
+
+Answer = tuple[str, int, int]
+
+
+@dataclass(eq=False)
+class Waiter:
+    """Remembers what it was told, and what it should have been."""
+
+    told: list[Answer] = field(default_factory=list)
+    expected: list[Answer] = field(default_factory=list)
+
+    def published(self, base_offset: int, log_start_offset: int) -> None:
+        self.told.append(("published", base_offset, log_start_offset))
+
+    def refused(self, error_code: int, message: str) -> None:
+        assert message
+        self.told.append(("refused", error_code, -1))
+
+
+@dataclass(eq=False)
+class ModelBatch:
+    """A batch of an idempotent producer. `offset`: within its buffer, and absolute once that is published."""
+
+    producer_id: int
+    sequence: int
+    count: int
+    offset: int
+
+
+@dataclass(eq=False)
+class ModelBuffer:
+    """What a segment is made of."""
+
+    size_bytes: int = 0
+    counts: list[int] = field(default_factory=list)
+    waiters: list[tuple[Waiter, int]] = field(default_factory=list)
+    batches: list[ModelBatch] = field(default_factory=list)
+
+    @property
+    def record_count(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass(eq=False)
+class ModelSegment:
+    """A buffer that is closed. `sealed`: None as long as it is being sealed."""
+
+    buffer: ModelBuffer
+    base_offset: int
+    closed: SegmentBuffer
+    sealed: SealedSegment | None = None
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.buffer.record_count
+
+
+def encoded(count: int, producer_id: int = -1, sequence: int = -1) -> memoryview:
+    records = [Record(number, NOW_MS, None, b"value " * 5) for number in range(count)]
+    epoch = 0 if producer_id >= 0 else -1
+    return memoryview(
+        encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    )
+
+
+class PipelinedLog(RuleBasedStateMachine):
+    """`open`: buffers that take batches or are full, the oldest first; `closed`: those before them."""
+
+    @initialize(log_end_offset=st.sampled_from([0, 100]), is_busy=st.booleans())
+    def begin(self, log_end_offset: int, is_busy: bool) -> None:
+        self.patch = patch.object(segment_buffer, "SEGMENT_BUFFER_LIMIT_BYTES", FULL_BYTES)
+        self.patch.start()
+        self.waiters: list[Waiter] = []
+        self.published: list[ModelBatch] = []
+        self.lead(next_epoch(PartitionRecord(leader_epoch=4, log_end_offset=log_end_offset)), is_busy)
+
+    def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.stop()
+
+    def lead(self, record: PartitionRecord, is_busy: bool) -> None:
+        """A new epoch begins with `record`, in which everything stands that was ever published.
+
+        `is_busy`: it has published already, and as much is on its way as may be.
+        """
+        self.record = record
+        self.log = PartitionLog(record, ProducerStates(record.producers))
+        self.open: deque[ModelBuffer] = deque()
+        self.closed: deque[ModelSegment] = deque()
+        self.has_published = self.is_in_doubt = self.has_ended = False
+        if is_busy:
+            for count in range(1, MOST_SEALED + 2):
+                self.append_of_nobody_in_particular(count)
+                self.start_seal(at_once=True)
+                if not self.has_published:
+                    self.begin_publication()
+                    self.publish()
+
+    # --- appends
+
+    def pending_of(self, producer_id: int) -> list[ModelBatch]:
+        buffers = [*(segment.buffer for segment in self.closed), *self.open]
+        return [one for buffer in buffers for one in buffer.batches if one.producer_id == producer_id]
+
+    def append(self, batch: memoryview) -> tuple[Waiter, int]:
+        waiter = Waiter()
+        self.waiters.append(waiter)
+        return waiter, self.log.append(batch, read_header(batch, 0), RULES, NOW_MS, SlabPool(0), waiter)
+
+    def accepted(self, batch: memoryview, count: int) -> tuple[ModelBuffer, int]:
+        waiter, grown = self.append(batch)
+        assert grown > len(batch)
+        if not self.open or self.open[-1].size_bytes >= FULL_BYTES:
+            self.open.append(ModelBuffer())
+        buffer = self.open[-1]
+        first = buffer.record_count
+        buffer.waiters.append((waiter, first))
+        buffer.counts.append(count)
+        buffer.size_bytes += len(batch)
+        return buffer, first
+
+    @rule(count=COUNTS)
+    def append_of_nobody_in_particular(self, count: int) -> None:
+        self.accepted(encoded(count), count)
+
+    @rule(producer_id=st.sampled_from(PRODUCERS), count=COUNTS)
+    def append_of_an_idempotent_producer(self, producer_id: int, count: int) -> None:
+        sequence = self.next_sequence(producer_id)
+        buffer, first = self.accepted(encoded(count, producer_id, sequence), count)
+        buffer.batches.append(ModelBatch(producer_id, sequence, count, first))
+
+    def next_sequence(self, producer_id: int) -> int:
+        published = [one for one in self.published if one.producer_id == producer_id]
+        known = [*published, *self.pending_of(producer_id)]
+        return known[-1].sequence + known[-1].count if known else 0
+
+    @rule(producer_id=st.sampled_from(PRODUCERS), count=COUNTS)
+    def append_with_a_gap_is_refused(self, producer_id: int, count: int) -> None:
+        sequence = self.next_sequence(producer_id)
+        if sequence == 0:
+            return  # A producer that is not known may begin anywhere.
+        waiter, grown = self.append(encoded(count, producer_id, sequence + 1))
+        waiter.expected.append(("refused", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
+        assert grown == 0
+
+    @rule(producer_id=st.sampled_from(PRODUCERS), back=st.integers(1, REMEMBERED_BATCHES))
+    def append_again_what_is_on_its_way(self, producer_id: int, back: int) -> None:
+        pending = self.pending_of(producer_id)
+        if len(pending) < back:
+            return
+        batch = pending[-back]
+        waiter, grown = self.append(encoded(batch.count, producer_id, batch.sequence))
+        buffers = [*(segment.buffer for segment in self.closed), *self.open]
+        [buffer] = [one for one in buffers if batch in one.batches]
+        buffer.waiters.append((waiter, batch.offset))
+        assert grown == 0
+
+    @rule(producer_id=st.sampled_from(PRODUCERS), back=st.integers(1, REMEMBERED_BATCHES))
+    def append_again_what_is_published(self, producer_id: int, back: int) -> None:
+        published = [one for one in self.published if one.producer_id == producer_id]
+        if len(published) < back:
+            return
+        batch = published[-back]
+        waiter, grown = self.append(encoded(batch.count, producer_id, batch.sequence))
+        waiter.expected.append(("published", batch.offset, self.record.log_start_offset))
+        assert grown == 0
+
+    # --- seal
+
+    @precondition(lambda self: self.log.may_seal and self.open)
+    @rule(at_once=st.booleans())
+    def start_seal(self, at_once: bool) -> None:
+        closed, base_offset = self.log.start_seal()
+        expected = self.closed[-1].end_offset if self.closed else self.record.log_end_offset
+        assert base_offset == expected
+        assert closed.record_count == self.open[0].record_count
+        self.closed.append(ModelSegment(self.open.popleft(), base_offset, closed))
+        if at_once:
+            self.seal()
+
+    @precondition(lambda self: self.closed and self.closed[-1].sealed is None)
+    @rule()
+    def seal(self) -> None:
+        segment = self.closed[-1]
+        segment.sealed = self.log.seal(segment.closed, segment.base_offset, NOW_MS, LEGACY_VERSION)
+        self.check_bytes(segment)
+
+    @precondition(
+        lambda self: (
+            self.log.may_reseal and self.closed and self.closed[0].sealed is not None and not self.is_in_doubt
+        )
+    )
+    @rule()
+    def reseal(self) -> None:
+        assert not self.has_published
+        [segment] = self.closed
+        segment.base_offset += 1
+        segment.sealed = self.log.reseal()
+        self.check_bytes(segment)
+
+    def check_bytes(self, segment: ModelSegment) -> None:
+        sealed, offset = segment.sealed, segment.base_offset
+        assert sealed is not None
+        parsed = parse_segment("sealed", b"".join(sealed.parts))
+        for (_, header), count in zip(verify_segment(parsed), segment.buffer.counts, strict=True):
+            assert (header.base_offset, header.record_count) == (offset, count)
+            assert header.partition_leader_epoch == self.record.leader_epoch
+            offset += count
+        assert offset == segment.end_offset
+        reference = sealed.reference
+        assert (reference.base_offset, reference.last_offset) == (segment.base_offset, offset - 1)
+        assert (reference.size_bytes, reference.leader_epoch) == (len(parsed.data), self.record.leader_epoch)
+
+    # --- publish
+
+    @precondition(lambda self: self.closed and self.closed[0].sealed is not None and not self.is_in_doubt)
+    @rule()
+    def begin_publication(self) -> None:
+        sealed = self.closed[0].sealed
+        assert sealed is not None
+        self.in_doubt = self.log.begin_publication(sealed)
+        self.is_in_doubt = True
+        assert self.in_doubt.segments == (*self.record.segments, sealed.reference)
+        assert self.in_doubt.log_end_offset == self.closed[0].end_offset
+        assert self.log.record == self.record
+
+    @precondition(lambda self: self.is_in_doubt)
+    @rule()
+    def publish(self) -> None:
+        sealed = self.closed[0].sealed
+        assert sealed is not None
+        self.log.published(sealed, self.in_doubt)
+        assert not self.log.holds(sealed.buffer)
+        self.oldest_is_published()
+
+    def oldest_is_published(self) -> None:
+        segment = self.take_oldest(self.in_doubt)
+        self.has_published, self.is_in_doubt = True, False
+        start_offset = self.record.log_start_offset
+        for waiter, relative_offset in segment.buffer.waiters:
+            waiter.expected.append(("published", segment.base_offset + relative_offset, start_offset))
+
+    def take_oldest(self, record: PartitionRecord) -> ModelSegment:
+        """The metadata store has taken `record`, whoever is told."""
+        self.record = record
+        segment = self.closed.popleft()
+        for batch in segment.buffer.batches:
+            batch.offset += segment.base_offset
+            self.published.append(batch)
+        return segment
+
+    @precondition(lambda self: not self.is_in_doubt)
+    @rule()
+    def delete_records(self) -> None:
+        self.record = replace(self.record, log_start_offset=self.record.log_end_offset)
+        self.log.adopt(self.record)
+
+    # --- the end of an epoch
+
+    @precondition(lambda self: not self.has_ended)
+    @rule()
+    def end(self) -> None:
+        self.log.end()
+        self.has_ended = True
+
+    @rule(error_code=REFUSALS, was_done=st.booleans(), is_busy=st.booleans())
+    def fail(self, error_code: ErrorCode, was_done: bool, is_busy: bool) -> None:
+        """`was_done`: whether the store had taken a publication of which nobody knows."""
+        in_doubt = self.closed[0].buffer if self.is_in_doubt else None
+        self.refused(error_code, in_doubt)
+        if was_done and in_doubt is not None:
+            self.take_oldest(self.in_doubt)
+        self.lead(next_epoch(self.record), is_busy)
+
+    def refused(self, error_code: ErrorCode, in_doubt: ModelBuffer | None) -> None:
+        buffers = [*(segment.buffer for segment in self.closed), *self.open]
+        for buffer in buffers:
+            told = ErrorCode.REQUEST_TIMED_OUT if buffer is in_doubt else error_code
+            for waiter, _ in buffer.waiters:
+                waiter.expected.append(("refused", told, -1))
+        given_up = self.log.fail(error_code, "why")
+        assert [one.record_count for one in given_up] == [one.record_count for one in buffers]
+        assert self.log.fail(error_code, "why") == []
+
+    @precondition(lambda self: self.is_in_doubt)
+    @rule(was_done=st.booleans(), others_publish=st.integers(0, 5), is_busy=st.booleans())
+    def another_leader_comes(self, was_done: bool, others_publish: int, is_busy: bool) -> None:
+        successor = next_epoch(self.in_doubt if was_done else self.record)
+        successor = replace(successor, log_end_offset=successor.log_end_offset + others_publish)
+        self.log.succeeded_by(successor)
+        if was_done:
+            self.oldest_is_published()
+        self.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+        self.lead(next_epoch(successor), is_busy)
+
+    # --- what always holds
+
+    @invariant()
+    def everybody_was_told_once_and_in_time(self) -> None:
+        for waiter in self.waiters:
+            assert waiter.told == waiter.expected
+            assert len(waiter.told) <= 1
+
+    @invariant()
+    def as_many_are_closed_as_may_be(self) -> None:
+        log = self.log
+        assert all(log.holds(segment.closed) for segment in self.closed)
+        assert len(self.closed) <= (MOST_SEALED if self.has_published else 1)
+        are_sealed = all(segment.sealed is not None for segment in self.closed)
+        may_be_another = not self.closed or (
+            self.has_published and are_sealed and len(self.closed) < MOST_SEALED
+        )
+        assert log.may_seal == (may_be_another and not self.has_ended)
+        assert log.may_reseal == (not self.has_published)
+        assert log.sealed is (self.closed[0].sealed if self.closed else None)
+        assert all(log.holds(segment.closed) for segment in self.closed)
+
+    @invariant()
+    def what_waits_is_the_oldest_that_is_open(self) -> None:
+        waiting = self.log.waiting
+        assert (waiting is None) == (not self.open)
+        if waiting is not None:
+            assert waiting.record_count == self.open[0].record_count
+            assert len(waiting.waiters) == len(self.open[0].waiters)
+
+    @invariant()
+    def offsets_are_passed_over_only_where_an_epoch_begins(self) -> None:
+        assert self.log.record == self.record
+        for before, after in pairwise(self.record.segments):
+            assert after.base_offset > before.last_offset
+            if after.leader_epoch == before.leader_epoch:
+                assert after.base_offset == before.last_offset + 1
+
+
+PipelinedLog.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
+TestPipelinedLog = PipelinedLog.TestCase

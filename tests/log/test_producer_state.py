@@ -1,0 +1,150 @@
+"""Idempotent producers: gaps refused, retries recognised, as Kafka's ProducerStateManager does."""
+
+import pytest
+
+from kafscale.formats.partition_record import ProducerBatch, ProducerRecord
+from kafscale.log import producer_state
+from kafscale.log.producer_state import PendingBatch, ProducerStates
+from kafscale.protocol.error_codes import ErrorCode
+
+PRODUCER = 42
+
+
+def append(states: ProducerStates, first: int, last: int, *, epoch: int = 0) -> None:
+    assert states.check(PRODUCER, epoch, first, last) is ErrorCode.NONE
+    states.append(PRODUCER, PendingBatch(object(), 0, epoch, first, last, 1000))
+
+
+def published(*batches: tuple[int, int, int], epoch: int = 0) -> ProducerStates:
+    record = ProducerRecord(
+        producer_id=PRODUCER,
+        producer_epoch=epoch,
+        last_timestamp_ms=0,
+        batches=tuple(ProducerBatch(*batch) for batch in batches),
+    )
+    return ProducerStates([record])
+
+
+def test_an_unknown_producer_may_start_anywhere() -> None:
+    assert ProducerStates().check(PRODUCER, 3, 17, 20) is ErrorCode.NONE
+
+
+def test_the_next_sequence_is_accepted_and_a_gap_is_not() -> None:
+    states = published((0, 4, 100))
+    assert states.check(PRODUCER, 0, 5, 9) is ErrorCode.NONE
+    assert states.check(PRODUCER, 0, 6, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequences_wrap_to_zero() -> None:
+    states = published((2**31 - 5, 2**31 - 1, 100))
+    assert states.check(PRODUCER, 0, 0, 3) is ErrorCode.NONE
+
+
+def test_a_retry_of_a_published_batch_gets_the_first_answer() -> None:
+    states = published((0, 4, 100), (5, 9, 105))
+    assert states.check(PRODUCER, 0, 0, 4) == ProducerBatch(0, 4, 100)
+    assert states.check(PRODUCER, 0, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_retry_of_a_pending_batch_is_that_batch() -> None:
+    states = published((0, 4, 100))
+    append(states, 5, 9)
+    append(states, 10, 14)
+    retried = states.check(PRODUCER, 0, 5, 9)
+    assert isinstance(retried, PendingBatch)
+    assert (retried.first_sequence, retried.last_sequence) == (5, 9)
+
+
+def test_a_new_epoch_starts_at_zero_and_ends_the_old_one() -> None:
+    states = published((0, 4, 100))
+    assert states.check(PRODUCER, 1, 5, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(states, 0, 2, epoch=1)
+    assert states.check(PRODUCER, 0, 5, 9) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert states.check(PRODUCER, 1, 3, 3) is ErrorCode.NONE
+
+
+def test_a_batch_of_an_old_epoch_is_no_retry_in_the_new_one() -> None:
+    states = published((0, 4, 100))
+    append(states, 0, 2, epoch=1)
+    states.publish(PRODUCER, 105)
+    assert states.check(PRODUCER, 1, 0, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_preview_says_what_publish_does_and_changes_nothing() -> None:
+    states = published(*((5 * i, 5 * i + 4, 100 + 5 * i) for i in range(5)))
+    append(states, 25, 29)
+    append(states, 30, 34)
+    offsets = [(PRODUCER, 200), (PRODUCER, 205)]
+    previewed = states.preview(offsets)
+    assert states.preview(offsets) == previewed
+    for producer_id, base_offset in offsets:
+        states.publish(producer_id, base_offset)
+    assert list(states.published()) == previewed
+    assert [batch.base_offset for batch in previewed[0].batches] == [110, 115, 120, 200, 205]
+
+
+def test_idle_producers_are_forgotten_unless_something_is_pending() -> None:
+    states = published((0, 4, 100))
+    append(states, 5, 9)
+    states.expire(before_ms=2000)
+    assert len(states) == 1
+    states.publish(PRODUCER, 105)
+    states.expire(before_ms=1000)
+    assert len(states) == 1
+    states.expire(before_ms=1001)
+    assert len(states) == 0
+
+
+class ManyProducers:
+    """The producers of a partition that remembers three."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 3)
+        self.states = ProducerStates()
+
+    def append(self, producer_id: int, sequence: int = 0) -> None:
+        assert not self.states.has_no_room_for(producer_id)
+        assert self.states.check(producer_id, 0, sequence, sequence) is ErrorCode.NONE
+        self.states.append(producer_id, PendingBatch(object(), 0, 0, sequence, sequence, 1000))
+
+    def knows(self) -> list[int]:
+        return [number for number in range(10) if self.states.newest_sequence(number) is not None]
+
+
+def test_one_producer_too_many_takes_the_place_of_the_least_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ManyProducers(monkeypatch)
+    for number in (1, 2, 3):
+        many.append(number)
+        many.states.publish(number, number)
+    many.append(1, sequence=1)
+    for number, left in ((4, [1, 3, 4]), (5, [1, 4, 5])):
+        many.append(number)
+        assert many.knows() == left
+    assert (many.states.take_forgotten(), many.states.take_forgotten()) == (2, 0)
+    assert many.states.check(1, 0, 0, 0) == ProducerBatch(0, 0, 1)
+
+
+def test_producers_with_pending_batches_leave_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = ManyProducers(monkeypatch)
+    for number in (1, 2, 3):
+        many.append(number)
+    assert many.states.has_no_room_for(4)
+    assert not many.states.has_no_room_for(2)
+    many.states.publish(1, 100)
+    many.append(4)
+    assert many.knows() == [2, 3, 4]
+
+
+def test_most_recent_of_too_many_stored_producers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "MOST_PRODUCERS", 3)
+    batches = (ProducerBatch(0, 0, 0),)
+
+    def stored(producer_id: int, last_timestamp_ms: int) -> ProducerRecord:
+        return ProducerRecord(
+            producer_id=producer_id, producer_epoch=0, last_timestamp_ms=last_timestamp_ms, batches=batches
+        )
+
+    of_checkpoint = [stored(1, 50), stored(2, 10), stored(3, 30), stored(4, 40)]
+    of_record = [stored(2, 60)]
+    kept = [record.producer_id for record in ProducerStates([*of_checkpoint, *of_record]).published()]
+    assert kept == [4, 1, 2]

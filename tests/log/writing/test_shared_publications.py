@@ -1,0 +1,293 @@
+"""Publications share transactions, and each is told what it would have been told alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from kafscale.errors import StoreError, StoreIndeterminateError, StoreUnavailableError
+from kafscale.log.writing import shared_publications
+from kafscale.log.writing.publication_batch import Publication
+from kafscale.log.writing.shared_publications import SharedPublications
+from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
+
+
+class GatedStore(MemoryStore):
+    """Transactions wait at a gate, fail there as they are told, and are counted."""
+
+    def __init__(self) -> None:
+        super().__init__(max_operations=8)
+        self.arrived: list[tuple[str, ...]] = []
+        self.largest = 8
+        self._gates: list[asyncio.Future[None]] = []
+        self._came = asyncio.Event()
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        if len(operations) > self.largest:
+            raise ValueError("etcd does not take requests of this size")
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gates.append(gate)
+        self.arrived.append(tuple(operation.key for operation in operations))
+        self._came.set()
+        await gate
+        return await super().transact(compares, operations)
+
+    def let_through(self, number: int, failure: BaseException | None = None) -> None:
+        """The transaction that came as this one."""
+        if failure is None:
+            self._gates[number].set_result(None)
+        else:
+            self._gates[number].set_exception(failure)
+
+    async def have_arrived(self, count: int) -> None:
+        async with asyncio.timeout(15):
+            while len(self.arrived) < count:
+                self._came.clear()
+                await self._came.wait()
+
+    async def all_but_the_first_share_one(self) -> None:
+        """The first transaction goes through; what came meanwhile has arrived as the second."""
+        await self.have_arrived(1)
+        self.let_through(0)
+        await self.have_arrived(2)
+
+
+@pytest.fixture(autouse=True)
+def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_publications, "TRANSACTIONS_AT_ONCE", 1)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[GatedStore]:
+    opened = GatedStore()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def shared(store: GatedStore) -> AsyncIterator[SharedPublications]:
+    publications = SharedPublications(store)
+    yield publications
+    await publications.close()
+
+
+async def create(store: MemoryStore, key: str) -> int:
+    return (await MemoryStore.transact(store, [], [Put(key, b"old")])).revision
+
+
+def begin(
+    shared: SharedPublications, key: str, revision: int, value: bytes = b"new"
+) -> asyncio.Task[TransactionResult]:
+    return asyncio.create_task(shared.publish(Publication(key=key, value=value, mod_revision=revision)))
+
+
+async def value_of(store: MemoryStore, key: str) -> bytes:
+    found = await store.get(key)
+    assert found is not None
+    return found.value
+
+
+class TestSharing:
+    async def test_while_few_are_under_way_each_goes_at_once(
+        self, store: GatedStore, shared: SharedPublications, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(shared_publications, "TRANSACTIONS_AT_ONCE", 2)
+        revisions = [await create(store, key) for key in "abcd"]
+        tasks = [begin(shared, key, revision) for key, revision in zip("abcd", revisions, strict=True)]
+        await store.have_arrived(2)
+        assert store.arrived == [("a",), ("b",)]
+        store.let_through(1)
+        await store.have_arrived(3)
+        assert store.arrived[2] == ("c", "d")
+        store.let_through(0)
+        store.let_through(2)
+        results = await asyncio.gather(*tasks)
+        assert all(result.succeeded for result in results)
+        for key, result in zip("abcd", results, strict=True):
+            found = await store.get(key)
+            assert found is not None
+            assert (found.value, found.mod_revision) == (b"new", result.revision)
+
+    async def test_what_is_too_much_for_one_goes_in_several(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        names = [f"k{number:02}" for number in range(1 + 8 + 3)]
+        tasks = [begin(shared, name, await create(store, name)) for name in names]
+        for number in range(3):
+            await store.have_arrived(number + 1)
+            store.let_through(number)
+        assert all(result.succeeded for result in await asyncio.gather(*tasks))
+        assert store.arrived == [tuple(names[:1]), tuple(names[1:9]), tuple(names[9:])]
+
+    async def test_two_of_one_key_never_share(self, store: GatedStore, shared: SharedPublications) -> None:
+        """A partition that was lost and gained again, while a write of its former leader's is not yet ended."""
+        a, b = await create(store, "a"), await create(store, "b")
+        tasks = [begin(shared, "b", b), begin(shared, "a", a), begin(shared, "a", a, b"other")]
+        for number in range(3):
+            await store.have_arrived(number + 1)
+            store.let_through(number)
+        results = await asyncio.gather(*tasks)
+        assert [result.succeeded for result in results] == [True, True, False]
+        assert await value_of(store, "a") == b"new"
+
+
+class TestOutcomes:
+    async def test_the_failed_condition_of_one_is_its_own(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        revisions = {key: await create(store, key) for key in "abcd"}
+        revisions["c"] -= 1
+        tasks = {key: begin(shared, key, revision) for key, revision in revisions.items()}
+        await store.all_but_the_first_share_one()
+        store.let_through(1)
+        refused = await tasks["c"]
+        assert not refused.succeeded
+        assert [one and one.value for one in refused.found] == [b"old"]
+        await store.have_arrived(3)
+        assert store.arrived == [("a",), ("b", "c", "d"), ("b", "d")]
+        assert not tasks["b"].done()
+        store.let_through(2)
+        assert (await tasks["b"]).succeeded
+        assert (await tasks["d"]).succeeded
+        assert await value_of(store, "c") == b"old"
+        await tasks["a"]
+
+    @pytest.mark.parametrize(
+        "failure", [StoreUnavailableError("away"), StoreIndeterminateError("lost"), KeyError("a defect")]
+    )
+    async def test_a_failure_of_all_is_everybodys(
+        self, store: GatedStore, shared: SharedPublications, failure: Exception
+    ) -> None:
+        tasks = [begin(shared, key, await create(store, key)) for key in "abc"]
+        await store.all_but_the_first_share_one()
+        store.let_through(1, failure)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes[1:]] == [type(failure)] * 2
+        later = begin(shared, "b", (await create(store, "b")))
+        await store.have_arrived(3)
+        store.let_through(2)
+        assert (await later).succeeded
+
+    async def test_a_failure_of_one_alone_lets_the_others_go(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        tasks = [begin(shared, key, await create(store, key)) for key in "ab"]
+        await store.have_arrived(1)
+        store.let_through(0, StoreIndeterminateError("lost"))
+        await store.have_arrived(2)
+        store.let_through(1)
+        with pytest.raises(StoreIndeterminateError):
+            await tasks[0]
+        assert (await tasks[1]).succeeded
+
+    async def test_what_is_too_large_together_goes_apart(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        store.largest = 2
+        tasks = [begin(shared, key, await create(store, key)) for key in "abcdef"]
+        for number in range(4):
+            await store.have_arrived(number + 1)
+            store.let_through(number)
+        assert all(result.succeeded for result in await asyncio.gather(*tasks))
+        assert store.arrived == [("a",), ("b", "c"), ("d",), ("e", "f")]
+
+    async def test_what_is_too_large_alone_hears_so_and_nobody_else(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        class Small(GatedStore):
+            async def transact(
+                self, compares: Sequence[Compare], operations: Sequence[Operation]
+            ) -> TransactionResult:
+                if any(isinstance(one, Put) and len(one.value) > 100 for one in operations):
+                    raise ValueError("too large")
+                return await super().transact(compares, operations)
+
+        small = Small()
+        apart = SharedPublications(small)
+        revisions = [await create(small, key) for key in "abc"]
+        tasks = [
+            begin(apart, "a", revisions[0]),
+            begin(apart, "b", revisions[1], bytes(101)),
+            begin(apart, "c", revisions[2]),
+        ]
+        for number in range(2):
+            await small.have_arrived(number + 1)
+            small.let_through(number)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(outcomes[1], ValueError)
+        assert [isinstance(one, TransactionResult) and one.succeeded for one in outcomes] == [
+            True,
+            False,
+            True,
+        ]
+        await apart.close()
+        await small.close()
+
+
+class TestCancellation:
+    async def test_who_waits_no_longer_is_not_published(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        tasks = [begin(shared, key, await create(store, key)) for key in "abc"]
+        await store.have_arrived(1)
+        tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
+        store.let_through(0)
+        await store.have_arrived(2)
+        store.let_through(1)
+        assert (await tasks[2]).succeeded
+        assert store.arrived == [("a",), ("c",)]
+        await tasks[0]
+
+    async def test_one_of_a_transaction_under_way_takes_nobody_with_it(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        tasks = [begin(shared, key, await create(store, key)) for key in "abc"]
+        await store.all_but_the_first_share_one()
+        tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
+        store.let_through(1)
+        assert (await tasks[2]).succeeded
+        assert await value_of(store, "b") == b"new", "it is in doubt, and here it was published"
+        await tasks[0]
+
+    async def test_it_is_not_sent_again_with_the_rest(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        revisions = {key: await create(store, key) for key in "abcd"}
+        revisions["d"] -= 1
+        tasks = {key: begin(shared, key, revision) for key, revision in revisions.items()}
+        await store.all_but_the_first_share_one()
+        tasks["b"].cancel()
+        store.let_through(1)
+        await store.have_arrived(3)
+        assert store.arrived[2] == ("c",)
+        store.let_through(2)
+        outcomes = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        assert isinstance(outcomes[1], asyncio.CancelledError)
+        assert await value_of(store, "b") == b"old"
+
+    async def test_one_that_has_a_transaction_of_its_own_lets_the_others_go(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        tasks = [begin(shared, key, await create(store, key)) for key in "ab"]
+        await store.have_arrived(1)
+        tasks[0].cancel()
+        await store.have_arrived(2)
+        store.let_through(1)
+        assert (await tasks[1]).succeeded
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[0]
+
+    async def test_the_end_leaves_nobody_waiting_and_says_that_nobody_knows(
+        self, store: GatedStore, shared: SharedPublications
+    ) -> None:
+        tasks = [begin(shared, key, await create(store, key)) for key in "abc"]
+        await store.all_but_the_first_share_one()
+        await shared.close()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(one, StoreError) for one in outcomes] == [False, True, True]
+        assert isinstance(outcomes[1], StoreIndeterminateError)
