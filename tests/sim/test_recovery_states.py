@@ -106,7 +106,7 @@ def too_much(
 def test_a_bug_that_is_put_in_on_purpose_is_found(
     target: str, bug: Callable[..., Any], scope: Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"kafscale.storage.{target}", bug)
+    monkeypatch.setattr(f"kafscale.tools.{target}", bug)
     with pytest.raises(AssertionError, match=r"are lost|there twice"):
         visit_all(scope)
 
