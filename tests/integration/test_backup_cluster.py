@@ -112,7 +112,7 @@ def read_some(cluster: Cluster, count: int) -> dict[int, int]:
                 seen += 1
             return seen >= count and len(first) == len(PLACES)
 
-        wait_until(enough, f"{count} records of all partitions", 60)
+        wait_until(enough, f"{count} records of all partitions")
         reader.commit(asynchronous=False)
     finally:
         reader.close()
@@ -187,7 +187,7 @@ def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
         cluster.start(2)
         cluster.create_topic("later", 1)
         before = history.count()
-        wait_until(lambda: history.count() > before + 100, "acknowledgements after the snapshot", 60)
+        wait_until(lambda: history.count() > before + 100, "acknowledgements after the snapshot")
         read_some(cluster, 30)
         assert committed(cluster) != then
 
@@ -214,7 +214,7 @@ def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
         assert committed(cluster) == then
         assert read_some(cluster, 60) == then  # on from there: nothing passed over
         before = history.count()
-        wait_until(lambda: history.count() > before + 50, "acknowledgements after the rebuild", 90)
+        wait_until(lambda: history.count() > before + 50, "acknowledgements after the rebuild")
     finally:
         for load in loads:
             load.stop()

@@ -122,11 +122,11 @@ def test_what_kafkas_verifiable_producer_is_told_is_entered(cluster: Cluster, tm
     producer = JavaLoad(7, tmp_path, cluster, "t", history)
     try:
         producer.start()
-        wait_until(producer.acknowledged_count, "the Java producer is acknowledged something", 40)
+        wait_until(producer.acknowledged_count, "the Java producer is acknowledged something")
         cluster.kill(1)
         before = producer.acknowledged_count()
         cluster.start(1)
-        wait_until(lambda: producer.acknowledged_count() > before + 20, "and after a kill", 40)
+        wait_until(lambda: producer.acknowledged_count() > before + 20, "and after a kill")
         producer.finish()
     finally:
         producer.close()

@@ -48,7 +48,7 @@ def wait_for_progress(ledger: Ledger, *, everybody: bool) -> None:
             return len(ledger.producers(before)) == PRODUCERS
         return ledger.count() > before + 50
 
-    wait_until(progress, "acknowledgements", 60)
+    wait_until(progress, "acknowledgements")
 
 
 def kill_at_random_moments(broker: Any, ledger: Ledger, generator: random.Random, kills: int) -> None:

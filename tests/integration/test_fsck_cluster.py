@@ -71,7 +71,7 @@ def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3S
     for load in loads:
         load.start()
     try:
-        wait_until(lambda: history.count() > 100, "acknowledgements", 60)
+        wait_until(lambda: history.count() > 100, "acknowledgements")
         cluster.kill(2)  # Leaders change, with uploads and merges under way.
         status, fields = fsck(cluster, "--verify")
         assert (status, problems(fields)) == (CLEAN, [])

@@ -71,7 +71,7 @@ def run_group(broker: Any, chaos: Chaos, scenario: Scenario, seconds: float) -> 
             observer.check()
             return observer.last() == end
 
-        wait_until(drained, f"all is committed up to {end}", 40)
+        wait_until(drained, f"all is committed up to {end}")
         chaos.stop()
         wait_until(drained, "the offsets stay when all have left")
     finally:

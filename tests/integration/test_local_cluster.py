@@ -53,7 +53,7 @@ class LocalCluster(ServerProcess):
             assert self.exit_code is None, self.log_tail()
             return "Ctrl-C stops everything" in self.log_text()[told:]
 
-        wait_until(told_how_to_go_on, "it says how to go on", 60)
+        wait_until(told_how_to_go_on, "it says how to go on")
         self.bootstrap = self.log_text()[told:].partition("bootstrap.servers=")[2].partition("\n")[0]
 
     def end(self) -> None:

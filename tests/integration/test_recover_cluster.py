@@ -52,7 +52,7 @@ def test_a_cluster_comes_back_from_its_bucket(cluster: Cluster) -> None:
     try:
         for broker_id in (1, 2, 3):  # leaders change, with uploads under way
             before = history.count()
-            wait_until(lambda seen=before: history.count() > seen + 50, "acknowledgements", 60)  # type: ignore[misc]
+            wait_until(lambda seen=before: history.count() > seen + 50, "acknowledgements")  # type: ignore[misc]
             cluster.kill(broker_id)
             cluster.start(broker_id)
     finally:

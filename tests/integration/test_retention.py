@@ -160,7 +160,7 @@ def test_an_object_that_is_missing_in_the_middle_is_told_and_nothing_is_given_up
 
     with assigned_consumer(broker, TOPIC) as consumer:
         assert [message.offset() for message in take(consumer, 2)] == [0, 1]
-        wait_until(lambda: consumer.poll(0.1) is None and is_told(), "the search is over", 40)
+        wait_until(lambda: consumer.poll(0.1) is None and is_told(), "the search is over")
         assert log_range(broker) == (0, 5)
         assert lost.name in broker.log_text()
         assert "kafscale fsck" in broker.log_text()

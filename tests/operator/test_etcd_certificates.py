@@ -183,7 +183,7 @@ async def test_real_etcd_takes_the_clients_certificate_only(scene: Scene) -> Non
     async def all_answer() -> bool:
         return not (await keeper.look()).silent
 
-    await wait_until_async(all_answer, "three members answer each other and the operator", 60)
+    await wait_until_async(all_answer, "three members answer each other and the operator")
     stranger = certificates.new_authority("stranger", datetime.now(UTC))
     pair: KeyPair = certificates.issue(stranger, certificates.CLIENT_NAME, (), datetime.now(UTC))
     foreign = scene.held[NAMES[2]] | {CERTIFICATE: pair.certificate, KEY: pair.key}

@@ -177,7 +177,7 @@ def wait_until_handled(members: Sequence[Any], topic: str, counts: Sequence[int]
         handled = {(one.topic, one.partition, one.offset) for member in members for one in member.handled}
         return all((topic, partition, count - 1) in handled for partition, count in enumerate(counts))
 
-    wait_until(done, f"{sum(counts)} records are handled", 20)
+    wait_until(done, f"{sum(counts)} records are handled")
 
 
 def wait_until_all_work(members: Sequence[Any]) -> None:
