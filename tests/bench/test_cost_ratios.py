@@ -127,7 +127,7 @@ def test_cost_command_fails_on_regression_and_records(
         assert (told.exit_code, told.output) == (status, f"seen\n{found.value}\n")
 
 
-@pytest.mark.timeout(400)  # some 20 s; twelve rounds on a machine that is busy with other tests
+@pytest.mark.nightly
 def test_cpu_cost_is_not_clearly_worse_than_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -218,7 +218,7 @@ def test_the_chart_and_the_operator_make_the_same(tmp_path: Path, spec: dict[str
     ]
 
 
-def test_brokers_default_to_chart_image_and_pull_secrets(
+def test_image_and_pull_secrets_default_to_the_charts(
     tmp_path: Path,
 ) -> None:
     image = {"repository": "example.com/k", "tag": "7", "pullPolicy": "Never", "pullSecrets": ["chart"]}

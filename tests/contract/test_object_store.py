@@ -13,6 +13,7 @@ from kafscale.errors import ObjectExistsError, ObjectNotFoundError
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.types import Buffer
 from tests.contract.object_store_backends import BACKENDS, STREAMING_BACKENDS
+from tests.support.waiting import PATIENCE_SEC
 
 MIB = 1024 * 1024
 
@@ -166,7 +167,7 @@ async def test_cancelled_stream_creates_nothing(streaming: ObjectStore) -> None:
         await asyncio.Event().wait()
 
     creating = asyncio.create_task(streaming.put_if_absent_streamed("n/t", endless(), 5 * MIB))
-    await asyncio.wait_for(is_waiting.wait(), 10)
+    await asyncio.wait_for(is_waiting.wait(), PATIENCE_SEC)
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creating

@@ -249,7 +249,7 @@ async def test_resigning_shards_not_coordinated_changes_nothing(brokers: Brokers
 
 
 @scenario()
-async def test_next_write_reveals_a_lost_shard(
+async def test_next_write_reports_a_shard_that_was_lost_unnoticed(
     brokers: Brokers,
 ) -> None:
     first = await brokers.start()

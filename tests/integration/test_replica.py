@@ -150,7 +150,7 @@ def test_hanging_replica_costs_one_wait_and_is_used_again(
         assert consume(broker, topic)[:SEGMENTS] == expected
         return scrape(broker).value("kafscale_replica_passed_over") == 0
 
-    wait_until(is_back, "the replica is read from again", 30)
+    wait_until(is_back, "the replica is read from again")
     before = of(scrape(broker), READS)["replica"]
     assert consume(broker, topic)[:SEGMENTS] == expected
     assert of(scrape(broker), READS)["replica"] >= before + SEGMENTS - NOT_REPLICATED

@@ -9,7 +9,7 @@ from aetcd import rpc
 from kafscale.operator.etcd.maintenance import EtcdMaintenance, MaintenanceTimeouts
 from kafscale.operator.etcd.seen import EtcdSeen, unhealthy_reason
 from tests.support.etcd_server import EtcdCluster, EtcdServer
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
 QUICK = MaintenanceTimeouts(answer_sec=2.0, defragment_sec=30.0)
 
@@ -54,7 +54,7 @@ def fill(server: EtcdServer, key: str, *, count: int, size: int = 500_000, keys:
         revision = 0
         for number in range(count):
             name = f"{key}{number % keys}"
-            put = kv.Put(rpc.PutRequest(key=name.encode(), value=bytes(size)), timeout=10)
+            put = kv.Put(rpc.PutRequest(key=name.encode(), value=bytes(size)), timeout=PATIENCE_SEC)
             revision = put.header.revision
         return revision
 

@@ -77,7 +77,7 @@ class Passes:
                 return False
             return self.kube.condition(kind)[1] == reason
 
-        await wait_until_async(is_told, f"{kind} is {reason}", 30.0)
+        await wait_until_async(is_told, f"{kind} is {reason}")
         return self.kube.condition(kind)[2]
 
     def start_pod(self, member: EtcdServer) -> None:
@@ -271,7 +271,7 @@ async def test_a_quota_that_is_used_up_is_told_and_made_room_in(formed: Passes) 
         await formed.make()
         return formed.kube.condition(SPACE_HEALTHY)[1] == "EnoughRoom"
 
-    await wait_until_async(is_over, "there is room again", 30.0)
+    await wait_until_async(is_over, "there is room again")
     fill(formed.etcd.members[1], "k", count=1)
 
 

@@ -9,7 +9,7 @@ from kafscale.operator.errors import KubeRefusedError, KubeUnreachableError, Lea
 from kafscale.operator.kube.client import KubeClient
 from kafscale.operator.kube.kinds import CLUSTER, CLUSTER_ROLE_BINDING, CONFIG_MAP, EVENT, kind_of
 from tests.operator.fake_kubernetes import Answer, Call, access_to, refusal, serving
-from tests.support.waiting import free_port
+from tests.support.ports import free_port
 
 MAP = {
     "apiVersion": "v1",

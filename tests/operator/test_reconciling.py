@@ -12,6 +12,7 @@ from kafscale.operator.errors import KubeUnreachableError, LeadershipLostError
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
 from kafscale.operator.operator_metrics import OperatorMetrics
 from kafscale.operator.reconciling import Changes, Wakers, repeat_finish, repeat_passes, requested_state
+from tests.support.waiting import PATIENCE_SEC
 
 NEVER_SEC = 3600.0
 
@@ -45,7 +46,7 @@ async def passes(
     """Make passes until `enough`."""
     task = asyncio.create_task(repeat_passes("cluster", "ns", "c", reconcile, woken, metrics))
     try:
-        await asyncio.wait_for(enough.wait(), 5)
+        await asyncio.wait_for(enough.wait(), PATIENCE_SEC)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -112,7 +113,7 @@ async def test_a_resource_goes_only_when_all_is_done(
             raise answer
         return answer
 
-    await asyncio.wait_for(repeat_finish("cluster", "ns", "c", finish, metrics), 5)
+    await asyncio.wait_for(repeat_finish("cluster", "ns", "c", finish, metrics), PATIENCE_SEC)
     assert answers == []
     assert sample(registry, "kafscale_operator_passes_total") == 4
 

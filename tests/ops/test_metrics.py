@@ -47,7 +47,7 @@ def test_a_request_is_counted_with_its_errors() -> None:
     assert api.errors == {ErrorCode.NOT_LEADER_OR_FOLLOWER: 2}
 
 
-def test_measured_block_is_counted_and_its_error_propagates() -> None:
+def test_measured_block_is_counted_and_raises_its_error() -> None:
     operation = OperationMetrics()
     with operation.measure():
         pass

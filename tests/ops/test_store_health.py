@@ -156,7 +156,7 @@ def test_a_call_may_take_longer_for_the_bytes_it_moves() -> None:
 # --- UNAVAILABLE
 
 
-def test_share_of_failures_makes_store_unavailable() -> None:
+def test_share_of_failures_makes_the_store_unavailable() -> None:
     store = Store()
     for _ in range(4):
         store.calls(1, failed=True)
@@ -176,7 +176,7 @@ def test_calls_that_take_too_long_are_failures() -> None:
     assert store.state is UNAVAILABLE
 
 
-def test_outage_is_noticed_long_before_the_window_is_full() -> None:
+def test_outage_is_noticed_before_the_window_is_full() -> None:
     store = Store()
     store.calls(10_000, ms=2)
     store.calls(29, ms=2, failed=True, every_ms=98)
@@ -197,7 +197,7 @@ def test_a_moment_of_failures_is_no_outage() -> None:
     assert store.state is HEALTHY
 
 
-def test_silent_store_is_noticed_when_calls_are_overdue() -> None:
+def test_store_that_never_answers_fails_by_overdue_calls() -> None:
     store = Store()
     store.calls(1_000)
     for _ in range(OUTAGE_CALLS):
@@ -218,7 +218,7 @@ def test_calls_that_hang_while_others_succeed_are_no_outage() -> None:
     assert store.state is DEGRADED
 
 
-def test_cancelled_call_counts_only_if_it_waited_long() -> None:
+def test_cancelled_call_counts_only_after_a_long_wait() -> None:
     store = Store()
     for _ in range(20):
         call = store.window.began(store.now_ms)
@@ -257,7 +257,7 @@ def test_many_successes_in_a_moment_do_not_end_the_outage() -> None:
     assert store.state is UNAVAILABLE
 
 
-def test_two_slow_successes_do_not_end_the_outage() -> None:
+def test_two_successes_do_not_end_an_outage() -> None:
     store = Store()
     store.go_away()
     store.calls(RECOVERY_CALLS - 1, every_ms=RECOVERY_MS)
@@ -404,7 +404,7 @@ def test_the_shares_are_those_of_the_calls_within_the_window(steps: list[tuple[s
 
 
 @given(STEPS)
-def test_only_failures_and_overdue_calls_make_it_unavailable(steps: list[tuple[str, int]]) -> None:
+def test_only_failures_and_overdue_calls_make_unavailable(steps: list[tuple[str, int]]) -> None:
     store = Store()
     for what, ms in steps:
         store.calls(1, ms=0 if what == "fail" else min(ms, POLICY.crit_ms - 1))
