@@ -31,7 +31,7 @@ _RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What the command line says."""
+    """The options of the command line."""
 
     peers: Sequence[Peer]
     workloads: Sequence[Workload]
@@ -139,7 +139,7 @@ def _to_reach(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def _available(peers: list[Peer]) -> list[Peer]:
-    """The peers that this machine can run; what is missing is said, the rest is measured."""
+    """The peers that this machine can run; missing ones are reported, the others are measured."""
     try:
         if any(peer.name == KAFKA for peer in peers):
             java()
@@ -185,6 +185,6 @@ def _about_lines(about: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    # Told to stop, it reports what it has and leaves no broker behind, as after an interrupt.
+    # SIGTERM reports the results and leaves no broker behind, as an interrupt does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     main()

@@ -1,6 +1,6 @@
-"""`python -m bench.cost_check`: fails when the broker's CPU, as a ratio to the ceiling's, got clearly worse.
+"""`python -m bench.cost_check`: fails if the broker's CPU, as a ratio to the ceiling's, is clearly worse.
 
-With `--record` it writes down what it sees, as what later runs are compared with.
+With `--record` it stores its results for later runs to compare with.
 """
 
 import sys
@@ -29,7 +29,7 @@ def recorded() -> Recorded:
 
 
 def check(work_dir: Path, held: Recorded) -> tuple[Verdict, str]:
-    """Measure until it is clear. Returns what is clear, and what was seen."""
+    """Measure until the result is clear. Returns the result, and its report."""
     with cost_rounds(work_dir) as rounds:
         while (found := verdict(rounds.costs, held)) is Verdict.NOT_CLEAR:
             rounds.measure()
@@ -37,7 +37,7 @@ def check(work_dir: Path, held: Recorded) -> tuple[Verdict, str]:
 
 
 def record(work_dir: Path) -> tuple[str, str]:
-    """Measure twice as long as a check needs. Returns the file's text, and what was seen."""
+    """Measure twice as long as a check needs. Returns the file's text, and its report."""
     with cost_rounds(work_dir) as rounds:
         for _ in range(2 * ENOUGH_ROUNDS):
             rounds.measure()
