@@ -38,7 +38,7 @@ CORRELATION_ID = 7
 
 
 class LogsStandIn:
-    """Leads every partition that the view shows, as the log manager does, and remembers what it closed."""
+    """Leads every partition in the view, as the log manager does, and remembers what it closed."""
 
     def __init__(self, view: ClusterView, leadership: Leadership) -> None:
         self.closed: list[str] = []
@@ -85,7 +85,7 @@ class LogsStandIn:
 
 @dataclass(kw_only=True)
 class ControlPlane:
-    """What a test works with. `store` and `objects` are the ones without faults."""
+    """The parts for a test. `store` and `objects` are the ones without faults."""
 
     store: MetadataStore
     objects: ObjectStore
@@ -132,7 +132,7 @@ def memory_stores(max_operations: int = 128) -> tuple[MemoryMetadataStore, Memor
 
 
 def host_of(broker_id: int) -> str:
-    """Where a control plane's broker listens."""
+    """The address of a control plane's broker."""
     return f"broker-{broker_id}.test" if broker_id else "broker.test"
 
 
@@ -146,7 +146,7 @@ async def control_plane(
     faulty_objects: Callable[[ObjectStore], ObjectStore] = lambda objects: objects,
     grace_sec: float = 0.0,
 ) -> AsyncIterator[ControlPlane]:
-    """A registered, ready control plane. The faulty stores are what topics and deletions work with."""
+    """A registered, ready control plane. Topics and deletions work with the faulty stores."""
     settings = settings or Settings()
     if store is None or objects is None:
         store, objects = memory_stores()

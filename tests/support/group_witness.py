@@ -1,4 +1,4 @@
-"""Compares what members of a consumer group did with what such a group promises; made to find what is wrong.
+"""Compares the events of a group's members with the promises of a group; made to find violations.
 
 The clocks of all processes are the machine's one monotonic clock, so times of different journals compare.
 Nothing here forbids that a record is processed twice: a group promises at least once.
@@ -29,7 +29,7 @@ class WitnessError(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What OffsetFetch answered: partition -> offset, -1 where nothing is committed."""
+    """The answer of OffsetFetch: partition -> offset, -1 if nothing is committed."""
 
     began_s: float
     ended_s: float
@@ -38,7 +38,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known of one group on one topic.
+    """All evidence about one group on one topic.
 
     `journals` are by process, `log` holds each partition's records at the end, in order of offsets.
     """
@@ -51,7 +51,7 @@ class Evidence:
 
 @dataclass(slots=True, kw_only=True)
 class Period:
-    """The time during which a member had a partition, with the offsets that it processed, in its order."""
+    """The time during which a member owned a partition, with the offsets that it processed, in its order."""
 
     member: str
     partition: int
@@ -85,7 +85,7 @@ def check(evidence: Evidence) -> None:
 
 
 def check_everything_is_processed(evidence: Evidence) -> None:
-    """Every acknowledged record was processed by somebody, where it was promised."""
+    """Every acknowledged record was processed by a member, at its offset."""
     processed = {
         (event.partition, event.offset, event.value)
         for _, event in _events(evidence)
@@ -100,7 +100,7 @@ def check_everything_is_processed(evidence: Evidence) -> None:
 
 
 def check_periods(evidence: Evidence) -> None:
-    """In each period: the log's records in order, none left out, from where the group had come to."""
+    """In each period: the log's records in order, without gaps, from the group's position."""
     commits = _commits(evidence)
     log = {partition: [offset for offset, _ in records] for partition, records in evidence.log.items()}
     stopped_at: dict[tuple[str, int], int] = {}
@@ -126,7 +126,7 @@ def _check_order(period: Period, log: Sequence[int]) -> None:
 
 
 def _check_start(period: Period, log: Sequence[int], own: int, commits: Sequence[Commit]) -> None:
-    """It begins where somebody committed, and not before what had been acknowledged by then.
+    """It starts at a committed offset, and not before those acknowledged by then.
 
     Or where this member itself had come to: kafka-python keeps the position of a partition that it gets back.
     """
@@ -179,7 +179,7 @@ def _began(commit: tuple[Commit, float]) -> float:
 
 
 def check_observations(evidence: Evidence) -> None:
-    """Committed offsets never go backwards, hold what was acknowledged, and only what somebody committed."""
+    """Committed offsets never go backwards, include acknowledged ones, and only committed ones."""
     commits = _commits(evidence)
     for partition in evidence.log:
         own = [one for one in commits if one.partition == partition]
@@ -217,7 +217,7 @@ def check_drained(evidence: Evidence) -> None:
 
 
 def periods(evidence: Evidence) -> list[Period]:
-    """Every member's periods. Raises `WitnessError` where something was processed outside of one."""
+    """Every member's periods. Raises `WitnessError` if a record was processed outside of one."""
     found: list[Period] = []
     for member, events in evidence.journals.items():
         current: dict[int, Period] = {}
