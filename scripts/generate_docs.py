@@ -1,7 +1,7 @@
 """Write the tables that documents share with the code: `python -m scripts.generate_docs`.
 
 A document marks the place with `<!-- begin NAME -->` and `<!-- end NAME -->`, each on a line of its own; a
-test fails if the text between them does not agree with the code. The pictures and some files of the chart are
+test fails when what stands between them is not what the code says. The pictures and some files of the chart are
 written whole.
 """
 
@@ -294,7 +294,7 @@ def filled(text: str, name: str, content: str) -> str:
 
 
 def generated(document: str) -> str:
-    """The document with its generated parts up to date."""
+    """The document with its generated parts."""
     text = (ROOT / document).read_text()
     for name, content in GENERATED[document].items():
         text = filled(text, name, content())
@@ -302,7 +302,7 @@ def generated(document: str) -> str:
 
 
 def whole_files() -> dict[str, Callable[[], str]]:
-    """Every file that is generated whole: its path in the project, and the function that makes its content."""
+    """Every file that is generated whole: its path in the project, and what makes its content."""
     return written_files() | picture_files()
 
 
