@@ -41,25 +41,25 @@ class _Asked:
 
 
 @click.command(help="Measure Kafscale beside Apache Kafka and print a table. Asserts nothing about times.")
-@click.option("--quick", is_flag=True, help="Shorter windows and volumes, fewer kinds: a direction.")
+@click.option("--quick", is_flag=True, help="Shorter windows and volumes, fewer kinds: a first impression.")
 @click.option("--repeat", "repeats", default=3, show_default=True, type=click.IntRange(min=1))
 @click.option("--only", multiple=True, type=click.Choice(list(WORKLOADS)), help="Workload; may be repeated.")
 @click.option("--peer", "names", multiple=True, type=click.Choice(list(PEERS)), help="May be repeated.")
 @click.option("--payload", default=RANDOM, show_default=True, type=click.Choice(KINDS))
 @click.option("--size", "sizes", multiple=True, type=click.IntRange(1, 900_000), help="Record bytes.")
 @click.option("--partitions", multiple=True, type=click.IntRange(min=1), help="Of throughput and cold.")
-@click.option("--standing", multiple=True, type=click.IntRange(min=0), help="Partitions that stand there.")
+@click.option("--standing", multiple=True, type=click.IntRange(min=0), help="Idle partitions.")
 @click.option(
     "--work-dir",
     default=Path(tempfile.gettempdir()),
     show_default=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
-    help="Where the brokers' data folders are made; should be a real disk.",
+    help="Where the brokers' data folders are created; should be a real disk.",
 )
 @click.option(
     "--json", "json_path", type=click.Path(path_type=Path), help="Default: bench/results/TIME.json."
 )
-@click.option("--list", "only_lists", is_flag=True, help="List the workloads with their times, and end.")
+@click.option("--list", "only_lists", is_flag=True, help="List the workloads with their times, and exit.")
 def main(
     quick: bool,
     repeats: int,

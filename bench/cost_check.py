@@ -44,14 +44,14 @@ def record(work_dir: Path) -> tuple[str, str]:
         return encode_recorded(rounds.costs), report(rounds.costs, {})
 
 
-@click.command(help="Hold the broker's CPU, as a ratio to the no-op ceiling's, against the recorded ratios.")
-@click.option("--record", "records", is_flag=True, help="Write down what is seen instead.")
+@click.command(help="Compare the broker's CPU, as a ratio to the no-op ceiling's, with the recorded ratios.")
+@click.option("--record", "records", is_flag=True, help="Record the ratios instead.")
 @click.option(
     "--work-dir",
     default=Path(tempfile.gettempdir()),
     show_default=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
-    help="Where the data folders are made; should be a real disk.",
+    help="Where the data folders are created; should be a real disk.",
 )
 def main(records: bool, work_dir: Path) -> None:
     if records:

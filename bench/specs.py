@@ -217,14 +217,14 @@ def to_json(value: Spec | Result) -> str:
 
 def spec_from_json(line: str) -> Spec:
     """The inverse of `to_json`. Raises KeyError, TypeError for an invalid spec."""
-    told = json.loads(line)
-    return SPECS[told["kind"]](**told["fields"])
+    decoded = json.loads(line)
+    return SPECS[decoded["kind"]](**decoded["fields"])
 
 
 def result_from_json(line: str) -> Result:
     """The inverse of `to_json`. Raises KeyError, TypeError for an invalid result."""
-    told = json.loads(line)
-    fields = told["fields"]
+    decoded = json.loads(line)
+    fields = decoded["fields"]
     if isinstance(fields.get("window"), dict):
         fields["window"] = Window(**fields["window"])
-    return _RESULTS[told["kind"]](**fields)
+    return _RESULTS[decoded["kind"]](**fields)

@@ -173,7 +173,7 @@ def end_spark() -> None:
         session.stop()
 
 
-def tell(demo: Demo) -> None:
+def run_story(demo: Demo) -> None:
     """Run the demo. Raises `DemoError`, `ClusterError`, the client's errors."""
     _head("1. A broker, and orders of a web shop")
     with demo.broker():
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="kafscale-demo-"))
     began = time.monotonic()
     try:
-        tell(Demo(folder))
+        run_story(Demo(folder))
         print(
             f"\nThat took {time.monotonic() - began:.0f} s. docs/lake-export.md has the rest of it.",
             flush=True,

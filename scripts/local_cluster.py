@@ -95,7 +95,7 @@ class Server:
         """The problem, the path of the log, and the last errors in it, a line each."""
         told = last_errors(self.log)
         where = f"{problem}; its log is {self.log}"
-        return "\n    ".join([f"{where} and says last:", *told]) if told else where
+        return "\n    ".join([f"{where} and ends with:", *told]) if told else where
 
     def stop(self) -> None:
         """Send SIGTERM without waiting."""

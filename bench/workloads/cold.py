@@ -70,7 +70,7 @@ def _seconds(plan: Plan) -> float:
 
 COLD = Workload(
     name="cold",
-    describes="consume what is in nobody's memory: MB/s, broker CPU per GB",
+    describes="consume after a restart, from the disk: MB/s, broker CPU per GB",
     run=_cold,
     fits=clients_can_use,
     seconds=_seconds,

@@ -105,12 +105,12 @@ def _metadata(broker: Broker, plan: Plan, topics: Sequence[str], partitions: int
         seconds=plan.seconds / 2,
         broker_pids=[broker.pid],
     )
-    told = drive(spec, Repeated)
+    measured = drive(spec, Repeated)
     name = f"Metadata of {partitions:,} partitions"
-    yield name, "p50 ms", percentile(told.milliseconds, 50)
-    yield name, "p99 ms", percentile(told.milliseconds, 99)
-    yield name, "broker CPU us/request", told.window.broker_seconds / told.window.records * 1e6
-    yield name, "reply KB", told.reply_bytes / 1e3
+    yield name, "p50 ms", percentile(measured.milliseconds, 50)
+    yield name, "p99 ms", percentile(measured.milliseconds, 99)
+    yield name, "broker CPU us/request", measured.window.broker_seconds / measured.window.records * 1e6
+    yield name, "reply KB", measured.reply_bytes / 1e3
 
 
 def _seconds(plan: Plan) -> float:

@@ -291,7 +291,7 @@ def test_table_shows_run_contents_and_violations() -> None:
     )
     lines = examine(evidence).table().splitlines()
     assert lines[0] == (
-        "acknowledged 12  unacknowledged 1  of them stored 1  records 11  repeated 0  sent anew 0  offset gaps 2  "
+        "acknowledged 12  unacknowledged 1  of them stored 1  records 11  repeated 0  sent again 0  offset gaps 2  "
         "readers 4  runs 4  seen 34"
     )
     assert lines[1].startswith("lost 1  moved 0  inconsistent 0  vanished 3  ")
@@ -342,4 +342,4 @@ def test_value_resent_under_new_epoch_is_counted() -> None:
     )
     report = examine(evidence)
     report.check()
-    assert report.counts["sent anew"] == 1
+    assert report.counts["sent again"] == 1

@@ -69,7 +69,7 @@ class EtcdServer(ServerProcess):
     """One member; its data and its ports stay over a restart. Skips the test where there is no etcd.
 
     `peers` are all members of its cluster by name and peer port; none: it is alone. With `tls` it takes
-    clients with a certificate of the same authority only. `flags` are further flags of etcd, which hold from the
+    clients with a certificate of the same authority only. `flags` are further flags of etcd, which apply from the
     next start and over those that are given anyway.
     """
 

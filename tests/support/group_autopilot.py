@@ -142,7 +142,7 @@ class Autopilot:
 def fly(pilots: Iterable[Autopilot], timeout_s: float = PATIENCE_SEC) -> int:
     """Start all, wait until they are one stable generation, stop them, and return that generation.
 
-    Checks that nobody was ever given anything by two leaders of one generation.
+    Checks that no member received assignments of two leaders of one generation.
     """
     pilots = list(pilots)
     for pilot in pilots:

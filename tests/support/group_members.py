@@ -244,7 +244,7 @@ class LibrdkafkaMember(_BlockingMember):
 class KafkaPythonMember(_BlockingMember):
     """kafka-python."""
 
-    # A member that joins again for a change of topics stays outside for ever when its poll ends before it has
+    # A member that joins again for a change of topics stays outside permanently when its poll ends before it has
     # joined (3.0.12): it compares the new topics with those of the assignment that it has not taken up yet.
     PATTERN_POLL_MS = 1000
     ASSIGNORS: ClassVar[Mapping[str, Any]] = {

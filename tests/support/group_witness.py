@@ -40,7 +40,7 @@ class Observation:
 class Evidence:
     """All evidence about one group on one topic.
 
-    `journals` are by process, `log` holds each partition's records at the end, in order of offsets.
+    `journals` are by process, `log` has each partition's records at the end, in order of offsets.
     """
 
     journals: Mapping[str, Sequence[Event]]
@@ -96,7 +96,7 @@ def check_everything_is_processed(evidence: Evidence) -> None:
         for one in evidence.acknowledged
         if (one.partition, one.offset, one.value.decode()) not in processed
     ]
-    _require(not lost, f"{len(lost)} acknowledged records were processed by nobody: {lost[:5]}")
+    _require(not lost, f"{len(lost)} acknowledged records were processed by no member: {lost[:5]}")
 
 
 def check_periods(evidence: Evidence) -> None:
@@ -139,7 +139,7 @@ def _check_start(period: Period, log: Sequence[int], own: int, commits: Sequence
         )
     places = {log[0], own, *(one.offset for one in commits)}
     possible = {log[n] for place in places if (n := bisect_left(log, place)) < len(log)}
-    _require(start in possible, f"{period}: started at {start}, which nobody committed")
+    _require(start in possible, f"{period}: started at {start}, which no member committed")
 
 
 def check_owners(evidence: Evidence) -> None:
@@ -202,13 +202,13 @@ def check_observations(evidence: Evidence) -> None:
                 seen >= promised,
                 f"partition {partition}: a commit of {promised} was acknowledged, then {seen} was found",
             )
-            _require(seen in asked_for, f"partition {partition}: found {seen}, which nobody committed")
+            _require(seen in asked_for, f"partition {partition}: found {seen}, which no member committed")
             last = seen
 
 
 def check_drained(evidence: Evidence) -> None:
     """The last observation is the end of each partition's log."""
-    _require(bool(evidence.observations), "nobody looked at the committed offsets")
+    _require(bool(evidence.observations), "no observation of the committed offsets")
     last = evidence.observations[-1].offsets
     for partition, records in evidence.log.items():
         if records:

@@ -109,10 +109,10 @@ def examine(evidence: Evidence) -> Report:
 def _complaints(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
     logs = {place: dict(records) for place, records in evidence.final.items()}
     yield from _inconsistent(evidence)
-    anew = _sent_anew(evidence)
-    yield from _of_acknowledgements(evidence, logs, anew)
+    resent = _sent_again(evidence)
+    yield from _of_acknowledgements(evidence, logs, resent)
     for place, records in evidence.final.items():
-        yield from _of_the_log(evidence, place, records, anew)
+        yield from _of_the_log(evidence, place, records, resent)
     yield from _of_refusals(evidence)
     yield from _of_sequences(evidence)
     known = _known_offsets(evidence)
@@ -159,7 +159,7 @@ def _all_claims(evidence: Evidence) -> Iterator[tuple[Place, int, bytes | None, 
 def _of_acknowledgements(
     evidence: Evidence,
     logs: Mapping[Place, Mapping[int, bytes | None]],
-    anew: Set[tuple[Place, bytes | None]],
+    resent: Set[tuple[Place, bytes | None]],
 ) -> Iterator[tuple[Violation, str]]:
     """Every acknowledged value is in the final read, at its offset; no reader saw it elsewhere."""
     found: dict[tuple[Place, bytes | None], int] = {}
@@ -183,13 +183,13 @@ def _of_acknowledgements(
     for run in evidence.runs:
         for offset, value in run.records:
             promised = acknowledged.get((run.place, value), offset)
-            if promised != offset and not _may_repeat(evidence, value) and (run.place, value) not in anew:
+            if promised != offset and not _may_repeat(evidence, value) and (run.place, value) not in resent:
                 at = _at(run.place, promised)
                 yield Violation.MOVED, f"{value!r} acknowledged at {at}, seen by {run.reader} at {offset}"
 
 
 def _of_the_log(
-    evidence: Evidence, place: Place, records: Sequence[Record], anew: Set[tuple[Place, bytes | None]]
+    evidence: Evidence, place: Place, records: Sequence[Record], resent: Set[tuple[Place, bytes | None]]
 ) -> Iterator[tuple[Violation, str]]:
     """A partition's log has only what its producers can have sent, as often and in the order they sent it."""
     seen: dict[bytes | None, int] = {}
@@ -205,7 +205,7 @@ def _of_the_log(
             continue
         promise = evidence.promises[producer]
         if value in seen:
-            if promise != Promise.SENT_AGAIN and (place, value) not in anew:
+            if promise != Promise.SENT_AGAIN and (place, value) not in resent:
                 yield Violation.DUPLICATED, f"{value!r} at {_at(place, seen[value])} and {offset}"
             continue
         seen[value] = offset
@@ -245,7 +245,7 @@ def _of_sequences(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
                     )
 
 
-def _sent_anew(evidence: Evidence) -> set[tuple[Place, bytes | None]]:
+def _sent_again(evidence: Evidence) -> set[tuple[Place, bytes | None]]:
     """Records that an idempotent producer stored under one epoch of its own and again under a later one.
 
     librdkafka does that when it takes a new epoch while it has batches whose answers were lost, or said that
@@ -292,7 +292,7 @@ def _of_groups(evidence: Evidence, known: Mapping[Place, Sequence[int]]) -> Iter
         if missed:
             yield (
                 Violation.SKIPPED,
-                f"nobody of group {group} saw {len(missed)} records of {_at(place, missed[0])} and on, "
+                f"no member of group {group} saw {len(missed)} records of {_at(place, missed[0])} and on, "
                 f"though {max(offsets)} was seen",
             )
 
@@ -338,7 +338,7 @@ def _counts(evidence: Evidence) -> dict[str, int]:
         "of them stored": sum(one in stored for one in doubtful),
         "records": sum(values.values()),
         "repeated": sum(count - 1 for count in values.values()),
-        "sent anew": len(_sent_anew(evidence)),
+        "sent again": len(_sent_again(evidence)),
         "offset gaps": sum(_gaps(records) for records in evidence.final.values()),
         "readers": len({run.reader for run in evidence.runs}),
         "runs": len(evidence.runs),

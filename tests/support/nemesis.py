@@ -42,7 +42,7 @@ class Scene:
     def leading(self) -> int:
         """A broker that leads some partition."""
         leaders = set(self.cluster.leaders(self.topic).values()) & set(self.cluster.live)
-        assert leaders, f"nobody leads {self.topic}"
+        assert leaders, f"no broker leads {self.topic}"
         return self.generator.choice(sorted(leaders))
 
     def a_while(self, least_s: float, most_s: float) -> None:

@@ -46,7 +46,7 @@ class FaultKind(StrEnum):
     """The fate of a request."""
 
     DELAY = "forwarded after a while, also where its client has gone by then"
-    LATE = "its connection breaks at once; forwarded after a while, and nobody hears the reply"
+    LATE = "its connection breaks at once; forwarded after a while, without a reader of the reply"
     SLOW_DOWN = "answered 503 SlowDown, never forwarded"
     DROP_REQUEST = "its connection breaks; never forwarded"
     DROP_REPLY = "forwarded; its connection breaks where the reply was due"

@@ -109,7 +109,9 @@ class LogReader:
         self._layouts = loader.layouts
         self._pool = pool
         self._metrics = metrics.cache("segment")
-        self.cache: ByteLimitedLru[tuple[int, ...], CachedSegment] = ByteLimitedLru(cache_bytes, self._evicted)
+        self.cache: ByteLimitedLru[tuple[int, ...], CachedSegment] = ByteLimitedLru(
+            cache_bytes, self._evicted
+        )
         self._chunks = CachedChunks()
         self._lent = LentMemory()
         self.scans = ThreadTurns()
