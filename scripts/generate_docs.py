@@ -1,7 +1,8 @@
 """Write the tables that documents share with the code: `python -m scripts.generate_docs`.
 
 A document marks the place with `<!-- begin NAME -->` and `<!-- end NAME -->`, each on a line of its own; a
-test fails when what stands between them is not what the code says. Some files of the chart are written whole.
+test fails when what stands between them is not what the code says. Some files of the chart are written whole, and
+so are the types of messages.
 """
 
 import sys
@@ -21,6 +22,8 @@ from scripts import scale, sizing
 from scripts.alert_table import alert_rows
 from scripts.chart_files import written_files
 from scripts.chart_values import documented_values
+from scripts.message_types import PATH as MESSAGE_TYPES
+from scripts.message_types import message_types
 from scripts.resource_tables import cluster_fields, topic_fields
 from spark_jobs import export, reconcile
 from spark_jobs.job import metric_families as export_metric_families
@@ -305,6 +308,7 @@ def main() -> int:
         (ROOT / document).write_text(generated(document))
     for path, content in written_files().items():
         (ROOT / path).write_text(content())
+    (ROOT / MESSAGE_TYPES).write_text(message_types())
     return 0
 
 

@@ -6,11 +6,13 @@ already succeeds, as in Kafka, every other one is refused, and there is none to 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import AlterPartitionReassignmentsResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.serving.placement import ReachableBrokers, place_partitions, reachable_brokers
@@ -28,7 +30,9 @@ _PLACED_BY_BROKERS: Final = (
 )
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
     """Each partition of the request, in its order, with what becomes of its assignment."""
     assignments = _Assignments(broker, request, may_resize=message.allow_replication_factor_change)
     topics = []

@@ -4,10 +4,9 @@ v2: flexible. The directory is that of DescribeLogDirs, the namespace in the obj
 succeeds at once, any other directory is unknown.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafka.protocol.admin import AlterReplicaLogDirsResponse
-
+from kafscale.protocol.api_messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.log_directory import log_directory
 from kafscale.tasks.in_turns import in_turns
@@ -19,7 +18,9 @@ _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Partition = _Topic.AlterReplicaLogDirPartitionResult
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
     """Each partition once; of two directories for one, as in Kafka, the last counts."""
     wanted: dict[str, dict[int, str]] = {}
     async for directory in in_turns(message.dirs):

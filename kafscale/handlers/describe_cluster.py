@@ -3,10 +3,9 @@
 v1: the client says whether it means brokers or controllers (KIP-919); here are only brokers.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kafka.protocol.admin import DescribeClusterResponse
-
+from kafscale.protocol.api_messages import DescribeClusterRequest, DescribeClusterResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS
 from kafscale.serving.endpoints import reachable
@@ -19,7 +18,9 @@ _CONTROLLERS: Final = 2
 _CLUSTER_OPERATIONS: Final = frozenset(bit for bit in range(31) if CLUSTER_OPERATIONS >> bit & 1)
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+def handle(
+    broker: "Broker", request: "RequestContext", message: DescribeClusterRequest
+) -> DescribeClusterResponse:
     """The live brokers, or why the endpoint type asked for is not here."""
     if message.endpoint_type == _CONTROLLERS:
         return _failed(
@@ -47,5 +48,5 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
     )
 
 
-def _failed(code: ErrorCode, problem: str) -> Any:
+def _failed(code: ErrorCode, problem: str) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=code, error_message=problem, cluster_id="", brokers=[])

@@ -8,10 +8,11 @@ it is answered once, by configs that are encoded once for all topics with the sa
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafscale.cluster.broker_configs import describe_broker
 from kafscale.cluster.config_description import ConfigEntry, describe_topic
+from kafscale.protocol.api_messages import DescribeConfigsRequest
 from kafscale.protocol.describe_configs import (
     DescribedConfig,
     DescribedSynonym,
@@ -51,7 +52,7 @@ class _Form(NamedTuple):
     with_documentation: bool
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> bytes:
+async def handle(broker: "Broker", request: "RequestContext", message: DescribeConfigsRequest) -> bytes:
     """Each resource's configs, all of them or the keys asked for; keys that there are not are left out."""
     form = _Form(request.api_version, bool(message.include_synonyms), bool(message.include_documentation))
     own: list[Encoded] = []
@@ -64,7 +65,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
     return encode_describe_configs_response(request.correlation_id, form.version, results)
 
 
-def _wanted(resources: Sequence[Any]) -> dict[Resource, set[str]]:
+def _wanted(resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource]) -> dict[Resource, set[str]]:
     """Each resource once, with all the keys that are asked for; none asks for all."""
     wanted: dict[Resource, set[str]] = {}
     for asked in resources:

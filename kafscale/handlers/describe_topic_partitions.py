@@ -8,13 +8,12 @@ partition, whoever led it before.
 import heapq
 from collections.abc import Iterable, Sequence
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import DescribeTopicPartitionsResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.cluster.new_topic import INTERNAL_TOPICS
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.authorized_operations import NOT_ASKED_FOR, TOPIC_OPERATIONS
 from kafscale.serving.placement import place_partitions, reachable_brokers
@@ -33,7 +32,9 @@ _Partition = _Topic.DescribeTopicPartitionsResponsePartition
 _Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
     """The page that begins at the cursor; INVALID_REQUEST for each topic when the cursor is none of the request."""
     cursor = message.cursor
     names = dict.fromkeys(topic.name for topic in message.topics)
@@ -61,7 +62,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
 
 
-def _is_legal(cursor: Any, names: Iterable[str]) -> bool:
+def _is_legal(cursor: DescribeTopicPartitionsRequest.Cursor, names: Iterable[str]) -> bool:
     return cursor.partition_index >= 0 and (not names or cursor.topic_name in names)
 
 
@@ -69,8 +70,8 @@ class _Page:
     """One answer, filled topic by topic."""
 
     def __init__(self, broker: "Broker", request: "RequestContext", partitions_left: int) -> None:
-        self.topics: list[Any] = []
-        self.next_cursor: Any = None
+        self.topics: list[_Topic] = []
+        self.next_cursor: _Cursor | None = None
         self._view = broker.view
         self._read_replicas = broker.read_replicas
         self._brokers = reachable_brokers(broker.view, request.listener)
@@ -102,7 +103,7 @@ class _Page:
             self.next_cursor = _Cursor(topic_name=name, partition_index=end)
         return self.next_cursor is None
 
-    def _partitions(self, record: TopicRecord, indexes: Sequence[int]) -> list[Any]:
+    def _partitions(self, record: TopicRecord, indexes: Sequence[int]) -> list[_Partition]:
         nearby = self._read_replicas.all(record)
         return [
             _Partition(
@@ -120,7 +121,7 @@ class _Page:
         ]
 
 
-def _failed(code: ErrorCode, name: str, operations: int) -> Any:
+def _failed(code: ErrorCode, name: str, operations: int) -> _Topic:
     return _Topic(
         error_code=code,
         name=name,

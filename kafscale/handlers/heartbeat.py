@@ -3,17 +3,16 @@
 v1: throttle time. v3: static members (KIP-345). v4: flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafka.protocol.consumer import HeartbeatResponse
-
+from kafscale.protocol.api_messages import HeartbeatRequest, HeartbeatResponse
 from kafscale.protocol.error_codes import KafkaError
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+def handle(broker: "Broker", request: "RequestContext", message: HeartbeatRequest) -> HeartbeatResponse:
     """Answer at once; nothing is written."""
     try:
         code = broker.groups.heartbeat(

@@ -5,11 +5,10 @@ gives it a new one all the same. v4: PRODUCER_FENCED, which only transactions me
 refused with an error that clients take for final: there are no transactions yet (docs/skipped.md).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.producer import InitProducerIdResponse
+from typing import TYPE_CHECKING
 
 from kafscale.errors import StoreError
+from kafscale.protocol.api_messages import InitProducerIdRequest, InitProducerIdResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.store_deadline import store_deadline
 
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
 _NO_PRODUCER = -1
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: InitProducerIdRequest
+) -> InitProducerIdResponse:
     """Answer with a new producer id and epoch 0."""
     if message.transactional_id is not None:
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -33,7 +34,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 def _response(
     error_code: ErrorCode, producer_id: int = _NO_PRODUCER, producer_epoch: int = _NO_PRODUCER
-) -> Any:
+) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         throttle_time_ms=0, error_code=error_code, producer_id=producer_id, producer_epoch=producer_epoch
     )

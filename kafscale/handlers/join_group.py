@@ -6,12 +6,11 @@ answer names the protocol type, and no protocol is null (KIP-559). v8: a reason,
 static leader that comes back is told not to assign anew (KIP-814).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.consumer import JoinGroupResponse
+from typing import TYPE_CHECKING
 
 from kafscale.groups.effects import Joined
 from kafscale.groups.events import Protocol
+from kafscale.protocol.api_messages import JoinGroupRequest, JoinGroupResponse
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.serving.logged_reason import logged_reason
 from kafscale.tasks.in_turns import in_turns
@@ -25,7 +24,7 @@ _FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(broker: "Broker", request: "RequestContext", message: JoinGroupRequest) -> JoinGroupResponse:
     """Answer when the generation has its members, or at once when it cannot have this one."""
     version = request.api_version
     has_rebalance_timeout = version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT

@@ -5,10 +5,9 @@ names the types it wants, none for all. Kafka also lists the loggers of brokers,
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kafka.protocol.admin import ListConfigResourcesResponse
-
+from kafscale.protocol.api_messages import ListConfigResourcesRequest, ListConfigResourcesResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.config_resources import ResourceType
 from kafscale.tasks.in_turns import in_turns
@@ -43,7 +42,9 @@ _NAMES: Final[dict[int, Callable[["Broker"], Iterable[str]]]] = {
 }
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
     """The names of each type that is asked for, or UNSUPPORTED_VERSION when one of the types is none."""
     asked: Iterable[int] = (_CLIENT_METRICS,)
     if request.api_version >= _FIRST_VERSION_WITH_TYPES:

@@ -4,10 +4,9 @@ v1: throttle time. v3: flexible. v4: states, and a filter of them (KIP-518). v5:
 (KIP-848); here every group is a classic one. A filter that names nothing there is finds nothing, as in Kafka.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kafka.protocol.admin import ListGroupsResponse
-
+from kafscale.protocol.api_messages import ListGroupsRequest, ListGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.tasks.in_turns import in_turns
 
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
 GROUP_TYPE: Final = "classic"
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: ListGroupsRequest
+) -> ListGroupsResponse:
     """The groups that pass both filters; clients ask every broker and put the answers together."""
     states = {state.strip().lower() for state in message.states_filter}
     types = {group_type.lower() for group_type in message.types_filter}

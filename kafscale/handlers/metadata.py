@@ -13,11 +13,12 @@ are sent to (KIP-392): the object store replicates.
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafscale.cluster.new_topic import INTERNAL_TOPICS, NewTopic
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import MetadataRequest
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.metadata import MetadataBroker, MetadataTopic, encode_metadata_response, encode_topic
 from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
@@ -61,7 +62,7 @@ class _Wanted(NamedTuple):
         return self.all or len(self.named) > PARTS_PER_TURN
 
 
-def _wanted(version: int, message: Any) -> _Wanted:
+def _wanted(version: int, message: MetadataRequest) -> _Wanted:
     if message.topics is None or (version == 0 and not message.topics):
         return _Wanted(all=True)
     pairs = [(asked.name, asked.topic_id) for asked in message.topics]
@@ -71,7 +72,7 @@ def _wanted(version: int, message: Any) -> _Wanted:
     return _Wanted(all=False, is_legal=is_legal, ids=tuple(ids), names=tuple(names))
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> bytes:
+async def handle(broker: "Broker", request: "RequestContext", message: MetadataRequest) -> bytes:
     """The whole response frame."""
     version, view = request.api_version, broker.view
     wanted = _wanted(version, message)
@@ -90,7 +91,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
     else:
         topics = [
             encode_topic(_failed(ErrorCode.INVALID_REQUEST, each.name or ""), version)
-            async for each in in_turns(message.topics)
+            async for each in in_turns(message.topics or ())
         ]
     return encode_metadata_response(
         request.correlation_id,

@@ -7,15 +7,14 @@ retention; offsets are kept as long as their group (KIP-211). v6: leader epochs 
 
 import logging
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.consumer import OffsetCommitResponse
+from typing import TYPE_CHECKING
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.groups.commits import PartlyCommittedError
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import OffsetCommitRequest, OffsetCommitResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.serving.error_per_partition import answer_each, partitions_of
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
+_Partition = _Topic.OffsetCommitResponsePartition
 
 _NO_RETENTION = -1
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -38,7 +38,9 @@ _MAX_TIMESTAMP_MS = (1 << 63) - 1
 Offsets = dict[tuple[str, int], CommittedOffset]
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: OffsetCommitRequest
+) -> OffsetCommitResponse:
     """Store what can be stored, all of it or nothing, and answer for each partition once it is durable."""
     records, absent = await _topics(broker, message)
     codes, offsets = await _sort_out(broker, message, records, absent)
@@ -50,11 +52,18 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
                 code if code is _UNKNOWN or (code is ErrorCode.NONE and partition in stored) else failure
                 async for partition, code in in_turns(zip(_named(message), codes, strict=True))
             ]
-    topics = await answer_each(message.topics, codes, _Topic, _Topic.OffsetCommitResponsePartition)
+    topics = await answer_each(
+        message.topics,
+        codes,
+        lambda index, code: _Partition(partition_index=index, error_code=code),
+        lambda name, partitions: _Topic(name=name, partitions=partitions),
+    )
     return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
-async def _topics(broker: "Broker", message: Any) -> tuple[list[TopicRecord | None], ErrorCode]:
+async def _topics(
+    broker: "Broker", message: OffsetCommitRequest
+) -> tuple[list[TopicRecord | None], ErrorCode]:
     """Each topic of the request, and what its other partitions hear.
 
     The store is asked for topics that the view does not know as the client does: it may lag behind.
@@ -78,12 +87,12 @@ async def _topics(broker: "Broker", message: Any) -> tuple[list[TopicRecord | No
     ], _UNKNOWN
 
 
-def _named(message: Any) -> Iterator[tuple[str, int]]:
+def _named(message: OffsetCommitRequest) -> Iterator[tuple[str, int]]:
     return ((topic.name, one.partition_index) for topic in message.topics for one in topic.partitions)
 
 
 async def _sort_out(
-    broker: "Broker", message: Any, records: list[TopicRecord | None], absent: ErrorCode
+    broker: "Broker", message: OffsetCommitRequest, records: list[TopicRecord | None], absent: ErrorCode
 ) -> tuple[list[ErrorCode], Offsets]:
     """What is known of each partition beforehand, and the offsets of those that nothing is wrong with."""
     now_ms = broker.now_ms()
@@ -122,7 +131,7 @@ def _expire_timestamp_ms(retention_time_ms: int, now_ms: int) -> int | None:
 
 
 async def _commit(
-    broker: "Broker", message: Any, offsets: Offsets
+    broker: "Broker", message: OffsetCommitRequest, offsets: Offsets
 ) -> tuple[ErrorCode, Collection[tuple[str, int]]]:
     """What became of the commit, and which offsets are durable although it failed."""
     try:

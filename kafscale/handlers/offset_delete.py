@@ -1,9 +1,8 @@
 """OffsetDelete (47), version 0: a group's offsets in topics that no member is subscribed to go (KIP-496)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafka.protocol.consumer import OffsetDeleteResponse
-
+from kafscale.protocol.api_messages import OffsetDeleteRequest, OffsetDeleteResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.error_per_partition import answer_each, partitions_of
 from kafscale.tasks.in_turns import in_turns
@@ -12,9 +11,12 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+_Partition = _Topic.OffsetDeleteResponsePartition
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: OffsetDeleteRequest
+) -> OffsetDeleteResponse:
     """What became of each partition's offset; that there was none is no error."""
     records = [broker.view.topic(topic.name) for topic in message.topics]
     named = [
@@ -32,5 +34,10 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
         return OffsetDeleteResponse(error_code=refusal.code, throttle_time_ms=0, topics=[])
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     codes = (unknown if one is None else deleted[one] for one in named)
-    topics = await answer_each(message.topics, codes, _Topic, _Topic.OffsetDeleteResponsePartition)
+    topics = await answer_each(
+        message.topics,
+        codes,
+        lambda index, code: _Partition(partition_index=index, error_code=code),
+        lambda name, partitions: _Topic(name=name, partitions=partitions),
+    )
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, throttle_time_ms=0, topics=topics)

@@ -4,11 +4,10 @@ v1: validate-only and upgrade types in the place of allow-downgrade (KIP-778). v
 which are all or none anyway (KIP-1022). Any broker serves it, the one that clients take for the controller, too.
 """
 
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import UpdateFeaturesResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.cluster.feature_updates import FeatureUpdate, UpgradeType
+from kafscale.protocol.api_messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,7 +20,9 @@ _FIRST_VERSION_WITH_UPGRADE_TYPE: Final = 1
 _LAST_VERSION_WITH_RESULTS: Final = 1
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
     """Finalize all the levels, or with validate-only say whether they could be; one refusal refuses all."""
     has_type = request.api_version >= _FIRST_VERSION_WITH_UPGRADE_TYPE
     try:
@@ -49,7 +50,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     )
 
 
-def _update(update: Any, has_type: bool) -> FeatureUpdate:
+def _update(update: UpdateFeaturesRequest.FeatureUpdateKey, has_type: bool) -> FeatureUpdate:
     if has_type:
         upgrade_type = update.upgrade_type
     else:

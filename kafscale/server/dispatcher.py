@@ -4,13 +4,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Protocol
 
 from kafscale.handlers.api_versions import unsupported_version_response
-from kafscale.handlers.routes import ROUTES_BY_KEY, Route, version_range
+from kafscale.handlers.routes import ROUTES_BY_KEY, Answer, Route, version_range
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.api_messages import Request, Response
 from kafscale.protocol.header import RequestHeader, parse_request_header
 from kafscale.protocol.messages import decode_request, encode_response
 from kafscale.protocol.response_pieces import encode_pieces, frame_start, is_large
@@ -99,7 +100,7 @@ class Dispatcher:
             await answering
 
     def _handle(
-        self, route: Route, request: RequestContext, message: Any, slot: ReplySlot
+        self, route: Route, request: RequestContext, message: Request, slot: ReplySlot
     ) -> Awaitable[None] | None:
         assert route.message_handler is not None
         answer = route.message_handler(self._broker, request, message)
@@ -107,12 +108,14 @@ class Dispatcher:
             return self._answer_later(answer, request, slot)
         return self._answer(answer, request, slot)
 
-    async def _answer_later(self, answer: Awaitable[Any], request: RequestContext, slot: ReplySlot) -> None:
+    async def _answer_later(
+        self, answer: Awaitable[Answer], request: RequestContext, slot: ReplySlot
+    ) -> None:
         answering = self._answer(await answer, request, slot)
         if answering is not None:
             await answering
 
-    def _answer(self, answer: Any, request: RequestContext, slot: ReplySlot) -> Awaitable[None] | None:
+    def _answer(self, answer: Answer, request: RequestContext, slot: ReplySlot) -> Awaitable[None] | None:
         if isinstance(answer, bytes):
             slot.send((answer,))
         elif is_large(answer):
@@ -123,7 +126,7 @@ class Dispatcher:
         return None
 
     @staticmethod
-    async def _answer_in_turns(answer: Any, request: RequestContext, slot: ReplySlot) -> None:
+    async def _answer_in_turns(answer: Response, request: RequestContext, slot: ReplySlot) -> None:
         """Encode the answer while others run in between."""
         pieces: list[bytes] = []
         for piece in encode_pieces(answer, request.api_version):
@@ -133,5 +136,5 @@ class Dispatcher:
         slot.send((start, *pieces), error_code=_error_code(answer))
 
 
-def _error_code(answer: Any) -> int:
+def _error_code(answer: Response) -> int:
     return getattr(answer, "error_code", 0) or 0

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -18,6 +18,39 @@ ALTER_TIMEOUT_MS: Final = 20_000
 
 
 _MAX_INT_DIGITS: Final = 10
+
+
+class Config(Protocol):
+    """A config of a request."""
+
+    @property
+    def name(self) -> str:
+        """Its key."""
+
+    @property
+    def value(self) -> str | None:
+        """What it is to become."""
+
+
+C = TypeVar("C", bound=Config)
+C_co = TypeVar("C_co", bound=Config, covariant=True)
+Result = TypeVar("Result")
+
+
+class Resource(Protocol[C_co]):
+    """A resource of a request, with the configs to change."""
+
+    @property
+    def resource_type(self) -> int:
+        """A `ResourceType`, or any other number."""
+
+    @property
+    def resource_name(self) -> str:
+        """Empty: all of the type."""
+
+    @property
+    def configs(self) -> Sequence[C_co]:
+        """In the client's order, as often as it names them."""
 
 
 class ResourceType(IntEnum):
@@ -49,18 +82,18 @@ def check_topic_name(name: str) -> None:
 
 async def alter_each(
     broker: "Broker",
-    resources: Sequence[Any],
-    alter_topic: Callable[[Any], Awaitable[None]],
-    result: Callable[[Any, ErrorCode, str | None], Any],
-    null_is_legal: Callable[[Any], bool],
-) -> list[Any]:
+    resources: Sequence[Resource[C]],
+    alter_topic: Callable[[str, Sequence[C]], Awaitable[None]],
+    result: Callable[[Resource[C], ErrorCode, str | None], Result],
+    null_is_legal: Callable[[C], bool],
+) -> list[Result]:
     """Alter each resource of a request by `alter_topic`; the results, in their order.
 
     `null_is_legal` says of a config of the request whether it may be without a value.
     """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
 
-    async def alter(resource: Any) -> Any:
+    async def alter(resource: Resource[C]) -> Result:
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -68,7 +101,7 @@ async def alter_each(
             match resource.resource_type:
                 case ResourceType.TOPIC:
                     check_topic_name(resource.resource_name)
-                    await alter_topic(resource)
+                    await alter_topic(resource.resource_name, resource.configs)
                 case ResourceType.BROKER:
                     # To delete a key that is not set is no change: kafka-reassign-partitions clears its throttles so.
                     changes = [config for config in resource.configs if not null_is_legal(config)]
@@ -82,7 +115,7 @@ async def alter_each(
     return await for_each(resources, alter)
 
 
-def _check_configs(resource: Any, null_is_legal: Callable[[Any], bool]) -> None:
+def _check_configs(resource: Resource[C], null_is_legal: Callable[[C], bool]) -> None:
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -96,7 +129,7 @@ def _check_configs(resource: Any, null_is_legal: Callable[[Any], bool]) -> None:
         )
 
 
-def _refuse_broker_configs(broker: "Broker", resource: Any, changes: Sequence[Any]) -> None:
+def _refuse_broker_configs(broker: "Broker", resource: Resource[C], changes: Sequence[C]) -> None:
     """Settings are fixed while a broker runs."""
     if resource.resource_name:
         check_broker_name(broker, resource.resource_name)
