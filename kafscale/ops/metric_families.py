@@ -1,7 +1,15 @@
-"""Every metric the broker exports: one row each, from which the export and its documentation derive."""
+"""Every metric that the broker exports: one row each, in the order of the documentation.
+
+A counter or histogram is counted in the field of `metrics` that is bound to its row; a gauge is read at each scrape.
+Export, documentation, and what alerts and dashboards may name derive from the rows (decision 0060).
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from kafscale.ops.histogram import DURATION_BOUNDS_SEC
+
+SIZE_BOUNDS_BYTES = tuple(float(2**exponent) for exponent in range(10, 31, 2))
 
 
 class MetricType(StrEnum):
@@ -14,24 +22,45 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One row of the table. `name`: as Prometheus stores it; a histogram adds `_bucket`, `_sum`, `_count`."""
+    """One row of the table. `name`: as Prometheus stores it; a histogram adds `_bucket`, `_sum`, `_count`.
+
+    `bounds`: a histogram's upper bounds, where it is counted by `metrics`.
+    """
 
     name: str
     type: MetricType
     labels: tuple[str, ...] = ()
     documentation: str
+    bounds: tuple[float, ...] = ()
+
+
+_rows: list[Family] = []
+
+
+def _row(
+    metric_type: MetricType,
+    name: str,
+    documentation: str,
+    labels: tuple[str, ...],
+    bounds: tuple[float, ...] = (),
+) -> Family:
+    family = Family(name=name, type=metric_type, labels=labels, documentation=documentation, bounds=bounds)
+    _rows.append(family)
+    return family
 
 
 def _counter(name: str, documentation: str, *labels: str) -> Family:
-    return Family(name=name, type=MetricType.COUNTER, labels=labels, documentation=documentation)
+    return _row(MetricType.COUNTER, name, documentation, labels)
 
 
 def _gauge(name: str, documentation: str, *labels: str) -> Family:
-    return Family(name=name, type=MetricType.GAUGE, labels=labels, documentation=documentation)
+    return _row(MetricType.GAUGE, name, documentation, labels)
 
 
-def _histogram(name: str, documentation: str, *labels: str) -> Family:
-    return Family(name=name, type=MetricType.HISTOGRAM, labels=labels, documentation=documentation)
+def _histogram(
+    name: str, documentation: str, *labels: str, bounds: tuple[float, ...] = DURATION_BOUNDS_SEC
+) -> Family:
+    return _row(MetricType.HISTOGRAM, name, documentation, labels, bounds)
 
 
 BROKER_INFO = _gauge(
@@ -71,7 +100,9 @@ REQUEST_ERRORS = _counter(
     "error",
 )
 
-FLUSH_BYTES = _histogram("kafscale_flush_bytes", "Size of the segments that were flushed.")
+FLUSH_BYTES = _histogram(
+    "kafscale_flush_bytes", "Size of the segments that were flushed.", bounds=SIZE_BOUNDS_BYTES
+)
 FLUSH_DURATION = _histogram(
     "kafscale_flush_duration_seconds", "Time from sealing a buffer to the outcome of its publication."
 )
@@ -305,77 +336,5 @@ PARTITIONS_HELD_UP = _gauge(
     "Partitions led by this broker that take no records until a checkpoint of them can be stored.",
 )
 
-FAMILIES: tuple[Family, ...] = (
-    BROKER_INFO,
-    TOPIC_BYTES_IN,
-    TOPIC_RECORDS_IN,
-    TOPIC_BATCHES_IN,
-    TOPIC_BYTES_OUT,
-    TOPIC_RECORDS_OUT,
-    DECOMPRESSED_BATCHES,
-    DECOMPRESSED_BYTES,
-    REQUEST_DURATION,
-    REQUEST_ERRORS,
-    FLUSH_BYTES,
-    FLUSH_DURATION,
-    FLUSHES,
-    INDEX_REBUILDS,
-    OBJECT_STORE_DURATION,
-    OBJECT_STORE_BYTES,
-    OBJECT_STORE_ERRORS,
-    OBJECT_STORE_HEALTH,
-    OBJECT_STORE_SLOW_RATIO,
-    OBJECT_STORE_FAILED_RATIO,
-    OBJECT_STORE_LATENCY,
-    OBJECT_STORE_PROBES,
-    SEGMENT_READS,
-    SEGMENT_READ_BYTES,
-    SEGMENT_READ_MISSES,
-    SEGMENT_READ_ERRORS,
-    SEGMENT_READS_PASSED_OVER,
-    REPLICA_PASSED_OVER,
-    METADATA_STORE_DURATION,
-    METADATA_STORE_ERRORS,
-    METADATA_STORE_SILENT,
-    BUFFER_USED,
-    BUFFER_LIMIT,
-    CACHE_USED,
-    CACHE_LIMIT,
-    CACHE_HITS,
-    CACHE_MISSES,
-    CACHE_EVICTIONS,
-    GROUPS,
-    GROUP_MEMBERS,
-    GROUP_MEMORY_USED,
-    GROUP_MEMORY_LIMIT,
-    GROUPS_STORED,
-    GROUPS_STORED_LIMIT,
-    GROUP_REBALANCE_DURATION,
-    OFFSET_COMMITS,
-    OFFSET_COMMIT_DURATION,
-    CONSUMER_GROUP_LAG,
-    CONSUMER_GROUP_LAG_SERIES,
-    CONSUMER_GROUP_LAG_SERIES_OMITTED,
-    CONNECTIONS,
-    CONNECTIONS_ACCEPTED,
-    CONNECTIONS_REJECTED,
-    FRAMES_REFUSED,
-    TOPICS,
-    PARTITIONS_LED,
-    PARTITIONS_FOLLOWED,
-    PARTITIONS_OFFLINE,
-    GROUP_SHARDS,
-    BROKERS,
-    LEADERSHIP_CHANGES,
-    MERGES,
-    MERGED_SEGMENTS,
-    MERGED_BYTES,
-    GARBAGE_REMOVED,
-    SEGMENTS_EXPIRED,
-    BYTES_EXPIRED,
-    SEGMENTS_LOST,
-    LEASES_ENDED,
-    BACKGROUND_FAILURES,
-    RECORDS_UNREADABLE,
-    PARTITIONS_HELD_UP,
-)
+FAMILIES: tuple[Family, ...] = tuple(_rows)
+"""All rows, in the order of their declaration."""
