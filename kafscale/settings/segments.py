@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 from kafscale.settings.kinds import bucket, client_names, http_url, integer, size, text
 from kafscale.settings.rows import INT32_MAX, INT64_MAX, MIB, derived, setting
-from kafscale.settings.stores import StoreSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSettings(StoreSettings):
+@dataclass(frozen=True, kw_only=True)
+class SegmentSettings:
     """What becomes of published segments; a part of `Settings`."""
 
     cache_size_bytes: int = setting(

@@ -19,7 +19,7 @@ from kafscale.settings.kinds import (
 from kafscale.settings.rows import derived, secret, setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoreSettings:
     """What the broker keeps its data with; a part of `Settings`."""
 
