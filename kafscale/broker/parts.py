@@ -182,7 +182,6 @@ class ServingParts:
             clocks.steady_ms,
         )
         self.stale_view = StaleView(basics.metadata_contact, self.listed_brokers, self.logs.end_waiting)
-        basics.registration.on_unanswered = self.stale_view.look
         self.sequence_refusals = SequenceRefusals(self.logs)
         self._register_gauges()
 

@@ -108,7 +108,8 @@ class BrokerProcess:
         view = serving.view
         self._keep_running(serving.feeder.run(), "cluster view")
         self._staying_registered = self._keep_running(
-            basics.tenure.run(serving.partitions, serving.groups), "registration"
+            basics.tenure.run(serving.partitions, serving.groups, on_unanswered=serving.stale_view.look),
+            "registration",
         )
         with step("reading the view of the cluster", view.missing):
             await view.ready()

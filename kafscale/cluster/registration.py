@@ -32,8 +32,6 @@ class Registration:
         self._cluster_revision: int | None = None
         # Why the broker is not registered yet, for people; None when nothing is known to be in its way.
         self.obstacle: str | None = None
-        # Called after each renewal that the store did not answer.
-        self.on_unanswered: Callable[[], None] = lambda: None
         # What is announced while a registration is under way could go down with neither of them telling it.
         self._at_once = asyncio.Lock()
 
@@ -160,8 +158,11 @@ class Registration:
             if found.value == value:
                 return
 
-    async def keep_alive(self) -> None:
-        """Renew the lease; returns when it has ended: the broker then leads and coordinates nothing."""
+    async def keep_alive(self, on_unanswered: Callable[[], None] = lambda: None) -> None:
+        """Renew the lease; returns when it has ended: the broker then leads and coordinates nothing.
+
+        `on_unanswered` is called after each renewal that the store did not answer.
+        """
         while True:
             await asyncio.sleep(self._lease_ttl_sec / _RENEWALS_PER_TTL)
             try:
@@ -170,7 +171,7 @@ class Registration:
                     return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning("could not renew the lease", extra={"problem": str(problem)})
-                self.on_unanswered()
+                on_unanswered()
 
     async def close(self) -> None:
         """End the lease, and with it the registration and everything that is bound to it."""

@@ -41,15 +41,16 @@ class Tenure:
         """What is gained now is bound to this lease; `NO_LEASE` while nothing may be gained."""
         return NO_LEASE if self._is_resigning else self._registration.lease
 
-    async def run(self, *holders: Holder) -> None:
+    async def run(self, *holders: Holder, on_unanswered: Callable[[], None] = lambda: None) -> None:
         """Renew the lease; when it has ended all the same, resign, and go on under a new one. Ends by failures only.
 
-        Raises what `Registration.register_again` does, in an `ExceptionGroup`.
+        `on_unanswered`: as of `Registration.keep_alive`. Raises what `Registration.register_again` does, in an
+        `ExceptionGroup`.
         """
         async with asyncio.TaskGroup() as tasks:
             resigning: asyncio.Task[None] | None = None
             while True:
-                await self._registration.keep_alive()
+                await self._registration.keep_alive(on_unanswered)
                 self._on_lease_ended()
                 logger.error(
                     "the lease of this broker has ended: others may lead its partitions and groups by now"

@@ -82,7 +82,7 @@ class FrameLane:
         self._by_peer: dict[str, int] = {}
         self._line: dict[str, dict[Passage, None]] = {}
         self._head: Passage | None = None
-        budget.on_freed.append(self._serve)
+        budget.subscribe_freed(self._serve)
 
     def has_room(self, peer: str) -> bool:
         """Whether this peer is below its bounds, so that much of what it sends may be received at once."""

@@ -122,7 +122,7 @@ def test_the_head_waits_for_records_and_requests_leave_them_to_go() -> None:
 def test_a_frame_that_waits_asks_for_records_to_be_flushed_once_they_are_in_its_way() -> None:
     budget, lane = a_lane(budget_bytes=400 * KIB)
     asked = []
-    budget.on_shortage = lambda: asked.append(True)
+    budget.subscribe_shortage(lambda: asked.append(True))
     first, second = Client(lane, "a", 1000 * KIB), Client(lane, "a", 1000 * KIB)
     for client in (first, second):
         client.send(50 * KIB)

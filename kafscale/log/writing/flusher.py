@@ -79,7 +79,7 @@ class Flusher:
         self._early_timer: asyncio.TimerHandle | None = None
         self._draining = False
         self.on_lost: Callable[[Partition], None] = lambda partition: None
-        budget.on_shortage = self._flush_scheduled
+        budget.subscribe_shortage(self._flush_scheduled)
 
     def appended(self, partition: Partition) -> None:
         """Something was appended: flush now, or see to it that a flush comes in time."""
