@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.routes import ROUTES

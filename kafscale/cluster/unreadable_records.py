@@ -5,13 +5,15 @@ is not known from before, told by an error line, a metric and an alert (docs/ale
 """
 
 import logging
-from collections.abc import Container
-from typing import Final
+from collections.abc import Callable, Container
+from typing import Final, TypeVar
 
 from kafscale.metadata import keys
-from kafscale.metadata.store import KeyValue
+from kafscale.metadata.store import Delete, KeyValue
 
 logger = logging.getLogger(__name__)
+
+Record = TypeVar("Record")
 
 KINDS: Final = {
     keys.TOPICS: "topic",
@@ -28,6 +30,19 @@ class UnreadableRecords:
 
     def __init__(self) -> None:
         self._revisions: dict[str, int] = {}
+
+    def read(self, change: KeyValue | Delete, decode: Callable[[str, bytes], Record]) -> Record | None:
+        """The record; None for one that is gone or cannot be read."""
+        if isinstance(change, Delete):
+            self.remove(change.key)
+            return None
+        try:
+            record = decode(change.key, change.value)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self.add(change, problem)
+            return None
+        self.remove(change.key)
+        return record
 
     def add(self, item: KeyValue, problem: Exception) -> None:
         """The record cannot be read as it is now. Logged once for each of its revisions."""

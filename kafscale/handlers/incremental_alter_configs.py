@@ -9,7 +9,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from kafscale.cluster.config_kinds import ConfigType, split_list
-from kafscale.cluster.topic_configs import ROWS_BY_NAME, default_text
+from kafscale.cluster.topic_config_table import ROWS_BY_NAME
+from kafscale.cluster.topic_configs import default_text
 from kafscale.protocol.api_messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted

@@ -15,7 +15,7 @@ from kafscale.cluster.broker_configs import describe_broker
 from kafscale.cluster.config_kinds import ConfigSource, ConfigType
 from kafscale.cluster.feature_updates import FeatureUpdate
 from kafscale.cluster.new_topic import NewTopic
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.formats.features import SEGMENT_FORMAT
 from kafscale.handlers import alter_configs, create_topics, describe_configs, incremental_alter_configs
 from kafscale.handlers.incremental_alter_configs import Operation

@@ -10,7 +10,7 @@ from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, D
 from kafscale.cluster.config_description import describe_topic
 from kafscale.cluster.config_kinds import ConfigSource
 from kafscale.cluster.new_topic import NewTopic
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.handlers import create_partitions, create_topics, delete_topics
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings.broker import Settings
