@@ -1,4 +1,4 @@
-"""The composition root: the only place that knows every part of a broker, and what each of them is given.
+"""The composition root: the only place that knows every part of a broker, and what each of them needs.
 
 `BasicParts` need nothing but the settings and the stores. `ServingParts` need the picture of the cluster, too.
 Who starts and stops them, and in which order: `broker_process`.
@@ -73,7 +73,7 @@ def new_token() -> str:
 def _flush_policy(settings: Settings) -> FlushPolicy:
     early = settings.early_flushes
     if early is None:
-        # On a bucket each is two requests that are paid for, and takes as long as many together.
+        # On a bucket each costs two paid requests, and takes as long as many together.
         early = _EARLY_FLUSHES if settings.s3_bucket is None else 0
     return FlushPolicy(
         interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency, early=early
@@ -130,7 +130,7 @@ class BasicParts:
 
 
 class ServingParts:
-    """The partitions, the groups and what serves requests for them, in the cluster of which `view` tells.
+    """The partitions, the groups and what serves requests for them, in the cluster that `view` shows.
 
     To be made before anything is fed to the view: some of them listen to it from its first event on.
     """
@@ -263,7 +263,7 @@ class ServingParts:
         gauge(metric_families.PARTITIONS_OFFLINE, view.offline_partition_count)
 
     def services(self) -> Broker:
-        """What the handlers are given."""
+        """The parts that handlers use."""
         basics, view = self._basics, self.view
         read_replicas = ReadReplicas(view)
         return Broker(
@@ -293,5 +293,5 @@ class ServingParts:
         )
 
     def dispatcher(self) -> Dispatcher:
-        """What answers the requests of this broker's connections."""
+        """The dispatcher of this broker's connections."""
         return Dispatcher(self.services())

@@ -148,7 +148,7 @@ def describe_broker(settings: Settings, broker: BrokerRecord | None) -> Sequence
         )
         # Of this broker alone: there is no default that it could be compared with.
         synonym = ConfigSynonym(name=_ADVERTISED, value=advertised, source=ConfigSource.STATIC_BROKER_CONFIG)
-        documentation = "Where clients are told to connect."
+        documentation = "Where clients connect."
         entries.append(_entry(_ADVERTISED, advertised, _STRING, documentation, (synonym,)))
     return sorted(entries, key=lambda entry: entry.name)
 

@@ -1,4 +1,4 @@
-"""Topic and broker configs as DescribeConfigs tells them: value, source, synonyms, type, documentation."""
+"""Topic and broker configs as DescribeConfigs returns them: value, source, synonyms, type, documentation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

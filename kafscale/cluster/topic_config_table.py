@@ -28,7 +28,7 @@ _LARGER_SEGMENTS = (
 
 
 class CompressionType(StrEnum):
-    """How batches are stored; `producer` keeps each as it came."""
+    """How batches are stored; `producer` keeps each as its producer sent it."""
 
     UNCOMPRESSED = "uncompressed"
     ZSTD = "zstd"
@@ -39,14 +39,14 @@ class CompressionType(StrEnum):
 
 
 class MessageTimestampType(StrEnum):
-    """Whether a record keeps its producer's timestamp or gets the broker's."""
+    """The source of a record's timestamp: its producer or the broker."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
 
 
 class CleanupPolicy(StrEnum):
-    """What becomes of old records."""
+    """What happens to old records."""
 
     COMPACT = "compact"
     DELETE = "delete"
@@ -78,7 +78,7 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         default="delete",
         broker_name="log.cleanup.policy",
         has_effect=True,
-        documentation="What becomes of old records: `delete` lets them go by `retention.ms` and "
+        documentation="The rule for old records: `delete` removes them by `retention.ms` and "
         "`retention.bytes`. `compact` is accepted and keeps every record, because compaction does not exist yet; an "
         "empty list keeps every record, too.",
     ),
@@ -215,7 +215,7 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         default=str(LONG_MAX),
         broker_name="log.message.timestamp.before.max.ms",
         documentation="How far a record's timestamp may be behind the broker's clock; a batch's header does "
-        "not tell its earliest timestamp, and records are not decoded.",
+        "not say its earliest timestamp, and records are not decoded.",
     ),
     TopicConfigRow(
         name="message.timestamp.type",
@@ -244,7 +244,7 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         kind=whole_number(_INT, 1),
         default="1",
         broker_name="min.insync.replicas",
-        documentation="How many replicas must hold a record; every acknowledged record is in the object "
+        documentation="How many replicas must have a record; every acknowledged record is in the object "
         "store, which replicates.",
     ),
     TopicConfigRow(
@@ -283,8 +283,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         broker_name="log.retention.bytes",
         setting="retention_bytes",
         has_effect=True,
-        documentation="How many bytes a partition keeps, -1 for all: its oldest segments go as long as what is "
-        "left has that many. Needs `delete` in `cleanup.policy`.",
+        documentation="How many bytes a partition keeps, -1 for all: its oldest segments are removed as long as what "
+        "is left has that many. Needs `delete` in `cleanup.policy`.",
     ),
     TopicConfigRow(
         name="retention.ms",
@@ -293,8 +293,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         broker_name="log.retention.ms",
         setting="retention_ms",
         has_effect=True,
-        documentation="How long records are kept, -1 for ever: a segment goes when its newest timestamp is "
-        "older. Needs `delete` in `cleanup.policy`.",
+        documentation="How long records are kept, -1 without limit: a segment is removed when its newest timestamp "
+        "is older. Needs `delete` in `cleanup.policy`.",
     ),
     TopicConfigRow(
         name="segment.bytes",
@@ -303,7 +303,7 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         broker_name="log.segment.bytes",
         setting="segment_bytes",
         has_effect=True,
-        documentation="How large a segment may become: a partition's buffer is flushed once it holds this "
+        documentation="How large a segment may become: a partition's buffer is flushed once it has this "
         "much, at the latest at 64 MiB, and segments are merged into segments of up to this size where it is "
         "larger than the broker's own target.",
     ),

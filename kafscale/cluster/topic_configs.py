@@ -60,8 +60,8 @@ def validate(configs: Mapping[str, str], segment_format: int = LEGACY_LEVEL) -> 
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"Invalid value {segment_bytes} for configuration segment.bytes: above {MAX_LEGACY_SEGMENT_BYTES} it "
-            f"needs feature level {LARGE_SEGMENTS_LEVEL} of {SEGMENT_FORMAT}, and level {segment_format} holds; "
-            f"finalize it first with `{FINALIZE_COMMAND}`",
+            f"needs feature level {LARGE_SEGMENTS_LEVEL} of {SEGMENT_FORMAT}, and the cluster has level "
+            f"{segment_format}; finalize it first with `{FINALIZE_COMMAND}`",
         )
     low_name, high_name = "min.compaction.lag.ms", "max.compaction.lag.ms"
     low, high = (parsed.get(name, _parse(name, ROWS_BY_NAME[name].default)) for name in (low_name, high_name))
@@ -73,7 +73,7 @@ def validate(configs: Mapping[str, str], segment_format: int = LEGACY_LEVEL) -> 
 
 
 def default_text(row: TopicConfigRow, settings: Settings) -> str:
-    """What holds for a topic that does not set the config."""
+    """The value in effect for a topic that does not set the config."""
     if row.setting is None:
         return row.default
     value = getattr(settings, row.setting)
@@ -88,7 +88,7 @@ def canonical_text(row: TopicConfigRow, text: str) -> str:
 
 
 def effective(configs: Mapping[str, str], settings: Settings) -> TopicConfig:
-    """What holds for a topic with these configs. Raises `KafkaError` INVALID_CONFIG."""
+    """The configs in effect for a topic with these of its own. Raises `KafkaError` INVALID_CONFIG."""
 
     def value(name: str) -> ConfigValue:
         text = configs.get(name)
@@ -113,7 +113,7 @@ def effective(configs: Mapping[str, str], settings: Settings) -> TopicConfig:
 
 
 def is_legal(name: str, text: str) -> bool:
-    """Whether there is such a config, and it may have this value by itself."""
+    """True if there is such a config, and it may have this value by itself."""
     try:
         _parse(name, text)
     except KafkaError:

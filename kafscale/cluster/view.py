@@ -1,7 +1,6 @@
-"""The picture of the cluster in memory, as the metadata store last told it: brokers, topics, leaders, features.
+"""The picture of the cluster in memory, as the metadata store last showed it: brokers, topics, leaders, features.
 
-Reads are synchronous. `ClusterViewFeeder` (view_feeder.py) applies what the store's watches report; whoever
-wrote something waits with `wait_for` until the picture shows it.
+Reads are synchronous. `ClusterViewFeeder` applies what the store's watches report; a writer waits with `wait_for`.
 """
 
 import asyncio
@@ -22,13 +21,7 @@ from kafscale.formats.topic_record import (
     decode_topic_record,
 )
 from kafscale.metadata import keys
-from kafscale.metadata.model import (
-    BrokerRecord,
-    BrokerState,
-    LeaderRecord,
-    TopicRecord,
-    TopicState,
-)
+from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord, TopicRecord, TopicState
 from kafscale.metadata.store import ABSENT, Changes, Delete, KeyValue, Snapshot
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
@@ -37,7 +30,7 @@ PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS, keys.COORDINATORS, k
 TopicListener = Callable[[TopicRecord | None, TopicRecord | None], None]
 """Called with a topic's record before and after a change; None: the topic was not, or is not, there.
 
-The two have the same topic id: a name that came back is told as the old topic's end and the new one's start.
+The two have the same topic id: for a name that is used again there are two calls.
 """
 
 LeaderListener = Callable[[str, int, LeaderRecord | None], None]
@@ -63,7 +56,7 @@ _NO_LEADERS: Final[Mapping[int, LeaderRecord]] = {}
 class ClusterView:
     """Brokers, topics, leaders, coordinators, feature levels. Every method belongs to the event loop's thread.
 
-    Listeners are called synchronously, after the picture holds the change; a snapshot that replaces the
+    Listeners are called synchronously, after the picture has the change; a snapshot that replaces the
     picture calls them for the differences only. One that raises is reported to `failures`, and keeps nothing from
     the others. A record that cannot be read is in `unreadable`: a topic or a broker stays as it was known, a leader
     or coordinator is not known.
@@ -103,14 +96,14 @@ class ClusterView:
         return None if record is None or record.state is BrokerState.STARTING else record
 
     def broker_state(self, broker_id: int) -> BrokerState | None:
-        """What becomes of the broker, None when it is not live."""
+        """The broker's state, None when it is not live."""
         record = self._brokers.get(broker_id)
         return None if record is None else record.state
 
     def brokers_to_prefer(self, myself: int) -> tuple[int, ...]:
         """The brokers that partitions and groups are spread over, ascending, as the broker `myself` sees it.
 
-        Those that run; a broker that starts counts itself, so that it can take what nobody holds.
+        Those that run; a broker that starts counts itself, so that it can claim what has no owner.
         """
         return tuple(
             broker_id
@@ -156,7 +149,7 @@ class ClusterView:
         return len(self._topics)
 
     def offline_partition_count(self) -> int:
-        """How many partitions nobody leads. For any thread."""
+        """How many partitions have no leader. For any thread."""
         led = {topic: len(leaders) for topic, leaders in list(self._leaders.items())}
         return sum(
             max(0, record.partition_count - led.get(name, 0))
@@ -170,23 +163,22 @@ class ClusterView:
         return len(self._brokers)
 
     def leader(self, topic: str, partition: int) -> LeaderRecord | None:
-        """Who leads the partition, None while nobody does."""
+        """The partition's leader, None while it has none."""
         return self._leaders.get(topic, _NO_LEADERS).get(partition)
 
     def leaders(self, topic: str) -> Mapping[int, LeaderRecord]:
-        """The leaders of the topic's partitions; a partition that nobody leads is not in it."""
+        """The leaders of the topic's partitions; partitions without one are not in it."""
         return self._leaders.get(topic, _NO_LEADERS)
 
     def generation(self, topic: str) -> tuple[int, int]:
-        """Numbers that tell whether brokers, and the topic's leaders, still are what they were.
+        """Numbers that change with every change of the brokers, and of the topic's leaders.
 
-        Either is another one after every change; the topic's record is not part of it. For what is derived
-        from them and kept.
+        The topic's record is not part of it. For caches of what is derived from them.
         """
         return self._brokers_generation, self._leaders_generations.get(topic, 0)
 
     def coordinator(self, shard: int) -> int | None:
-        """The broker that coordinates the groups of the shard, None while nobody does."""
+        """The broker that coordinates the groups of the shard, None while it has no coordinator."""
         return self._coordinators.get(shard)
 
     def feature_level(self, feature: str) -> int:
@@ -205,7 +197,7 @@ class ClusterView:
         await self.wait_until(lambda: len(self._revisions) == len(PREFIXES))
 
     def missing(self) -> str | None:
-        """What has not been read yet, for people; None when all has."""
+        """The prefixes that have not been read yet, for people; None when all have."""
         return ", ".join(prefix for prefix in PREFIXES if prefix not in self._revisions) or None
 
     async def wait_for(self, revision: int, prefix: str = keys.TOPICS) -> None:
@@ -216,7 +208,7 @@ class ClusterView:
         await self.wait_until(lambda: self._revisions.get(prefix, -1) >= revision)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition`, a cheap function of this view, holds."""
+        """Wait until `condition`, a cheap function of this view, is true."""
         if condition():
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -253,9 +245,9 @@ class ClusterView:
         wrote would break what the others rely on.
         """
         if isinstance(event, Snapshot):
-            held = {item.key for item in event.items}
-            gone = [Delete(key) for key in self._known_keys(prefix) if key not in held]
-            self.unreadable.retain(prefix, held)
+            present = {item.key for item in event.items}
+            gone = [Delete(key) for key in self._known_keys(prefix) if key not in present]
+            self.unreadable.retain(prefix, present)
             changes: Iterable[KeyValue | Delete] = (*gone, *event.items)
         else:
             changes = event.puts_and_deletes

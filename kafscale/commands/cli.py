@@ -40,7 +40,7 @@ def _setting_help(row: SettingRow) -> str:
 
 
 def serve_help() -> str:
-    """What `kafscale serve --help` says: every setting with its default and what is legal."""
+    """The text of `kafscale serve --help`: every setting with its default and what is legal."""
     return "\n\n".join(
         [
             "Start a broker. It takes no options: settings come from the environment.",
@@ -61,7 +61,7 @@ main.add_command(operator)
 
 @main.command(help=serve_help())
 def serve() -> None:
-    """Run the broker until it is told to stop, and exit with what became of it."""
+    """Run the broker until a signal stops it, and exit with its status."""
 
     def start(settings: Settings) -> int:
         # Imported here so that `--help` and a bad setting answer without loading the broker.
@@ -125,7 +125,7 @@ def pod(service_account: Path) -> None:
 @click.option(
     "--backup",
     metavar="KEY|newest",
-    help="A snapshot of the metadata store: what the bucket cannot tell comes from there.",
+    help="A snapshot of the metadata store: what is not in the bucket comes from there.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 def recover(
@@ -230,7 +230,7 @@ def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None
     "--offset",
     type=click.IntRange(0, 2**63 - 1),
     metavar="N",
-    help="Begin with the batch that holds offset N.",
+    help="Begin with the batch that has offset N.",
 )
 @click.option("--max-batches", type=click.IntRange(1), metavar="N", help="Print so many batches and no more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
@@ -278,7 +278,7 @@ def fsck(
     """Hold what the metadata store names against what lies in the object store.
 
     It runs beside the brokers of a cluster, or without them. Embedded stores serve one process at a time: stop
-    their broker first. It tells what is missing, damaged or contradictory, and why each object is there that no
+    their broker first. It reports what is missing, damaged or contradictory, and why each object is there that no
     record refers to. docs/fsck.md explains it. Exit status: 0 no problems (orphans and warnings are none), 1 a
     store failed, 2 a setting or an option is not legal, 3 problems.
     """
@@ -316,7 +316,7 @@ def exports(as_json: bool) -> None:
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """What is made here is there to stay: looking for garbage in it was a sixth of the time to load a broker."""
+    """No collection of what is made here, which stays: it was a sixth of the time to load a broker."""
     gc.disable()
     try:
         yield
@@ -328,7 +328,7 @@ def _no_garbage() -> Iterator[None]:
 def _run_broker(start: Callable[[Settings], int]) -> NoReturn:
     """Run a broker with the environment's settings; exits with its status."""
     if os.getpid() == 1:
-        # The first process of a container hears no signal that it has no handler for; the broker's own comes late.
+        # The first process of a container gets no signal that it has no handler for; the broker's own comes late.
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         settings = load_settings(os.environ)
@@ -347,7 +347,7 @@ def _run_broker(start: Callable[[Settings], int]) -> NoReturn:
 def backup() -> None:
     """Snapshots of the metadata store: take them, list them, check them.
 
-    The stores are those that the broker's settings name, and KAFSCALE_BACKUP_BUCKET. docs/backup.md tells when to
+    The stores are those that the broker's settings name, and KAFSCALE_BACKUP_BUCKET. docs/backup.md says when to
     take them and how `kafscale recover --backup` uses them. Exit status: 0 done, 1 a store failed, 2 a setting or
     an option is not legal, 3 a snapshot is damaged.
     """

@@ -19,7 +19,7 @@ LabelValues = tuple[str, ...]
 
 
 class Reading(NamedTuple):
-    """What one series of a row counts now."""
+    """The present value of one series of a row."""
 
     family: Family
     labels: LabelValues
@@ -77,7 +77,7 @@ def _bound_fields(counts_class: Any) -> tuple[_Bound, ...]:
 
 
 def readings(counts: Any, labels: LabelValues = ()) -> Iterator[Reading]:
-    """What every field of a dataclass counts.
+    """The present values of all fields of a dataclass.
 
     For a thread beside the one that counts, which adds to dictionaries: each is copied before it is walked.
     """

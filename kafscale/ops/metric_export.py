@@ -104,7 +104,7 @@ def _labels(family: Family, values: LabelValues) -> dict[str, str]:
 
 
 def _bounded(value: str) -> str:
-    """Clients choose names of groups of up to 32 KB; the digest tells apart what begins alike."""
+    """Clients choose names of groups of up to 32 KB; the digest keeps apart those that begin alike."""
     if len(value) <= MAX_LABEL_CHARACTERS:
         return value
     digest = hashlib.sha256(value.encode()).hexdigest()[:_DIGEST_CHARACTERS]

@@ -106,10 +106,10 @@ FLUSH_BYTES = _histogram(
 FLUSH_DURATION = _histogram(
     "kafscale_flush_duration_seconds", "Time from sealing a buffer to the outcome of its publication."
 )
-FLUSHES = _counter("kafscale_flushes_total", "Flushes by what became of them.", "outcome")
+FLUSHES = _counter("kafscale_flushes_total", "Flushes by outcome.", "outcome")
 INDEX_REBUILDS = _counter(
     "kafscale_index_rebuilds_total",
-    "Indexes of large segments that were missing or wrong and were made anew from their segment.",
+    "Indexes of large segments that were missing or wrong and were rebuilt from their segment.",
 )
 
 OBJECT_STORE_DURATION = _histogram(
@@ -154,7 +154,7 @@ OBJECT_STORE_LATENCY = _gauge(
 )
 OBJECT_STORE_PROBES = _counter(
     "kafscale_object_store_probes_total",
-    "Calls to the object store made only to see how it is, by what became of them.",
+    "Calls to the object store made only to see how it is, by outcome.",
     "outcome",
 )
 
@@ -286,29 +286,27 @@ GROUP_SHARDS = _gauge(
 BROKERS = _gauge("kafscale_brokers", "Live brokers, as this broker sees it.")
 LEADERSHIP_CHANGES = _counter(
     "kafscale_leadership_changes_total",
-    "Partitions that this broker came to lead (`gained`), let another lead (`handed_over`), or was replaced in "
-    "or gave up after a failure (`lost`).",
+    "Elections of this broker as a partition's leader (`gained`), and ends of its leadership: by a hand-over "
+    "(`handed_over`), or by a newer leader or a failure (`lost`).",
     "change",
 )
-MERGES = _counter(
-    "kafscale_merges_total", "Merges of neighbouring segments, by what became of them.", "outcome"
-)
+MERGES = _counter("kafscale_merges_total", "Merges of neighbouring segments, by outcome.", "outcome")
 MERGED_SEGMENTS = _counter(
     "kafscale_merged_segments_total", "Segments in whose place a merged one was published."
 )
 MERGED_BYTES = _counter("kafscale_merged_bytes_total", "Bytes of the merged segments that were published.")
 GARBAGE_REMOVED = _counter(
     "kafscale_garbage_removed_total",
-    "Objects removed that nothing referred to: leftovers of replaced leaders, segments below the log start.",
+    "Orphans deleted: uploads of replaced leaders, segments below the log start.",
 )
 SEGMENTS_EXPIRED = _counter(
     "kafscale_segments_expired_total",
-    "Segments that retention let go of, by the limit that they were beyond.",
+    "Segments removed by retention, by the limit that they exceeded.",
     "limit",
 )
 BYTES_EXPIRED = _counter(
     "kafscale_bytes_expired_total",
-    "Bytes of segments that retention let go of, by the limit that they were beyond.",
+    "Bytes of segments removed by retention, by the limit that they exceeded.",
     "limit",
 )
 SEGMENTS_LOST = _counter(

@@ -1,4 +1,4 @@
-"""What the broker counts: plain integers on slotted objects, read only when somebody scrapes them.
+"""The broker's counters: plain integers on slotted objects, read only at a scrape.
 
 A caller fetches its object once (`metrics.topic("orders")`) and then adds to its attributes, which costs
 what an attribute costs. Only the event loop's thread writes; the scrape reads from another thread and may
@@ -33,7 +33,7 @@ ReadSeries = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 
 
 class FlushOutcome(StrEnum):
-    """What became of a flush. `FENCED`: another broker leads. `FAILED`: given up, nobody was acknowledged."""
+    """The outcome of a flush. `FENCED`: another broker leads. `FAILED`: nothing of it was acknowledged."""
 
     PUBLISHED = "published"
     FENCED = "fenced"
@@ -41,14 +41,14 @@ class FlushOutcome(StrEnum):
 
 
 class ProbeOutcome(StrEnum):
-    """What became of a call that was made only to see how the object store is."""
+    """The outcome of a call that was made only to see how the object store is."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
 
 class LeadershipChange(StrEnum):
-    """How a partition came to be led by this broker, or ceased to be."""
+    """How this broker's leadership of a partition began or ended."""
 
     GAINED = "gained"
     HANDED_OVER = "handed_over"
@@ -56,21 +56,21 @@ class LeadershipChange(StrEnum):
 
 
 class ExpiryReason(StrEnum):
-    """By which limit retention let a segment go."""
+    """The limit by which retention removed a segment."""
 
     SIZE = "size"
     TIME = "time"
 
 
 class LossOutcome(StrEnum):
-    """What became of a segment whose object was found missing."""
+    """The outcome for a segment whose object was found missing."""
 
     DROPPED = "dropped"
     KEPT = "kept"
 
 
 class FrameRefusal(StrEnum):
-    """Why a request ended its connection."""
+    """The reason why a request ended its connection."""
 
     BAD_LENGTH = "bad_length"
     TOO_LARGE = "too_large"
@@ -150,7 +150,7 @@ class OperationMetrics:
     def observe(self, seconds: float, error: BaseException | None = None) -> None:
         """Count one finished call; an error is counted under its class's name.
 
-        A call that nobody waits for any more, as the slower one of two for one answer, is no error.
+        A cancelled call, as the slower one of two for one answer, is no error.
         """
         self.duration.observe(seconds)
         if error is not None and not isinstance(error, asyncio.CancelledError):
@@ -206,7 +206,7 @@ class CacheMetrics:
 
 
 class MergeOutcome(StrEnum):
-    """What became of a merge. `GIVEN_UP`: the partition is led elsewhere, or the segments expired."""
+    """The outcome of a merge. `GIVEN_UP`: the partition is led elsewhere, or the segments expired."""
 
     PUBLISHED = "published"
     GIVEN_UP = "given_up"

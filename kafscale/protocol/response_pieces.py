@@ -21,7 +21,7 @@ Field = Any
 
 
 def is_large(message: Response) -> bool:
-    """Whether a response has more array elements than one piece; at two levels, and those below count as one."""
+    """True if a response has more array elements than one piece; at two levels, and those below count as one."""
     weight = 0
     message_class: Any = type(message)
     for name, nested in _arrays(message_class):
@@ -76,7 +76,7 @@ class _Encoder:
         self._out = EncodeBuffer()
 
     def taken(self) -> bytes:
-        """What was written since the last piece."""
+        """The bytes written since the last piece."""
         data = bytes(memoryview(self._out.buf)[: self._out.pos])
         self._out.reset()
         return data

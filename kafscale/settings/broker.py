@@ -125,8 +125,8 @@ def _check_together(settings: Settings) -> None:
 def _check_cluster(settings: Settings) -> None:
     needs = (
         ("etcd_endpoints", "s3_bucket", "the brokers of a cluster share one object store"),
-        ("external_host", "external_addr", "it is what clients of that address are told"),
-        ("external_port", "external_addr", "it is what clients of that address are told"),
+        ("external_host", "external_addr", "it is for clients of that address"),
+        ("external_port", "external_addr", "it is for clients of that address"),
         ("etcd_prefix", "etcd_endpoints", "it is a prefix of keys in etcd"),
         ("etcd_username", "etcd_password", "etcd asks for both"),
         ("etcd_password", "etcd_username", "etcd asks for both"),

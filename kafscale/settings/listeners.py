@@ -34,32 +34,32 @@ class ListenerSettings:
         "KAFSCALE_BROKER_HOST",
         advertised_host(),
         "the listen host; the machine's host name where that is a wildcard",
-        "The host that clients are told to connect to.",
+        "The host that clients connect to.",
     )
     broker_port: int | None = derived(
         "KAFSCALE_BROKER_PORT",
         advertised_port(),
         "the listen port",
-        "The port that clients are told to connect to.",
+        "The port that clients connect to.",
     )
     external_addr: Address | None = derived(
         "KAFSCALE_EXTERNAL_ADDR",
         optional_address(),
         "none",
         "A second address to listen on, for clients that reach the brokers by other names than those within "
-        "the network: they are told the external host and port of every broker (Kafka's listeners).",
+        "the network: they are given the external host and port of every broker (Kafka's listeners).",
     )
     external_host: str | None = derived(
         "KAFSCALE_EXTERNAL_HOST",
         advertised_host(),
         "the external listen host; the machine's host name where that is a wildcard",
-        "The host that clients of the external address are told to connect to.",
+        "The host that clients of the external address connect to.",
     )
     external_port: int | None = derived(
         "KAFSCALE_EXTERNAL_PORT",
         advertised_port(),
         "the external listen port",
-        "The port that clients of the external address are told to connect to.",
+        "The port that clients of the external address connect to.",
     )
     metrics_addr: Address = setting(
         "KAFSCALE_METRICS_ADDR",

@@ -31,13 +31,13 @@ class RunningSettings:
         "KAFSCALE_SHUTDOWN_TIMEOUT_MS",
         integer(0, 3_600_000),
         "10000",
-        "How long a stopping broker flushes and answers before it exits all the same.",
+        "How long a stopping broker flushes and answers at most before it exits.",
     )
     shutdown_linger_ms: int = setting(
         "KAFSCALE_SHUTDOWN_LINGER_MS",
         integer(0, 3_600_000),
         "3000",
-        "How long a broker that has handed everything over goes on to tell its clients so: some take the end of "
+        "How long a broker that has handed everything over goes on telling its clients so: some take the end of "
         "their connection for an error. It ends with the last connection.",
     )
     log_level: LogLevel = setting(

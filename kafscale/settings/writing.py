@@ -8,7 +8,7 @@ from kafscale.settings.rows import INT32_MAX, INT64_MAX, MIB, derived, setting
 
 
 class CompressionCodec(StrEnum):
-    """What becomes of a batch that its producer did not compress; `producer` leaves every batch as it is."""
+    """How batches are stored that their producers did not compress; `producer` leaves every batch as it is."""
 
     SNAPPY = "snappy"
     NONE = "none"
@@ -29,29 +29,29 @@ class WritingSettings:
             f"; above {INT32_MAX} only with feature level 2 of kafscale.segment.format",
         ),
         "4MiB",
-        "A partition's buffer is flushed as a segment once it holds this much, at the latest at 64 MiB; a topic's "
-        "`segment.bytes` goes before it.",
+        "A partition's buffer is flushed as a segment once it has this much, at the latest at 64 MiB; a topic's "
+        "`segment.bytes` overrides it.",
     )
     flush_interval_ms: int = setting(
         "KAFSCALE_FLUSH_INTERVAL_MS",
         integer(0, 3_600_000),
         "500",
         "A partition's buffer is flushed once its oldest record has waited this long, often earlier where records "
-        "lie in a folder (KAFSCALE_EARLY_FLUSHES); with 0 it is flushed at once, and while two flushes are under "
-        "way the next gathers.",
+        "lie in a folder (KAFSCALE_EARLY_FLUSHES); with 0 it is flushed at once, and while two flushes are in "
+        "flight the next gathers.",
     )
     early_flushes: int | None = derived(
         "KAFSCALE_EARLY_FLUSHES",
         optional_integer(0, 1024),
         "2 in a folder, 0 on a bucket",
-        "While fewer flushes than this are under way, a buffer is flushed before its time, as soon as its producers "
+        "While fewer flushes than this are in flight, a buffer is flushed before its time, as soon as its producers "
         "pause; 0 lets every buffer wait for KAFSCALE_FLUSH_INTERVAL_MS.",
     )
     flush_concurrency: int = setting(
         "KAFSCALE_FLUSH_CONCURRENCY",
         integer(1, 1024),
         "32",
-        "How many flushes may be under way at the same time, at most two of a partition.",
+        "How many flushes may be in flight at the same time, at most two of a partition.",
     )
     compression_codec: CompressionCodec = setting(
         "KAFSCALE_COMPRESSION_CODEC",
@@ -77,5 +77,5 @@ class WritingSettings:
         "KAFSCALE_MAX_MESSAGE_BYTES",
         size(1, INT32_MAX),
         "1048588",
-        "The largest record batch that is accepted; a topic's `max.message.bytes` goes before it.",
+        "The largest record batch that is accepted; a topic's `max.message.bytes` overrides it.",
     )
