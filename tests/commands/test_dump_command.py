@@ -223,7 +223,7 @@ def test_a_file_is_what_it_begins_like(segment: Path, tmp_path: Path) -> None:
     assert len(lines_with(result, "baseOffset")) == 4
 
 
-def test_what_cannot_be_read_is_a_line_each_and_the_others_are_dumped(segment: Path, tmp_path: Path) -> None:
+def test_unreadable_targets_are_a_line_each_beside_the_others(segment: Path, tmp_path: Path) -> None:
     text = tmp_path / "note.txt"
     text.write_bytes(b"hello")
     os.mkfifo(tmp_path / "pipe.kfs")

@@ -66,7 +66,7 @@ def test_a_request_is_counted_with_its_errors() -> None:
     assert api.errors == {ErrorCode.NOT_LEADER_OR_FOLLOWER: 2}
 
 
-def test_a_measured_block_is_counted_and_its_error_passes_through() -> None:
+def test_measured_block_is_counted_and_raises_its_error() -> None:
     operation = MetadataStoreMetrics()
     with operation.measure():
         pass

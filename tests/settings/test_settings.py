@@ -227,9 +227,7 @@ ILLEGAL = [
 @pytest.mark.parametrize(
     ("variable", "text"), [(variable, text) for variable, texts in ILLEGAL for text in texts]
 )
-def test_an_illegal_value_is_refused_in_one_line_that_names_setting_value_and_rule(
-    variable: str, text: str
-) -> None:
+def test_illegal_value_is_refused_with_setting_value_and_rule(variable: str, text: str) -> None:
     row = next(row for row in SETTINGS if row.variable == variable)
     with pytest.raises(SettingError) as refused:
         load_settings({variable: text})
