@@ -385,7 +385,7 @@ def test_a_store_that_was_emptied_meanwhile_is_not_registered_in(is_rebuilt: boo
         if is_rebuilt:  # with the same id, after the broker was cut off for a while
             await store.transact([], [Put(keys.CLUSTER, found.value)])
         await asyncio.wait_for(registration.keep_alive(), TTL_SEC)
-        with pytest.raises(StartupError, match=r"emptied or made anew.*kafscale recover"):
+        with pytest.raises(StartupError, match=r"emptied or rebuilt.*kafscale recover"):
             await registration.register_again()
         assert await registered(store) is None
         await registration.close()

@@ -107,7 +107,7 @@ def test_a_table_for_people_changes_nothing(deployment: Deployment) -> None:
     result = deployment.run()
     assert result.exit_code == 0, result.output
     rows = [re.split(r"\s{2,}", line) for line in result.stdout.splitlines()]
-    assert ["audit", "for ever", "topic", "never: retention.ms is -1"] in rows
+    assert ["audit", "without limit", "topic", "never: retention.ms is -1"] in rows
     assert ["orders", "1 d", "topic", "3 days after creation"] in rows
     assert ["state", "7 d", "default", "never: cleanup.policy is compact"] in rows
     assert ["usual", "7 d", "default", "9 days after creation"] in rows
@@ -176,7 +176,7 @@ def test_the_brokers_settings_count(deployment: Deployment) -> None:
 def test_default_retention_counts_for_topics_without_one(deployment: Deployment) -> None:
     result = deployment.run(KAFSCALE_RETENTION_MS="-1")
     rows = [re.split(r"\s{2,}", line) for line in result.stdout.splitlines()]
-    assert ["usual", "for ever", "default", "never: retention.ms is -1"] in rows
+    assert ["usual", "without limit", "default", "never: retention.ms is -1"] in rows
     assert ["orders", "1 d", "topic", "3 days after creation"] in rows
     assert "kafscale/n/usual" not in deployment.run("--format", "json", KAFSCALE_RETENTION_MS="-1").stdout
 
