@@ -46,7 +46,7 @@ class MessageTimestampType(StrEnum):
 
 
 class CleanupPolicy(StrEnum):
-    """What happens to old records."""
+    """The rules for old records."""
 
     COMPACT = "compact"
     DELETE = "delete"

@@ -26,7 +26,7 @@ Send = Callable[[EtcdConnection, float], Awaitable[Result]]
 
 
 class Repeat(Enum):
-    """What follows an attempt whose outcome is unknown."""
+    """The next step after an attempt of unknown outcome."""
 
     READ = "made again: it changes nothing, so a failure is only a failure"
     IDEMPOTENT = "made again: twice is as good as once"
