@@ -35,12 +35,12 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
         error_code=ErrorCode.NONE,
         endpoint_type=_BROKERS,
         cluster_id=broker.view.cluster_id,
-        controller_id=broker.listed_brokers.controller_id(),
+        controller_id=broker.metadata_brokers.controller_id(),
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=live.broker_id, host=endpoint.host, port=endpoint.port, rack=live.rack
             )
-            for live, endpoint in reachable(broker.listed_brokers.live(), request.listener)
+            for live, endpoint in reachable(broker.metadata_brokers.live(), request.listener)
         ],
         # kafka-python's own name and form of `cluster_authorized_operations`; None: not asked for
         authorized_operations=_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else None,

@@ -97,10 +97,10 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
         version,
         [
             MetadataBroker(listed.broker_id, *endpoint, listed.rack)
-            for listed, endpoint in reachable(broker.listed_brokers.brokers(), request.listener)
+            for listed, endpoint in reachable(broker.metadata_brokers.brokers(), request.listener)
         ],
         view.cluster_id,
-        broker.listed_brokers.controller_id(),
+        broker.metadata_brokers.controller_id(),
         topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if message.include_cluster_authorized_operations

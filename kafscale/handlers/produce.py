@@ -144,7 +144,7 @@ class _Appender:
             reply,
             self._now_ms + _wait_ms(produce),
             broker.purgatory,
-            broker.sequence_refusals,
+            broker.sequence_error_check,
         )
 
     def append_all(self) -> Awaitable[None] | None:

@@ -23,10 +23,10 @@ from kafscale.serving.decompression import Decompression
 from kafscale.serving.encoded_topics import EncodedTopics
 from kafscale.serving.idle_answers import IdleAnswers
 from kafscale.serving.leader_changes import LeaderChanges
-from kafscale.serving.listed_brokers import ListedBrokers
+from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.read_replicas import ReadReplicas
-from kafscale.serving.sequence_refusals import SequenceRefusals
+from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import Settings
 
@@ -50,13 +50,13 @@ class Broker:
     read_replicas: ReadReplicas
     purgatory: ProducePurgatory
     batch_opener: BatchOpener
-    listed_brokers: ListedBrokers
+    metadata_brokers: MetadataBrokers
     stale_view: StaleView
     leader_changes: LeaderChanges
     deadlines: Deadlines
     decompression: Decompression
     idle_answers: IdleAnswers
-    sequence_refusals: SequenceRefusals
+    sequence_error_check: SequenceErrorCheck
     gap_guard: ProducerGapGuard
     record_deletion: RecordDeletion
     groups: GroupCoordinator

@@ -7,7 +7,7 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.produce import PartitionProduceResponse, encode_produce_response
 from kafscale.serving.context import Reply
 from kafscale.serving.produce_purgatory import ProducePurgatory
-from kafscale.serving.sequence_refusals import BY_SEQUENCE, SequenceRefusals
+from kafscale.serving.sequence_error_check import BY_SEQUENCE, SequenceErrorCheck
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class PartitionAppend:
         """The records will not be published, or it is not known yet whether they will (a timeout)."""
         if self.led is not None and error_code in BY_SEQUENCE:
             led, self.led = self.led, None
-            self._request.sequence_refusals.when_sure(
+            self._request.sequence_error_check.after_leader_check(
                 led, lambda leads: self._refused_by_sequence(leads, error_code, message)
             )
         elif self.result is None:
@@ -72,7 +72,7 @@ class PendingProduce:
         "_version",
         "deadline_ms",
         "held_bytes",
-        "sequence_refusals",
+        "sequence_error_check",
     )
 
     def __init__(
@@ -82,7 +82,7 @@ class PendingProduce:
         reply: Reply,
         deadline_ms: int,
         purgatory: ProducePurgatory,
-        sequence_refusals: SequenceRefusals,
+        sequence_error_check: SequenceErrorCheck,
     ) -> None:
         self._version = version
         self._correlation_id = correlation_id
@@ -93,7 +93,7 @@ class PendingProduce:
         self._remaining = 1
         self.deadline_ms = deadline_ms
         self.held_bytes = 0
-        self.sequence_refusals = sequence_refusals
+        self.sequence_error_check = sequence_error_check
 
     def topic(self, name: str, count: int) -> list[PartitionAppend]:
         """The place for a topic's partitions, of which there will be `count`."""

@@ -11,7 +11,7 @@ from typing import Final
 from kafscale.metadata.store_contact import StoreContact
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
-from kafscale.serving.listed_brokers import ListedBrokers
+from kafscale.serving.metadata_brokers import MetadataBrokers
 
 LEAST_WAIT_MS: Final = 200
 """So long takes a fetch that is refused for a stale view, however short its client's wait: none asks in a loop."""
@@ -21,10 +21,10 @@ class StaleView:
     """One broker's. `end_waiting` answers all that wait for records, of which some may wait for long."""
 
     def __init__(
-        self, contact: StoreContact, listed_brokers: ListedBrokers, end_waiting: Callable[[], None]
+        self, contact: StoreContact, metadata_brokers: MetadataBrokers, end_waiting: Callable[[], None]
     ) -> None:
         self._contact = contact
-        self._listed_brokers = listed_brokers
+        self._metadata_brokers = metadata_brokers
         self._end_waiting = end_waiting
         self._ended_waiting_at: int | None = None
 
@@ -37,7 +37,7 @@ class StaleView:
 
     def sends_away(self) -> bool:
         """Whether consumers should look for another broker, of which there is one at least."""
-        return self._contact.is_lost and len(self._listed_brokers.brokers()) > 1
+        return self._contact.is_lost and len(self._metadata_brokers.brokers()) > 1
 
     def began_before(self, connected_for_ms: int) -> bool:
         """Whether the store fell silent while a connection of this age was open."""

@@ -8,7 +8,7 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafscale.log.reading import lent_memory
+from kafscale.log.reading import reply_memory
 from kafscale.server.frames import MIN_ROOM_BYTES
 from kafscale.server.listener import RECEIVE_BUFFER_BYTES, SMALL_RECEIVE_BUFFER_BYTES
 from tests.support import wire
@@ -276,7 +276,7 @@ async def test_memory_is_reused_when_the_reply_has_left_or_its_client() -> None:
 async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_copies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lent_memory, "MAX_LINGERING_BYTES", MIB // 2)
+    monkeypatch.setattr(reply_memory, "MAX_LINGERING_BYTES", MIB // 2)
     async with in_process_broker(cache_size_bytes=0) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         values = [value(number, 250_000) for number in range(4)]
@@ -288,14 +288,15 @@ async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_cop
         slow.feed(frames_only().frame(wire.fetch_request(topic, {0: 0}, max_wait_ms=0), 11))
         await until(lambda: slow.transport.get_write_buffer_size() > 0, "the reply is written")
         assert reader.is_short_of_memory
-        kept = {segment for segment in reader._lent._lingering if segment.is_held}
+        kept = {segment for segment in reader._reply_memory._lingering if segment.is_held}
         assert len(kept) == len(values)
         (part,) = (await client.fetch(topic, {0: 0})).values()
         assert wire.records_in(part.records) == [(0, values[0])]  # one batch, though more was asked for
-        assert {segment for segment in reader._lent._lingering if segment.is_held} == kept
+        assert {segment for segment in reader._reply_memory._lingering if segment.is_held} == kept
         await slow.end()
         await until(
-            lambda: not any(one.is_held for one in reader._lent._lingering), "nothing is kept any more"
+            lambda: not any(one.is_held for one in reader._reply_memory._lingering),
+            "nothing is kept any more",
         )
         (part,) = (await client.fetch(topic, {0: 0})).values()
         assert [found for _, found in wire.records_in(part.records)] == values

@@ -26,7 +26,7 @@ class _Gone(NamedTuple):
     named_until_ms: int
 
 
-class ListedBrokers:
+class MetadataBrokers:
     """Follows the view's brokers. `myself` gives this broker, which is named as long as anybody asks it.
 
     Named besides the live ones is a broker that went without announcing that it stops: for `keep_ms`, or for

@@ -24,7 +24,7 @@ Refuse = Callable[[bool], None]
 """Called with whether this broker leads."""
 
 
-class SequenceRefusals:
+class SequenceErrorCheck:
     """One question to the metadata store at a time for each partition, for all whose refusal depends on it."""
 
     def __init__(self, logs: LogManager) -> None:
@@ -32,7 +32,7 @@ class SequenceRefusals:
         self._waiting: dict[Partition, list[Refuse]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def when_sure(self, partition: Partition, refuse: Refuse) -> None:
+    def after_leader_check(self, partition: Partition, refuse: Refuse) -> None:
         """Call `refuse` once the store has told; while it is away this broker does not count as leader."""
         waiting = self._waiting.get(partition)
         if waiting is not None:
