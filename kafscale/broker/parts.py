@@ -126,6 +126,7 @@ class BasicParts:
             frame_max_bytes=settings.frame_max_bytes,
             max_connections=allow_connections(settings.max_connections),
             max_idle_ms=settings.connections_max_idle_ms,
+            slow_request_ms=settings.slow_request_ms,
         )
 
 

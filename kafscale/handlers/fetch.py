@@ -19,8 +19,9 @@ from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.idle_answers import BODY_MAX_BYTES, Asked
 from kafscale.serving.idle_fetch import IdleFetch
 from kafscale.serving.lasting_body import lasting
+from kafscale.serving.leader_epoch import check_leader_epoch
 from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
-from kafscale.serving.partition_lookup import check_exists, check_leader_epoch
+from kafscale.serving.partition_lookup import check_exists
 from kafscale.serving.pending_fetch import PendingFetch
 from kafscale.tasks.in_turns import in_turns
 

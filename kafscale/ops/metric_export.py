@@ -11,8 +11,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from kafscale.ops import metric_families as families
+from kafscale.ops.histogram import Histogram
 from kafscale.ops.metric_families import FAMILIES, Family
-from kafscale.ops.metrics import Histogram, Metrics, OperationMetrics
+from kafscale.ops.metrics import Metrics, OperationMetrics
+from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
 SAMPLES_PER_PAUSE = 50
@@ -169,6 +171,8 @@ def _operation_errors(operations: Mapping[str, OperationMetrics]) -> Values:
 def _histograms(metrics: Metrics) -> dict[str, list[tuple[LabelValues, Histogram]]]:
     return {
         families.REQUEST_DURATION.name: [((name,), api.duration) for name, api in list(metrics.apis.items())],
+        families.REQUEST_STAGE.name: _stages(metrics),
+        families.REQUEST_ACTIVE.name: [((ApiKey.FETCH.name,), metrics.fetch_stages.active)],
         families.FLUSH_BYTES.name: [((), metrics.flushes.size)],
         families.FLUSH_DURATION.name: [((), metrics.flushes.duration)],
         families.GROUP_REBALANCE_DURATION.name: [((), metrics.groups.rebalance_duration)],
@@ -181,6 +185,11 @@ def _histograms(metrics: Metrics) -> dict[str, list[tuple[LabelValues, Histogram
             for name, operation in list(metrics.metadata_store_operations.items())
         ],
     }
+
+
+def _stages(metrics: Metrics) -> list[tuple[LabelValues, Histogram]]:
+    apis = ((ApiKey.FETCH, metrics.fetch_stages), (ApiKey.PRODUCE, metrics.produce_stages))
+    return [((api.name, stage), histogram) for api, stages in apis for stage, histogram in stages]
 
 
 def _metric(family: Family, samples: list[Sample]) -> Metric:

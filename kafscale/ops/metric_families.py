@@ -71,6 +71,22 @@ REQUEST_ERRORS = _counter(
     "error",
 )
 
+REQUEST_STAGE = _histogram(
+    "kafscale_request_stage_seconds",
+    "Time of Fetch and Produce requests by stage; a request's stages follow one another and add up to its time. "
+    "FETCH: `queue` until its turn, `wait` for min_bytes, `plan`, `load` from the object store, `check` of what was "
+    "loaded, `decompress`, `send`. PRODUCE: `queue`, `append`, `flush_wait`, `upload`, `commit` in the metadata "
+    "store, `reply`.",
+    "api",
+    "stage",
+)
+REQUEST_ACTIVE = _histogram(
+    "kafscale_request_active_seconds",
+    "Time of Fetch requests, from the last byte received to the last byte sent, without the stage `wait`: what "
+    "their clients wait for although there is something to read.",
+    "api",
+)
+
 FLUSH_BYTES = _histogram("kafscale_flush_bytes", "Size of the segments that were flushed.")
 FLUSH_DURATION = _histogram(
     "kafscale_flush_duration_seconds", "Time from sealing a buffer to the outcome of its publication."
@@ -316,6 +332,8 @@ FAMILIES: tuple[Family, ...] = (
     DECOMPRESSED_BYTES,
     REQUEST_DURATION,
     REQUEST_ERRORS,
+    REQUEST_STAGE,
+    REQUEST_ACTIVE,
     FLUSH_BYTES,
     FLUSH_DURATION,
     FLUSHES,

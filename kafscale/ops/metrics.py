@@ -7,7 +7,6 @@ see one counter of an event before the next.
 
 import asyncio
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,14 +14,13 @@ from enum import StrEnum
 from typing import Final
 
 from kafscale.ops import metric_families
+from kafscale.ops.histogram import DURATION_BOUNDS_SEC, Histogram
 from kafscale.ops.item_failures import BackgroundWork
 from kafscale.ops.metric_families import Family, MetricType
+from kafscale.ops.request_stages import FetchStages, ProduceStages
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
-DURATION_BOUNDS_SEC = (
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
-)  # fmt: skip
 MAX_TOPICS: Final = 10_000
 """Topics with series of their own: a client that creates topics must not fill what scrapes them."""
 
@@ -80,22 +78,6 @@ class FrameRefusal(StrEnum):
     UNSUPPORTED_API = "unsupported_api"
     MALFORMED = "malformed"
     TOO_SLOW = "too_slow"
-
-
-class Histogram:
-    """Observations counted by upper bound. The last of `counts` is for what exceeds every bound."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one observation; a value equal to a bound belongs to it, as Prometheus' `le` says."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
 
 
 class TopicMetrics:
@@ -277,6 +259,8 @@ class Metrics:
         self.metadata_store_operations: dict[str, OperationMetrics] = {}
         self.segment_stores: dict[str, StoreReadMetrics] = {}
         self.caches: dict[str, CacheMetrics] = {}
+        self.fetch_stages = FetchStages()
+        self.produce_stages = ProduceStages()
         self.flushes = FlushMetrics()
         self.groups = GroupMetrics()
         self.merges = MergeMetrics()

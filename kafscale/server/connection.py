@@ -30,6 +30,7 @@ from kafscale.server.frame_lanes import share_key
 from kafscale.server.frames import FrameInProgress, FrameTooLargeError, frame_length, is_large
 from kafscale.server.memory_turn import MemoryTurn
 from kafscale.server.reply_queue import ReplyQueue, ReplySlot
+from kafscale.server.reply_writer import ReplyWriter
 from kafscale.serving.context import ClientSoftware
 
 LENGTH_BYTES = 4
@@ -39,8 +40,6 @@ UNCOUNTED_KEPT_BYTES = 4 * 1024
 # Produce requests of a client that may await their replies, and bytes of replies that await an earlier one.
 MAX_UNANSWERED = 10_000
 MAX_READY_BYTES = 1024 * 1024
-# Replies that leave together are joined up to this: many small buffers cost more to write than their copy.
-JOINED_MAX_BYTES = 64 * 1024
 # Requests of a client that are looked at before others have their turn.
 MAX_REQUESTS_IN_A_ROW = 100
 
@@ -58,29 +57,26 @@ class Connection(asyncio.BufferedProtocol):
         self._kept = b""
         self._counted_kept_bytes = 0
         self._replies = ReplyQueue()
+        self._writer = ReplyWriter(self._replies, host, self._written)
         self._appending = False
-        self._writing_paused = False
         self._reading_paused = False
         self._memory = MemoryTurn(host.budget, self._go_on_soon)
         self._unsent_bytes = 0
         self._ended = False
-        self._stopping = False
-        self._sending_soon = False
-        self._unsent: list[ReplySlot] = []
+        self.is_stopping = False
         self.peer_host = ""
         self._share_key = ""
         self.last_active_sec = 0.0
-        self.connected_at_sec = self.now_sec()
+        self.connected_at_sec = self._received_sec = self.now_sec()
 
     # --- asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
-        # With no buffer allowed, `pause_writing` says that not everything has left, `resume_writing` that it has.
-        self._transport.set_write_buffer_limits(high=0)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else "unknown"
+        self._writer.start(self._transport, self.peer_host)
         self._share_key = share_key(self.peer_host)
         self.last_active_sec = self._loop.time()
         if not self._host.admit(self):
@@ -94,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drop_frame()
         self._memory.give_up()
         self._replies.abandon()
-        self._release_sent()
+        self._writer.close()
         self._set_kept(b"")
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -112,8 +108,9 @@ class Connection(asyncio.BufferedProtocol):
         return host.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
+        """Bytes have arrived."""
         self.last_active_sec = self._loop.time()
+        self._received_sec = self.now_sec()
         if self._frame is not None:
             self._frame.filled(nbytes)
             if self._frame.is_whole:
@@ -132,14 +129,12 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """The client takes its replies slower than they come."""
-        self._writing_paused = True
+        """The client takes its replies more slowly than they are made."""
+        self._writer.pause()
 
     def resume_writing(self) -> None:
         """Everything that was written has left."""
-        self._writing_paused = False
-        self._release_sent()
-        self._send_ready()
+        self._writer.resume()
         self._go_on()
 
     # --- frames
@@ -205,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def takes_replies(self) -> bool:
         """Whether the client reads what it is sent."""
-        return not self._writing_paused
+        return not self._writer.is_paused
 
     def frame_may_go_on(self) -> None:
         """The frame that waited for memory may be received further."""
@@ -226,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_busy(self) -> bool:
         """Whether nothing may be looked at now, whatever it is."""
         return (
-            self._writing_paused
+            self._writer.is_paused
             or self._appending
             or len(self._replies) >= MAX_UNANSWERED
             or self._replies.ready_bytes >= MAX_READY_BYTES
@@ -270,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """The gate may have opened: look at what was kept aside, then read on."""
-        if not self._reading_paused or self._memory.wanted_bytes or self._stopping or self._ended:
+        if not self._reading_paused or self._memory.wanted_bytes or self.is_stopping or self._ended:
             return
         if self._frame is not None:
             if self._frame.is_whole:
@@ -332,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the next reply."""
-        slot = ReplySlot(self, self._host.metrics.api(api_key), api_key is ApiKey.PRODUCE)
+        slot = ReplySlot(self, self._host.metrics.api(api_key), api_key is ApiKey.PRODUCE, self._received_sec)
         self._replies.add(slot)
         return slot
 
@@ -344,50 +339,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def reply_ready(self, slot: ReplySlot) -> None:
         """The reply can leave when those before it have."""
-        self._replies.ready(slot)
-        if not (slot.is_produce and slot.size_bytes):
-            self._send_ready()
-        elif not self._sending_soon:
-            # A flush answers many requests of a connection, one after the other: in one write.
-            self._sending_soon = True
-            self._loop.call_soon(self._send_together)
+        self._writer.ready(slot)
 
-    def _send_together(self) -> None:
-        self._sending_soon = False
-        self._send_ready()
-
-    def _send_ready(self) -> None:
-        """Write the replies that may leave now, in order."""
-        if self._writing_paused or self._ended or self._transport is None:
-            return
-        ready = self._replies.take_ready()
-        if not ready:
-            return
-        self._unsent += [slot for slot in ready if slot.held is not None]
-        buffers = [buffer for slot in ready for buffer in slot.buffers or ()]
-        if len(buffers) == 1:
-            self._transport.write(buffers[0])
-        elif sum(slot.size_bytes for slot in ready) <= JOINED_MAX_BYTES:
-            if buffers:
-                self._transport.write(b"".join(buffers))
-        else:
-            self._transport.writelines(buffers)
-        if not self._writing_paused:
-            self._release_sent()
+    def _written(self) -> None:
+        """Replies were written: the gate may have opened."""
         if self._reading_paused and not self._appending:
             self._go_on_soon()
-
-    def _release_sent(self) -> None:
-        for slot in self._unsent:
-            if slot.held is not None:
-                slot.held.release()
-        self._unsent.clear()
 
     # --- the end
 
     def is_idle_since(self, before_sec: float) -> bool:
         """Whether nothing has moved since then. Who takes its replies slowly is not idle, who takes none is."""
-        if self._writing_paused and self._transport is not None:
+        if self._writer.is_paused and self._transport is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes != self._unsent_bytes:
                 self._unsent_bytes = unsent_bytes
@@ -404,20 +367,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """The broker is stopping: answer what waits, look at nothing more."""
-        self._stopping = True
+        self.is_stopping = True
         self._set_kept(b"")
         self._memory.give_up()
         self._pause_reading()
 
     def close(self) -> None:
         """Close once every reply that may leave has left."""
-        self._send_ready()
+        self._writer.write()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once; what was answered before has left as far as the client takes it."""
-        self._send_ready()
+        self._writer.write()
+        self._writer.stop()
         self._ended = True
         if self._transport is not None:
             self._transport.abort()

@@ -4,19 +4,19 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any
 
 from kafscale.handlers.api_versions import unsupported_version_response
 from kafscale.handlers.routes import ROUTES_BY_KEY, Route, version_range
-from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.header import RequestHeader, parse_request_header
 from kafscale.protocol.messages import decode_request, encode_response
 from kafscale.protocol.response_pieces import encode_pieces, frame_start, is_large
 from kafscale.protocol.types import Buffer
+from kafscale.server.connection_host import Requester
 from kafscale.server.reply_queue import ReplySlot
-from kafscale.serving.context import Broker, ClientSoftware, RequestContext
+from kafscale.serving.context import Broker, RequestContext
 from kafscale.serving.lasting_body import lasting
 
 logger = logging.getLogger(__name__)
@@ -25,20 +25,6 @@ logger = logging.getLogger(__name__)
 LARGE_MESSAGE_BYTES = 128 * 1024
 
 _REPLY_ANYWAY_VERSION = 0
-
-
-class Requester(Protocol):
-    """Whose request it is (`Connection`)."""
-
-    peer_host: str
-    listener: ListenerName
-    software: ClientSoftware
-
-    def open_slot(self, api_key: ApiKey) -> ReplySlot:
-        """The place of the reply."""
-
-    def refuse(self, reason: FrameRefusal, problem: str) -> None:
-        """Close the connection because of what its client sent."""
 
 
 class Dispatcher:
@@ -50,14 +36,15 @@ class Dispatcher:
     def dispatch(self, requester: Requester, frame: memoryview) -> Awaitable[None] | None:
         """Hand the request to its handler.
 
-        `frame` is not used after the return, unless something is returned: then it must be awaited first,
-        and before the connection's next request (see `produce.handle`). Raises `MalformedRequestError`.
+        `frame` is not used after the return, unless an awaitable is returned: that must be awaited first, and
+        before the connection's next request (see `produce.handle`). Raises `MalformedRequestError`.
         """
         header = parse_request_header(frame)
         route = ROUTES_BY_KEY.get(header.api_key)
         if route is None or not route.min_version <= header.api_version <= route.max_version:
             self._unsupported(requester, header)
             return None
+        body = frame[header.body_offset :]
         request = RequestContext(
             api_version=header.api_version,
             correlation_id=header.correlation_id,
@@ -65,8 +52,8 @@ class Dispatcher:
             client_host=requester.peer_host,
             listener=requester.listener,
             software=requester.software,
+            size_bytes=len(body),
         )
-        body = frame[header.body_offset :]
         slot = requester.open_slot(route.api)
         if route.body_handler is not None:
             return route.body_handler(self._broker, request, body, slot)
@@ -124,7 +111,7 @@ class Dispatcher:
 
     @staticmethod
     async def _answer_in_turns(answer: Any, request: RequestContext, slot: ReplySlot) -> None:
-        """Encode the answer while others run in between."""
+        """Encode the answer; other tasks run in between."""
         pieces: list[bytes] = []
         for piece in encode_pieces(answer, request.api_version):
             pieces.append(piece)

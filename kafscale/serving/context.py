@@ -1,4 +1,4 @@
-"""What a handler is given: the broker's services, the request it answers, and where a hot path's reply goes."""
+"""A handler's arguments: the broker's services, the request to answer, and the place of a hot path's reply."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ from kafscale.serving.leader_changes import LeaderChanges
 from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.read_replicas import ReadReplicas
+from kafscale.serving.request_times import RequestTimes
 from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import Settings
@@ -36,7 +37,7 @@ class Broker:
     """The services of this broker. Handlers keep no state of their own. `now_ms`: Unix milliseconds.
 
     `decoding`: the turns of large messages, which are decoded in a thread, one at a time: their decoding must
-    not fill the threads that segments are sealed in, nor keep several of them from the event loop's.
+    neither fill the threads that segments are sealed in, nor compete several-fold with the event loop's thread.
     """
 
     settings: Settings
@@ -67,16 +68,16 @@ class Broker:
 
 @dataclass(slots=True)
 class ClientSoftware:
-    """What a connection's client says of itself. `has_codecs`: whether it reads all that a batch may be in."""
+    """The client of a connection, by ApiVersions. `has_codecs`: it reads batches in every codec."""
 
     has_codecs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """The request at hand. `client_host` is the peer's address as text, `listener` where it came in.
+    """One request. `client_host`: the peer's address as text. `listener`: where the client is connected.
 
-    `software` is the connection's, the same for all its requests.
+    `software`: the connection's, shared by all its requests. `size_bytes`: of the body, without the header.
     """
 
     api_version: int
@@ -85,6 +86,7 @@ class RequestContext:
     client_host: str
     listener: ListenerName = ListenerName.PLAINTEXT
     software: ClientSoftware = field(default_factory=ClientSoftware)
+    size_bytes: int = 0
 
 
 class Held(Protocol):
@@ -97,10 +99,12 @@ class Held(Protocol):
 class Reply(Protocol):
     """The place of one reply among its connection's: replies leave in the order of the requests.
 
-    `abandoned` is called when the connection ends before the reply was sent.
+    `abandoned` is called when the connection ends before the reply was sent. `times`: counted when the reply has
+    left; to be set before `send`.
     """
 
     abandoned: Callable[[], None] | None
+    times: RequestTimes | None
 
     @property
     def connected_for_ms(self) -> int:

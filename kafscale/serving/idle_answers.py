@@ -18,8 +18,8 @@ from kafscale.log.partition import Partition
 from kafscale.metadata.model import NO_BROKER
 from kafscale.protocol.fetch import FetchRequest
 from kafscale.protocol.types import Buffer
+from kafscale.serving.leader_epoch import NO_EPOCH
 from kafscale.serving.partition_fetch import PartitionFetch
-from kafscale.serving.partition_lookup import NO_EPOCH
 
 # librdkafka begins each Fetch with another partition: a consumer of a hundred has a hundred requests.
 LIMIT_BYTES = 32 * 1024 * 1024

@@ -214,6 +214,13 @@ class Settings(BackupSettings):
         "600000",
         "A connection is closed after this long without a request.",
     )
+    slow_request_ms: int = setting(
+        "KAFSCALE_SLOW_REQUEST_MS",
+        integer(0, INT32_MAX),
+        "5000",
+        "A Fetch or Produce that takes longer is logged with the time of its stages, without the time that a Fetch "
+        "waits for fetch.min.bytes; 0 for none.",
+    )
     group_initial_rebalance_delay_ms: int = setting(
         "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS",
         integer(0, INT32_MAX),

@@ -4,7 +4,8 @@ import pytest
 
 from kafscale.ops import metric_families as families
 from kafscale.ops import metrics as module
-from kafscale.ops.metrics import OTHER_TOPICS, ApiMetrics, Histogram, Metrics, OperationMetrics
+from kafscale.ops.histogram import Histogram
+from kafscale.ops.metrics import OTHER_TOPICS, ApiMetrics, Metrics, OperationMetrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 

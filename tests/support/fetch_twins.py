@@ -11,6 +11,7 @@ from kafscale.protocol.types import Buffer
 from kafscale.serving.context import Broker, Held, RequestContext
 from kafscale.serving.deadlines import Deadlines
 from kafscale.serving.idle_answers import Asked, IdleAnswer, IdleAnswers
+from kafscale.serving.request_times import RequestTimes
 from tests.support import wire
 from tests.support.in_process_broker import InProcessBroker, until
 
@@ -50,6 +51,7 @@ class Recorded:
     error_code: int = 0
     ended: bool = False
     abandoned: Callable[[], None] | None = None
+    times: RequestTimes | None = None
     connected_for_ms: int = 0
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:

@@ -1,0 +1,44 @@
+"""Where the time of a request went: counted, and reported if it is much, once its reply has left."""
+
+from typing import Protocol
+
+
+class ReplyTimes(Protocol):
+    """When a request and its reply reached their steps, by `time.perf_counter`."""
+
+    @property
+    def received_sec(self) -> float:
+        """The request's last byte has arrived."""
+
+    @property
+    def started_sec(self) -> float:
+        """Its handler is called."""
+
+    @property
+    def ready_sec(self) -> float:
+        """The reply is made."""
+
+    @property
+    def size_bytes(self) -> int:
+        """The reply's size."""
+
+
+class RequestTimes(Protocol):
+    """What a handler notes of a request's time, given to its `Reply` before `send`."""
+
+    def finish(self, reply: ReplyTimes, left_sec: float) -> float:
+        """Count the stages of a request whose reply has left.
+
+        Returns its duration in seconds, without what it waited at its client's wish.
+        """
+
+    def describe(self, reply: ReplyTimes, left_sec: float) -> dict[str, object]:
+        """The fields of the log line for a slow request: stages in milliseconds, and what explains them.
+
+        Text that the client chose is cut.
+        """
+
+
+def milliseconds(seconds: float) -> float:
+    """For a log line: to a tenth."""
+    return round(seconds * 1000, 1)
