@@ -82,8 +82,8 @@ REQUEST_STAGE = _histogram(
 )
 REQUEST_ACTIVE = _histogram(
     "kafscale_request_active_seconds",
-    "Time of Fetch requests, from the last byte received to the last byte sent, without the stage `wait`: what "
-    "their clients wait for although there is something to read.",
+    "Time from a Fetch request's last byte to its reply's hand-over to the socket, without the stage `wait`: how "
+    "long its client waits for records that are there.",
     "api",
 )
 

@@ -45,7 +45,7 @@ class ProduceStage(StrEnum):
 
 
 class FetchStages:
-    """A histogram in seconds for each stage of Fetch. `active`: the duration without the stage `WAIT`."""
+    """A histogram in seconds for each stage of Fetch. `active`: the duration without `WAIT` and `SEND`."""
 
     __slots__ = ("active", "check", "decompress", "load", "plan", "queue", "send", "wait")
 

@@ -46,13 +46,13 @@ class Dispatcher:
             return None
         body = frame[header.body_offset :]
         request = RequestContext(
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=requester.peer_host,
-            listener=requester.listener,
-            software=requester.software,
-            size_bytes=len(body),
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            requester.peer_host,
+            requester.software,
+            requester.listener,
+            len(body),
         )
         slot = requester.open_slot(route.api)
         if route.body_handler is not None:

@@ -113,6 +113,14 @@ class ReplyWriter:
         for slot in sent:
             if slot.held is not None:
                 slot.held.release()
-            times = slot.times
-            if times is not None and times.finish(slot, left_sec) > self._host.slow_request_sec:
-                self._host.log_slow(self._peer_host, times.describe(slot, left_sec))
+        # Many Produce, or one request of any other API: what a connection has in flight is of one kind.
+        counted = [slot for slot in sent if slot.times is not None]
+        if counted:
+            self._count(counted, left_sec)
+
+    def _count(self, sent: list[ReplySlot], left_sec: float) -> None:
+        first = sent[0].times
+        assert first is not None
+        for slow in first.finish(sent, left_sec, self._host.slow_request_sec):
+            if slow.times is not None:
+                self._host.log_slow(self._peer_host, slow.times.describe(slow, left_sec))

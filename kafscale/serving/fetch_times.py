@@ -1,7 +1,7 @@
 """Where the time of a Fetch went."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kafscale.log.reading.load_notes import LoadNotes, noted
@@ -66,8 +66,16 @@ class FetchTimes:
         finally:
             self.decompress_sec = time.perf_counter() - began_sec
 
-    def finish(self, reply: ReplyTimes, left_sec: float) -> float:
+    def finish(self, replies: Sequence[ReplyTimes], left_sec: float, slow_sec: float) -> Sequence[ReplyTimes]:
         """See `RequestTimes`."""
+        return [
+            reply
+            for reply in replies
+            if isinstance(reply.times, FetchTimes) and reply.times.count(reply, left_sec) > slow_sec
+        ]
+
+    def count(self, reply: ReplyTimes, left_sec: float) -> float:
+        """Count the stages of this request's reply; returns its time in seconds, without deliberate waiting."""
         stages = self._stages
         stages.queue.observe(reply.started_sec - reply.received_sec)
         stages.plan.observe(self._plan_sec(reply))
@@ -79,7 +87,7 @@ class FetchTimes:
             stages.check.observe(self.check_sec)
         if self.decompress_sec:
             stages.decompress.observe(self.decompress_sec)
-        active_sec = max(0.0, left_sec - reply.received_sec - self.wait_sec)
+        active_sec = max(0.0, reply.ready_sec - reply.received_sec - self.wait_sec)
         stages.active.observe(active_sec)
         return active_sec
 

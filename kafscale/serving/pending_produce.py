@@ -71,12 +71,15 @@ class PendingProduce:
 
     __slots__ = (
         "_appended_sec",
+        "_client_id",
+        "_correlation_id",
         "_purgatory",
         "_remaining",
         "_reply",
-        "_request",
+        "_request_bytes",
         "_stages",
         "_topics",
+        "_version",
         "deadline_ms",
         "held_bytes",
         "sequence_error_check",
@@ -91,7 +94,11 @@ class PendingProduce:
         sequence_error_check: SequenceErrorCheck,
         stages: ProduceStages,
     ) -> None:
-        self._request = request
+        # Not the request itself: thousands wait, and each object more is one more for the garbage collector.
+        self._version = request.api_version
+        self._correlation_id = request.correlation_id
+        self._client_id = request.client_id
+        self._request_bytes = request.size_bytes
         self._reply = reply
         self._stages = stages
         self._appended_sec = 0.0
@@ -156,10 +163,17 @@ class PendingProduce:
                 error_code = error_code or partition.result.error_code
                 results.append(partition.result)
             topics.append((name, results))
-        frame = encode_produce_response(self._request.correlation_id, self._request.api_version, topics)
+        frame = encode_produce_response(self._correlation_id, self._version, topics)
         # The partitions refer to this object: without the cycle it is freed with its last user, not by the collector.
         self._topics = []
-        self._reply.times = ProduceTimes(self._stages, self._request, self._appended_sec, last_flush)
+        self._reply.times = ProduceTimes(
+            self._stages,
+            self._client_id,
+            self._correlation_id,
+            self._request_bytes,
+            self._appended_sec,
+            last_flush,
+        )
         self._reply.send((frame,), error_code=error_code)
 
 

@@ -1,5 +1,6 @@
 """Where the time of a request went: counted, and reported if it is much, once its reply has left."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -22,14 +23,20 @@ class ReplyTimes(Protocol):
     def size_bytes(self) -> int:
         """The reply's size."""
 
+    @property
+    def times(self) -> "RequestTimes | None":
+        """What its handler noted."""
+
 
 class RequestTimes(Protocol):
     """What a handler notes of a request's time, given to its `Reply` before `send`."""
 
-    def finish(self, reply: ReplyTimes, left_sec: float) -> float:
-        """Count the stages of a request whose reply has left.
+    def finish(self, replies: Sequence[ReplyTimes], left_sec: float, slow_sec: float) -> Sequence[ReplyTimes]:
+        """Count the stages of replies that have left together, each with a `RequestTimes` of this class.
 
-        Returns its duration in seconds, without what it waited at its client's wish.
+        Returns those that took longer than `slow_sec`: until the reply was made, without what the request waited at
+        its client's wish. How fast a client takes its reply is its own part: a Java consumer that is busy with
+        earlier records does not read.
         """
 
     def describe(self, reply: ReplyTimes, left_sec: float) -> dict[str, object]:

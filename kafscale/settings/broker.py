@@ -218,8 +218,8 @@ class Settings(BackupSettings):
         "KAFSCALE_SLOW_REQUEST_MS",
         integer(0, INT32_MAX),
         "5000",
-        "A Fetch or Produce that takes longer is logged with the time of its stages, without the time that a Fetch "
-        "waits for fetch.min.bytes; 0 for none.",
+        "A Fetch or Produce that takes longer is logged with its stages; the wait for fetch.min.bytes, and for the "
+        "client to take the reply, do not count. 0 for none.",
     )
     group_initial_rebalance_delay_ms: int = setting(
         "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS",

@@ -25,7 +25,7 @@ from kafscale.objects.memory_store import MemoryStore as MemoryObjectStore
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
-from kafscale.serving.context import Broker, RequestContext
+from kafscale.serving.context import Broker, ClientSoftware, RequestContext
 from kafscale.serving.encoded_topics import EncodedTopics
 from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.read_replicas import ReadReplicas
@@ -241,7 +241,11 @@ async def _frame_for(
 ) -> bytes:
     request = decode_request(api_key, version, memoryview(body))
     context = RequestContext(
-        api_version=version, correlation_id=CORRELATION_ID, client_id="test", client_host="127.0.0.1"
+        api_version=version,
+        correlation_id=CORRELATION_ID,
+        client_id="test",
+        client_host="127.0.0.1",
+        software=ClientSoftware(),
     )
     reply = handle(plane.broker, context, request)
     if asyncio.iscoroutine(reply):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FlushTimes:
     """Times of `time.perf_counter`; 0.0 for a step that is not reached.
 
