@@ -1,7 +1,7 @@
 """AlterConfigs (33), versions 0 to 2: replaces a topic's configs by the listed ones.
 
-v1: throttle time. v2: flexible. What is not listed goes back to its default; IncrementalAlterConfigs (44)
-changes single keys. A broker's configs are its settings, which nobody changes while it runs.
+v1: throttle time. v2: flexible. A key that is not listed returns to its default; IncrementalAlterConfigs (44)
+changes single keys. A broker's configs are its settings, which are fixed while it runs.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Replace each resource's configs, or with validate-only say whether they are legal."""
+    """Replace each resource's configs, or with validate-only check whether they are legal."""
 
     async def alter_topic(resource: Any) -> None:
         configs = {config.name: config.value for config in resource.configs}

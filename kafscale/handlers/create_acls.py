@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Refuse each: one answer stands for all."""
+    """Refuse each creation: one answer for all."""
     refused = CreateAclsResponse.AclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
     )

@@ -35,7 +35,7 @@ REPLICATION_FACTOR: Final = 1
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Make each topic, or with validate-only say whether it could be made."""
+    """Create each topic, or with validate-only check whether it could be created."""
     counts = Counter(asked.name for asked in message.topics)
     asked_once = [asked for asked in message.topics if counts[asked.name] == 1]
     if _partition_count(asked_once, broker.settings) > MAX_PARTITIONS_PER_REQUEST:
@@ -52,7 +52,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 
 def _partition_count(topics: Sequence[Any], settings: Settings) -> int:
-    """How many partitions the topics ask for together; what no topic can have counts as none."""
+    """The partitions of all requested topics together; an illegal number counts as none."""
     total = 0
     for asked in topics:
         if asked.assignments:
@@ -102,7 +102,7 @@ def _created(record: TopicRecord, settings: Settings) -> Any:
 
 @lru_cache(maxsize=KEPT_CONFIGS)
 def _configs(configs: tuple[tuple[str, str], ...], settings: Settings) -> list[Any]:
-    """The answers of thousands of topics share what is the same in them."""
+    """The answers of thousands of topics share their equal parts."""
     return [
         CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
             name=entry.name,

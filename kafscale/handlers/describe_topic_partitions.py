@@ -1,8 +1,7 @@
 """DescribeTopicPartitions (75), version 0: topics and where their partitions are, a page at a time (KIP-966).
 
-As in Kafka topics come in the order of their names, and a page ends with the partition limit; the cursor that it
-gives names the first partition of the next one. There are no eligible leader replicas: any broker can lead any
-partition, whoever led it before.
+As in Kafka topics are in the order of their names, and a page ends with the partition limit; its cursor names the
+first partition of the next page. There are no eligible leader replicas: any broker can lead any partition.
 """
 
 import heapq
@@ -34,7 +33,7 @@ _Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """The page that begins at the cursor; INVALID_REQUEST for each topic when the cursor is none of the request."""
+    """The page that begins at the cursor; INVALID_REQUEST for each topic if the cursor is not in the request."""
     cursor = message.cursor
     names = dict.fromkeys(topic.name for topic in message.topics)
     if cursor is not None and not _is_legal(cursor, names):
@@ -45,7 +44,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     first = "" if cursor is None else cursor.topic_name
     if not names:
         await broker.read_replicas.prepare()
-    # From here on nothing is waited for: the page is of one picture of the cluster.
+    # No await from here on: the page is of one state of the view.
     wanted: Iterable[tuple[str, TopicRecord | None]]
     if names:
         after = (name for name in names if name >= first)

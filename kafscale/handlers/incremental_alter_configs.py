@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: sets, deletes, and adds to or takes from lists (KIP-339).
 
-v1: flexible. The keys that are not named stay as they are. A broker's configs are its settings, which nobody
-changes while it runs.
+v1: flexible. Keys that are not named stay unchanged. A broker's configs are its settings, which are fixed
+while it runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Operation(IntEnum):
-    """What is done to a key, by Kafka's numbers (`AlterConfigOp.OpType`)."""
+    """Operations on a key, by Kafka's numbers (`AlterConfigOp.OpType`)."""
 
     SET = 0
     DELETE = 1
@@ -31,7 +31,7 @@ class Operation(IntEnum):
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Change each resource's configs, or with validate-only say whether the outcome would be legal."""
+    """Change each resource's configs, or with validate-only check whether the outcome would be legal."""
 
     async def alter_topic(resource: Any) -> None:
         await broker.topics.alter_configs(
@@ -62,7 +62,7 @@ def changed(before: Mapping[str, str], changes: Sequence[Any], settings: Setting
 
 
 def _changed_list(before: Mapping[str, str], change: Any, settings: Settings) -> str:
-    """As in Kafka a key that is not set starts from its default; doing it twice does nothing more."""
+    """As in Kafka a key that is not set starts from its default; a repeated operation changes nothing."""
     row = ROWS_BY_NAME.get(change.name)
     operation = Operation(change.config_operation)
     if row is None or row.kind.config_type is not ConfigType.LIST:

@@ -2,7 +2,7 @@
 
 v0-2 carry message sets of magic 0 or 1, which are converted. v3: record batches (KIP-98), transactional id.
 v7: zstd (KIP-110). v8: error messages (KIP-467). v9: flexible. acks=1 waits like acks=all, since there is one
-kind of acknowledgement, but not by the request's timeout. A partition gets one batch by a request (decision 0041).
+kind of acknowledgement, but not by the request's timeout. A request has one batch for a partition (decision 0041).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from kafscale.serving.produce_appender import ProduceAppender
 
 logger = logging.getLogger(__name__)
 
-# A body with more partitions, or above `LASTING_BODY_BYTES`, is appended with pauses in which others are served.
+# A body with more partitions, or above `LASTING_BODY_BYTES`, is appended with pauses for other requests.
 LARGE_PARTITION_COUNT = 1000
 
 

@@ -1,4 +1,4 @@
-"""Which APIs are served, in which versions, by which handler: the only place that says so.
+"""The APIs that are served, their versions and handlers: the only such table.
 
 ApiVersions and docs/supported-apis.md derive from this table.
 """
@@ -80,7 +80,7 @@ def _api_versions(broker: Broker, request: RequestContext, message: Any) -> Any:
 
 
 def version_range(route: Route) -> api_versions.VersionRange:
-    """What ApiVersions says of the route."""
+    """The route's entry in ApiVersions."""
     return api_versions.VersionRange(int(route.api), route.min_version, route.max_version)
 
 

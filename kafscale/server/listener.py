@@ -1,4 +1,4 @@
-"""The broker's listening sockets and what their connections share."""
+"""The broker's listening sockets, and the services that their connections share."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from kafscale.settings.kinds import Address
 
 logger = logging.getLogger(__name__)
 
-# Large enough that a busy producer's frames come with few system calls, and used by all connections in turn.
+# Large enough that a busy producer's frames arrive with few system calls, and used by all connections in turn.
 RECEIVE_BUFFER_BYTES = 256 * 1024
 SMALL_RECEIVE_BUFFER_BYTES = 4 * 1024
 BACKLOG = 1024
@@ -34,7 +34,7 @@ _IDLE_CHECKS_PER_TIMEOUT = 10
 
 
 class Listener:
-    """Accepts clients up to a limit, closes idle ones, and ends them all in good order."""
+    """Accepts clients up to a limit, closes idle ones, and closes all in an orderly stop."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Listener:
         return str(bound[0]), int(bound[1])
 
     async def start(self, dispatcher: Dispatcher) -> None:
-        """Accept clients at the addresses that `bind` took."""
+        """Accept clients at the bound addresses."""
         self.dispatcher = dispatcher
         for server in self._servers:
             await server.start_serving()
@@ -154,7 +154,7 @@ class Listener:
         before_sec = loop.time() - self._max_idle_sec
         for connection in list(self._connections):
             if connection.is_idle_since(before_sec):
-                # Not `close`: that waits until the client has taken what it was sent.
+                # Not `close`, which waits until the client has taken its replies.
                 connection.abort()
         self._idle_timer = loop.call_later(self._max_idle_sec / _IDLE_CHECKS_PER_TIMEOUT, self._check_idle)
 
@@ -199,7 +199,7 @@ def _count(left_out: int) -> dict[str, int]:
 
 
 def _place(problem: Exception) -> str:
-    """Where an exception was raised."""
+    """The place where an exception was raised."""
     place = problem.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

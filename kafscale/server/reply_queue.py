@@ -1,4 +1,4 @@
-"""The replies of one connection, which leave in the order of its requests whenever they are ready."""
+"""The replies of one connection, which leave in the order of its requests."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -87,7 +87,7 @@ class ReplySlot:
 class ReplyQueue:
     """Slots in the order of the requests. Pure: the connection does the writing.
 
-    `ready_bytes`: what is ready and waits for an earlier reply.
+    `ready_bytes`: of replies that are ready and wait for an earlier one.
     """
 
     __slots__ = ("_others", "_slots", "ready_bytes")

@@ -1,4 +1,4 @@
-"""Requests that name partitions by topic, and answers that say of each no more than how it went."""
+"""Requests that name partitions by topic, and answers with an error code for each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def partitions_of(topics: Sequence[Any], beside: Sequence[T]) -> Iterator[tuple[Any, T, Any]]:
-    """Each partition that the request names: its topic, what stands beside that in `beside`, and itself."""
+    """Each partition of the request: its topic, that topic's item of `beside`, and itself."""
     for topic, one in zip(topics, beside, strict=True):
         for partition in topic.partitions:
             yield topic, one, partition

@@ -1,4 +1,4 @@
-"""The partitions that a request names, each once: a request may name one of them a hundred thousand times."""
+"""The partitions of a request, each once: a request may name one of them a hundred thousand times."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -11,10 +11,10 @@ R = TypeVar("R")
 
 
 class NamedOnce(NamedTuple):
-    """What is asked of each partition, by topic and partition, in the order in which they are first named.
+    """The entries of a request by topic and partition, in the order in which they are first named.
 
-    Of a partition that is named again it is what stands last, as in Kafka, whose requests become maps.
-    `again`: those partitions.
+    Of a repeated partition the last entry counts, as in Kafka, whose requests become maps. `again`: those
+    partitions.
     """
 
     topics: Mapping[str, Mapping[int, Any]]
@@ -23,7 +23,7 @@ class NamedOnce(NamedTuple):
     async def answer_each(
         self, answer: Callable[[str, Any], Awaitable[R]], topic_answer: Callable[[str, list[R]], Any]
     ) -> list[Any]:
-        """The answers by topic: `answer` is given a topic and what is asked of a partition of it."""
+        """The answers by topic: `answer` takes a topic and one of its partitions' entries."""
         pairs = [(topic, asked) for topic, partitions in self.topics.items() for asked in partitions.values()]
         answers = iter(await for_each(pairs, lambda pair: answer(*pair)))
         return [
@@ -33,7 +33,7 @@ class NamedOnce(NamedTuple):
 
 
 async def named_once(topics: Sequence[Any], topic_name: str, partition_index: str) -> NamedOnce:
-    """Look at a request's topics; the names are those of the message's fields."""
+    """Collect a request's topics; `topic_name` and `partition_index` name the message's fields."""
     name_of, index_of = attrgetter(topic_name), attrgetter(partition_index)
     once: dict[str, dict[int, Any]] = {name_of(topic): {} for topic in topics}
     again: set[tuple[str, int]] = set()
