@@ -19,7 +19,7 @@ frame of each lane is its *head*, to which no bound of the lane applies:
 4. When a head ends, its memory is free, and 1. is true again with one frame less in front of each that waits.
 
 So every frame whose client sends all of it becomes whole, after at most as many deadlines as addresses and frames of
-its own address are before it. Whole requests depend on none of this: they may always use the reserve (`MemoryBudget`).
+its own address are before it. Whole requests depend on none of this: the reserve is always theirs (`MemoryBudget`).
 Memory is bounded by the two lanes' limits and one frame more in each.
 """
 

@@ -88,7 +88,7 @@ def test_produces_of_one_flush_are_counted_each() -> None:
         (FlushTimes(101.0, 101.0), "commit"),
     ],
 )
-def test_a_produce_that_times_out_was_in_the_stage_it_is_stuck_in(flush: FlushTimes, stuck: str) -> None:
+def test_a_produce_that_times_out_counts_where_it_is_stuck(flush: FlushTimes, stuck: str) -> None:
     stages = ProduceStages()
     finish(produced(stages, flush))
     assert spent(stages) == {"queue": 0.5, "append": 0.5, stuck: 9.0, "reply": 2.0}
@@ -150,7 +150,7 @@ def test_a_fetch_that_waits_for_records_is_not_slow() -> None:
     assert not finish(SentReply(times=times), slow_sec=2.0)
 
 
-def test_a_client_that_takes_its_reply_late_makes_no_request_slow() -> None:
+def test_a_client_that_reads_late_makes_no_request_slow() -> None:
     reply = SentReply(times=FetchTimes(FetchStages(), REQUEST))
     assert not finish(reply, left_sec=1000.0, slow_sec=10.5)
 

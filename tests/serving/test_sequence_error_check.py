@@ -71,7 +71,7 @@ async def test_a_store_that_does_not_answer_is_waited_for_only_so_long(
             assert await outcome(client, batch(5)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_many_refusals_ask_one_at_a_time_and_none_is_told_by_an_older_answer() -> None:
+async def test_refusals_share_a_read_that_began_after_them() -> None:
     metadata = Metadata()
     async with in_process_broker(metadata=metadata) as broker, broker.connect() as client:
         await broker.create_topic()
