@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""As in Kafka (`MAX_PARTITIONS_PER_BATCH`): a request that asks for more is refused as a whole."""
+"""As in Kafka (`MAX_PARTITIONS_PER_BATCH`): a request for more is refused as a whole."""
 
 KEPT_CONFIGS: Final = 128
 """Different sets of topic configs whose answers are kept, some kilobytes each."""
 
 REPLICATION_FACTOR: Final = 1
-"""What clients are told, whatever they asked for: Metadata shows the leader as the only replica."""
+"""In every answer, whatever was requested: Metadata shows the leader as the only replica."""
 
 
 async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:

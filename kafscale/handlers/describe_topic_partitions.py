@@ -25,7 +25,7 @@ MOST_PARTITIONS: Final = 2000
 """On a page, whatever the client asks for: Kafka's default of `max.request.partition.size.limit`."""
 
 MOST_TOPICS: Final = 2000
-"""On a page: names of topics that there are not cost no partitions."""
+"""On a page: names of unknown topics count no partitions."""
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = _Topic.DescribeTopicPartitionsResponsePartition

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 AUTO_CREATE_TIMEOUT_MS: Final = 10_000
-"""How long a first request for a topic waits for its creation before it is told to try again."""
+"""A first request for a topic waits so long for its creation; then its client must retry."""
 
 MAX_CREATED_PER_REQUEST: Final = 32
-"""Topics that one request creates; of the others its client hears LEADER_NOT_AVAILABLE, and asks again."""
+"""Topics that one request creates; the others get LEADER_NOT_AVAILABLE, and their client retries."""
 
 MAX_CREATED_AT_ONCE: Final = 128
 """Topics that are being created; while there are more, a request creates none."""
@@ -57,7 +57,7 @@ class _Wanted(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Whether the answer may be one that is encoded in turns."""
+        """True if the answer may be one that is encoded in turns."""
         return self.all or len(self.named) > PARTS_PER_TURN
 
 

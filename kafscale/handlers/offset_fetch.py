@@ -28,7 +28,7 @@ _FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 _NO_OFFSET = -1
 
 Wanted = dict[str, dict[int, None]] | None
-"""Partitions by topic, each once; None: all that there are."""
+"""Partitions by topic, each once; None: all."""
 
 # Consumers before Kafka 3.9 take these for final, and librdkafka never asks again after NOT_COORDINATOR (its issue
 # 5586). After COORDINATOR_LOAD_IN_PROGRESS every client does.

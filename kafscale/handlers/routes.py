@@ -53,7 +53,7 @@ MessageHandler = Callable[[Broker, RequestContext, Any], Any]
 """Takes a decoded message and returns the response, or an awaitable of it: a message or a whole frame."""
 
 BodyHandler = Callable[[Broker, RequestContext, memoryview, Reply], Awaitable[None] | None]
-"""Takes the request's bytes and replies itself; see `produce.handle` for what it may return."""
+"""Takes the request's bytes and replies itself; see `produce.handle` for the value that it may return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

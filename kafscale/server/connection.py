@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def takes_replies(self) -> bool:
-        """Whether the client reads its replies."""
+        """True if the client reads its replies."""
         return not self._writer.is_paused
 
     def frame_may_go_on(self) -> None:
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_busy(self) -> bool:
-        """Whether no request at all may be handled now."""
+        """True if no request at all may be handled now."""
         return (
             self._writer.is_paused
             or self._appending
@@ -228,13 +228,13 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _may_be_next(self, request: memoryview) -> bool:
-        """Whether the connection's other requests allow this one to be handled."""
+        """True if the connection's other requests allow this one to be handled."""
         if self._is_busy:
             return False
         return not self._replies or (_is_produce(request) and self._replies.only_produce)
 
     def _gate_open(self, request: memoryview, *, is_counted: bool = False) -> bool:
-        """Whether the request may be handled now. A large frame has waited for its memory (`is_counted`)."""
+        """True if the request may be handled now. A large frame has waited for its memory (`is_counted`)."""
         if not self._may_be_next(request):
             return False
         if is_counted or not _is_produce(request):
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end
 
     def is_idle_since(self, before_sec: float) -> bool:
-        """Whether nothing has moved since then. A slow reader of replies is not idle."""
+        """True if nothing has moved since then. A slow reader of replies is not idle."""
         if self._writer.is_paused and self._transport is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes != self._unsent_bytes:

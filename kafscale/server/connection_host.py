@@ -33,14 +33,14 @@ class HostedConnection(Protocol):
 
     @property
     def takes_replies(self) -> bool:
-        """Whether the client reads its replies."""
+        """True if the client reads its replies."""
 
     @property
     def is_stopping(self) -> bool:
-        """Whether no more requests are handled."""
+        """True if no more requests are handled."""
 
     def is_idle_since(self, before_sec: float) -> bool:
-        """Whether nothing has moved since then, by the loop's clock."""
+        """True if nothing has moved since then, by the loop's clock."""
 
     def stop_reading(self) -> None:
         """The broker is stopping: answer the requests in flight, and handle no more."""
@@ -75,10 +75,10 @@ class ConnectionHost(Protocol):
 
     @property
     def dispatcher(self) -> RequestDispatcher:
-        """Where frames go."""
+        """Takes whole frames."""
 
     def admit(self, connection: HostedConnection) -> bool:
-        """Whether there is a place for one more client."""
+        """True if there is a place for one more client."""
 
     def remove(self, connection: HostedConnection) -> None:
         """The connection is gone."""

@@ -85,11 +85,11 @@ class FrameLane:
         budget.on_freed.append(self._serve)
 
     def has_room(self, peer: str) -> bool:
-        """Whether this peer is below its bounds, so that many bytes may be received at once."""
+        """True if this peer is below its bounds, so that many bytes may be received at once."""
         return self._counted_bytes < self._limit_bytes and self._by_peer.get(peer, 0) < self._share_bytes
 
     def room_bytes(self, passage: Passage) -> int:
-        """How much more of the frame may be received now."""
+        """The bytes of the frame that may be received now."""
         rest = passage.length - passage.filled_bytes
         granted = passage.charged_bytes - passage.filled_bytes
         free = self._head_free_bytes if passage is self._head else self._free_bytes(passage.peer)

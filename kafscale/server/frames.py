@@ -45,7 +45,7 @@ def frame_length(data: memoryview, position: int, max_bytes: int) -> int:
 
 
 def is_large(length: int) -> bool:
-    """Whether a frame of this length goes in the lane of large ones."""
+    """True if a frame of this length goes in the lane of large ones."""
     return length > SMALL_FRAME_BYTES
 
 
@@ -54,7 +54,7 @@ class FrameOwner(Protocol):
 
     @property
     def takes_replies(self) -> bool:
-        """Whether the client reads its replies."""
+        """True if the client reads its replies."""
 
     def frame_may_go_on(self) -> None:
         """The frame has waited for memory, and the rest may be received."""
@@ -107,16 +107,16 @@ class FrameInProgress:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it has arrived."""
+        """True if all of it has arrived."""
         return self._passage.filled_bytes == self._passage.length
 
     @property
     def waits(self) -> bool:
-        """Whether nothing more may be received until `FrameOwner.frame_may_go_on`."""
+        """True if nothing more may be received until `FrameOwner.frame_may_go_on`."""
         return self._passage.waits
 
     def room(self) -> memoryview:
-        """Where more of the frame, and nothing beyond it, is to be received: not empty until it is whole."""
+        """The memory for more of this frame and nothing beyond it; not empty until it is whole."""
         assert self._slab is not None
         filled = self._passage.filled_bytes
         room_bytes = max(MIN_ROOM_BYTES, self._lane.room_bytes(self._passage))
@@ -195,7 +195,7 @@ class FrameMemory:
         self.reused_bytes = 0
 
     def has_room(self, peer: str) -> bool:
-        """Whether a connection of this peer may receive much at once, in the buffer that all share."""
+        """True if a connection of this peer may receive much at once, in the buffer that all share."""
         return self._large.has_room(peer) and self._small.has_room(peer)
 
     def keep(self, peer: str, size_bytes: int) -> None:

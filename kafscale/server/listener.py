@@ -97,7 +97,7 @@ class Listener:
     # --- services for connections
 
     def admit(self, connection: HostedConnection) -> bool:
-        """Whether there is a place for one more client."""
+        """True if there is a place for one more client."""
         self._connections.add(connection)
         self._no_connections.clear()
         counters = self.metrics.connections

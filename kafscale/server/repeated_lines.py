@@ -10,7 +10,7 @@ _MAX_KINDS: Final = 1000
 class RepeatedLines:
     """Remembers the lines written lately, in bounded memory. `now_sec` is a monotonic clock.
 
-    With more clients than it remembers, lines come more often: the handler's limit for all of them holds then
+    With more clients than it remembers, lines come more often: the log handler's limit for all of them applies then
     (`kafscale.ops.line_limit`).
     """
 
@@ -20,7 +20,7 @@ class RepeatedLines:
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
     def admit(self, kind: tuple[str, str]) -> int | None:
-        """How many lines of this kind were suppressed before the one that may be written now; None for not now."""
+        """Returns how many lines of the kind were suppressed before one that may be written; None: not now."""
         now = self._now_sec()
         written_sec, left_out = self._kinds.get(kind, (now - INTERVAL_SEC, 0))
         if now - written_sec < INTERVAL_SEC:

@@ -62,7 +62,7 @@ class ReplySlot:
 
     @property
     def connected_for_ms(self) -> int:
-        """How long the connection has been open."""
+        """The age of the connection."""
         return int((self._sink.now_sec() - self._sink.connected_at_sec) * 1000)
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
@@ -102,7 +102,7 @@ class ReplyQueue:
 
     @property
     def only_produce(self) -> bool:
-        """Whether all requests without a reply so far are Produce requests."""
+        """True if all requests without a reply so far are Produce requests."""
         return self._others == 0
 
     def add(self, slot: ReplySlot) -> None:

@@ -20,7 +20,7 @@ _LEGAL_ACKS: Final = (-1, 0, 1)
 
 
 def is_message_set(records: memoryview) -> bool:
-    """Whether these are messages of magic 0 or 1."""
+    """True if these are messages of magic 0 or 1."""
     return len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] < _MAGIC_WITH_BATCHES
 
 

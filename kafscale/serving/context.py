@@ -108,7 +108,7 @@ class Reply(Protocol):
 
     @property
     def connected_for_ms(self) -> int:
-        """How long the connection has been open."""
+        """The age of the connection."""
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
         """Send a whole frame, once. `held` is released when the last byte has left; `error_code` is counted."""

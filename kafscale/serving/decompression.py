@@ -55,11 +55,11 @@ class Decompression:
 
     @property
     def is_for_none(self) -> bool:
-        """Whether every client counts as reading all codecs, even one that has not named its software."""
+        """True if every client counts as reading all codecs, even one that has not named its software."""
         return ALL_CLIENTS in self._names
 
     def has_codecs(self, software_name: str) -> bool:
-        """Whether a client of this name reads all codecs."""
+        """True if a client of this name reads all codecs."""
         return self.is_for_none or software_name in self._names
 
     async def apply(self, reads: Sequence[tuple[Read, int]], max_bytes: int) -> None:

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def needs_store(fetch: PartitionFetch) -> bool:
-    """Whether the partition must be looked up before it can be read."""
+    """True if the partition must be looked up before it can be read."""
     return fetch.to_follow is not None or fetch.is_above_end
 
 

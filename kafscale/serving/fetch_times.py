@@ -1,4 +1,4 @@
-"""Where the time of a Fetch went."""
+"""The time of a Fetch by stage."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -84,6 +84,7 @@ class FetchTimes:
             stages.wait.observe(self.wait_sec)
         if self._notes is not None:
             stages.load.observe(self.load_sec)
+        if self.check_sec:
             stages.check.observe(self.check_sec)
         if self.decompress_sec:
             stages.decompress.observe(self.decompress_sec)

@@ -79,7 +79,7 @@ class IdleAnswer:
         return _ANSWER_BYTES + kept_bytes + _PARTITION_BYTES * len(self.partitions)
 
     def has_same_states(self) -> bool:
-        """Whether its partitions are as they were."""
+        """True if its partitions are as they were."""
         return list(map(self._read_state, self.partitions)) == self._states
 
     def frame(self, correlation_id: int) -> bytes:
@@ -127,7 +127,7 @@ class IdleAnswers:
         return None
 
     def is_current(self, answer: IdleAnswer) -> bool:
-        """Whether a request that arrived now would get this answer after its wait."""
+        """True if a request that arrived now would get this answer after its wait."""
         return (
             answer.changes == self.changes
             and answer.has_same_states()
@@ -164,7 +164,7 @@ class IdleAnswers:
 
 
 def _is_idle(fetch: PartitionFetch) -> bool:
-    """Whether the partition's part of the answer says only that there is nothing after the offset."""
+    """True if the partition's part of the answer says only that there is nothing after the offset."""
     partition, wanted = fetch.partition, fetch.wanted
     return (
         partition is not None

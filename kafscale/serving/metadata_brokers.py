@@ -15,7 +15,7 @@ from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.store_contact import StoreContact
 
 IN_DOUBT_MS: Final = 5 * 60 * 1000
-"""How long a broker is named that vanished while the metadata store was away, and has not returned.
+"""The time for which a broker is named that vanished while the metadata store was away, and has not returned.
 
 Clients keep an answer of Metadata for as long, by Kafka's default of `metadata.max.age.ms`.
 """

@@ -38,7 +38,7 @@ class PartitionFetch:
 
     @property
     def is_above_end(self) -> bool:
-        """Whether the offset is above the log end offset as this broker knows it."""
+        """True if the offset is above the log end offset as this broker knows it."""
         return (
             self.partition is not None
             and not self.error_code

@@ -105,7 +105,7 @@ class PendingFetch:
         self._broker.deadlines.add(self, wait_ms)
 
     def _is_in_vain_here(self) -> bool:
-        """Whether there is nothing to read here, while a stale view hides what there may be elsewhere."""
+        """True if there is nothing to read here, while a stale view hides what there may be elsewhere."""
         return self._broker.stale_view.sends_away() and not self._readable()
 
     def _send_away(self) -> bool:
@@ -230,7 +230,7 @@ class PendingFetch:
             # Deleted, or led by another broker now: its consumers should go there.
             gone = self._broker.view.topic(topic) is None
             fetch.error_code = fetch.unknown if gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # The log start offset may have moved past what the client waited with.
+        # The log start offset may have moved past the offset of the request.
         fetch.check_offset()
         if not partition.is_led:
             self._choose_replica(fetch)
@@ -272,8 +272,9 @@ class PendingFetch:
             planned_bytes += fetch.available_bytes(max_bytes)
         loads = FetchLoads(self._broker)
         try:
-            with self._times.loading() as notes:
-                await loads.load_all(planned, notes)
+            if planned:
+                with self._times.loading() as notes:
+                    await loads.load_all(planned, notes)
             if planned and all(fetch.load_error_code for fetch, _, _ in planned):
                 await self._wait_before_refusing()
         except BaseException:

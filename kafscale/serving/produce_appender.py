@@ -212,7 +212,7 @@ class ProduceAppender:
 
 
 def _wait_ms(produce: ProduceRequest) -> int:
-    """How long the request waits for its records to be published.
+    """The time that the request waits for its records to be published.
 
     In Kafka the timeout bounds the wait for other replicas, which acks=1 does not have: it is answered once the
     records are in the leader's log. Here that takes a flush, whatever the timeout.

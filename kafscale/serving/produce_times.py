@@ -1,4 +1,4 @@
-"""Where the time of a Produce went."""
+"""The time of a Produce by stage."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

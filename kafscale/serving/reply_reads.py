@@ -24,7 +24,7 @@ class ReplyReads:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is something to send."""
+        """True if there is something to send."""
         return any(read.size_bytes for read in self._reads)
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the time of a request went: counted, and reported if it is much, once its reply has left."""
+"""The time of a request by stage: counted, and logged if it is long, when its reply has left."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -25,11 +25,11 @@ class ReplyTimes(Protocol):
 
     @property
     def times(self) -> "RequestTimes | None":
-        """What its handler noted."""
+        """Its handler's notes."""
 
 
 class RequestTimes(Protocol):
-    """What a handler notes of a request's time, given to its `Reply` before `send`."""
+    """A handler's notes on the time of a request, given to its `Reply` before `send`."""
 
     def finish(self, replies: Sequence[ReplyTimes], left_sec: float, slow_sec: float) -> Sequence[ReplyTimes]:
         """Count the stages of replies that have left together, each with a `RequestTimes` of this class.

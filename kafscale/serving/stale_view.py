@@ -36,11 +36,11 @@ class StaleView:
             self._end_waiting()
 
     def sends_away(self) -> bool:
-        """Whether consumers should look for another broker; there is at least one."""
+        """True if consumers should look for another broker; there is at least one."""
         return self._contact.is_lost and len(self._metadata_brokers.brokers()) > 1
 
     def began_before(self, connected_for_ms: int) -> bool:
-        """Whether the store fell silent while a connection of this age was open."""
+        """True if the store fell silent while a connection of this age was open."""
         return connected_for_ms > self._contact.silent_ms
 
     def warning(self) -> str | None:
