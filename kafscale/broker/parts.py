@@ -55,10 +55,10 @@ from kafscale.serving.decompression import Decompression
 from kafscale.serving.encoded_topics import EncodedTopics
 from kafscale.serving.idle_answers import IdleAnswers
 from kafscale.serving.leader_changes import LeaderChanges
-from kafscale.serving.listed_brokers import ListedBrokers
+from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.read_replicas import ReadReplicas
-from kafscale.serving.sequence_refusals import SequenceRefusals
+from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import Settings
 
@@ -126,6 +126,7 @@ class BasicParts:
             frame_max_bytes=settings.frame_max_bytes,
             max_connections=allow_connections(settings.max_connections),
             max_idle_ms=settings.connections_max_idle_ms,
+            slow_request_ms=settings.slow_request_ms,
         )
 
 
@@ -174,15 +175,15 @@ class ServingParts:
         )
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.leader_changes = LeaderChanges(view, settings.broker_id)
-        self.listed_brokers = ListedBrokers(
+        self.metadata_brokers = MetadataBrokers(
             view,
             lambda: basics.registration.broker,
             settings.lease_ttl_sec * 1000,
             basics.metadata_contact,
             clocks.steady_ms,
         )
-        self.stale_view = StaleView(basics.metadata_contact, self.listed_brokers, self.logs.end_waiting)
-        self.sequence_refusals = SequenceRefusals(self.logs)
+        self.stale_view = StaleView(basics.metadata_contact, self.metadata_brokers, self.logs.end_waiting)
+        self.sequence_error_check = SequenceErrorCheck(self.logs)
         self._register_gauges()
 
     def _lease(self) -> int:
@@ -278,13 +279,13 @@ class ServingParts:
             read_replicas=read_replicas,
             purgatory=self.purgatory,
             batch_opener=BatchOpener(),
-            listed_brokers=self.listed_brokers,
+            metadata_brokers=self.metadata_brokers,
             stale_view=self.stale_view,
             leader_changes=self.leader_changes,
             deadlines=Deadlines(),
             decompression=Decompression(basics.settings.codec_clients, self.reader, basics.metrics),
             idle_answers=IdleAnswers(view, self.logs),
-            sequence_refusals=self.sequence_refusals,
+            sequence_error_check=self.sequence_error_check,
             gap_guard=self.gap_guard,
             record_deletion=self.segment_life.record_deletion,
             groups=self.groups.coordinator,

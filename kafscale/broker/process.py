@@ -199,7 +199,7 @@ class BrokerProcess:
         await basics.listener.close()
         serving.purgatory.close()
         await serving.leader_changes.close()
-        await serving.sequence_refusals.close()
+        await serving.sequence_error_check.close()
         await serving.topic_deletion.close()
         await serving.segment_life.close()
         await serving.partitions.close()

@@ -1,7 +1,7 @@
 """AlterConfigs (33), versions 0 to 2: replaces a topic's configs by the listed ones.
 
-v1: throttle time. v2: flexible. What is not listed goes back to its default; IncrementalAlterConfigs (44)
-changes single keys. A broker's configs are its settings, which nobody changes while it runs.
+v1: throttle time. v2: flexible. A key that is not listed returns to its default; IncrementalAlterConfigs (44)
+changes single keys. A broker's configs are its settings, which are fixed while it runs.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _Result = AlterConfigsResponse.AlterConfigsResourceResponse
 async def handle(
     broker: "Broker", request: "RequestContext", message: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    """Replace each resource's configs, or with validate-only say whether they are legal."""
+    """Replace each resource's configs, or with validate-only check whether they are legal."""
 
     async def alter_topic(name: str, configs: Sequence[_Resource.AlterableConfig]) -> None:
         after = {config.name: config.value for config in configs if config.value is not None}

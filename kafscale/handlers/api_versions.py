@@ -1,7 +1,7 @@
-"""ApiVersions (18), versions 0 to 4: which APIs are served over which versions.
+"""ApiVersions (18), versions 0 to 4: the APIs that are served, and their versions.
 
 v1: throttle time. v3: flexible body under a v0 header, client software (KIP-511), features (KIP-584). v4: a
-feature's range may start at 0, of which earlier clients must not hear (KAFKA-17011); none here does. A
+feature's range may start at 0, which earlier clients must not see (KAFKA-17011); none here does. A
 version that is not served is answered in v0 with UNSUPPORTED_VERSION and this API's own range, so that the
 client can ask again (KIP-511).
 """

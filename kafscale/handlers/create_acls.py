@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", request: "RequestContext", message: CreateAclsRequest) -> CreateAclsResponse:
-    """Refuse each: one answer stands for all."""
+    """Refuse each creation: one answer for all."""
     refused = CreateAclsResponse.AclCreationResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER
     )

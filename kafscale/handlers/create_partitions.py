@@ -19,7 +19,7 @@ _Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 async def handle(
     broker: "Broker", request: "RequestContext", message: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Give each topic the partitions asked for, or with validate-only say whether it could have them."""
+    """Give each topic the requested partitions, or with validate-only check whether it could have them."""
     counts = Counter(asked.name for asked in message.topics)
     asked_once = [asked for asked in message.topics if counts[asked.name] == 1]
     results = [

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""As in Kafka (`MAX_PARTITIONS_PER_BATCH`): a request that asks for more is refused as a whole."""
+"""As in Kafka (`MAX_PARTITIONS_PER_BATCH`): a request for more is refused as a whole."""
 
 KEPT_CONFIGS: Final = 128
 """Different sets of topic configs whose answers are kept, some kilobytes each."""
 
 REPLICATION_FACTOR: Final = 1
-"""What clients are told, whatever they asked for: Metadata shows the leader as the only replica."""
+"""In every answer, whatever was requested: Metadata shows the leader as the only replica."""
 
 _Topic = CreateTopicsResponse.CreatableTopicResult
 
@@ -38,7 +38,7 @@ _Topic = CreateTopicsResponse.CreatableTopicResult
 async def handle(
     broker: "Broker", request: "RequestContext", message: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Make each topic, or with validate-only say whether it could be made."""
+    """Create each topic, or with validate-only check whether it could be created."""
     counts = Counter(asked.name for asked in message.topics)
     asked_once = [asked for asked in message.topics if counts[asked.name] == 1]
     if _partition_count(asked_once, broker.settings) > MAX_PARTITIONS_PER_REQUEST:
@@ -55,7 +55,7 @@ async def handle(
 
 
 def _partition_count(topics: Sequence[CreateTopicsRequest.CreatableTopic], settings: Settings) -> int:
-    """How many partitions the topics ask for together; what no topic can have counts as none."""
+    """The partitions of all requested topics together; an illegal number counts as none."""
     total = 0
     for asked in topics:
         if asked.assignments:
@@ -107,7 +107,7 @@ def _created(record: TopicRecord, settings: Settings) -> _Topic:
 
 @lru_cache(maxsize=KEPT_CONFIGS)
 def _configs(configs: tuple[tuple[str, str], ...], settings: Settings) -> list[_Topic.CreatableTopicConfigs]:
-    """The answers of thousands of topics share what is the same in them."""
+    """The answers of thousands of topics share their equal parts."""
     return [
         _Topic.CreatableTopicConfigs(
             name=entry.name,

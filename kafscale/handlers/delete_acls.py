@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: "Broker", request: "RequestContext", message: DeleteAclsRequest) -> DeleteAclsResponse:
-    """Refuse each filter: one answer stands for all."""
+    """Refuse each filter: one answer for all."""
     refused = DeleteAclsResponse.DeleteAclsFilterResult(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
     )

@@ -1,4 +1,4 @@
-"""DeleteGroups (42), versions 0 to 2: groups without members go, with their offsets (KIP-229). v2: flexible."""
+"""DeleteGroups (42), versions 0 to 2: deletes groups without members, with their offsets (KIP-229). v2: flexible."""
 
 import asyncio
 from functools import partial
@@ -24,7 +24,7 @@ async def handle(
 
 
 async def _delete(broker: "Broker", group_id: str) -> DeleteGroupsResponse.DeletableGroupResult:
-    # A deletion that is under way goes on: it takes the offsets first, and must not stop half way.
+    # A deletion in progress goes on: it deletes the offsets first, and must not stop half way.
     deletion = asyncio.create_task(_result(broker, group_id), name=f"delete group {quoted(group_id)}")
     try:
         async with store_deadline():

@@ -1,7 +1,7 @@
 """DeleteRecords (21), versions 0 to 2: moves log start offsets (KIP-107). v2: flexible.
 
-In Kafka the timeout bounds the wait for other replicas. There are none, so a leader answers with what it has done
-even where the timeout is 0: here it waits for the store as long as a request without a timeout does.
+In Kafka the timeout bounds the wait for other replicas. There are none, so a leader answers with the outcome even
+if the timeout is 0: it waits for the store as long as a request without a timeout does.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _NO_LOW_WATERMARK = -1
 async def handle(
     broker: "Broker", request: "RequestContext", message: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Move each partition's log start offset, all at once, and answer with what it is then."""
+    """Move each partition's log start offset, concurrently, and answer with the new one."""
     wait_sec = max(message.timeout_ms / 1000, store_deadline.STORE_DEADLINE_SEC)
     deadline_sec = asyncio.get_running_loop().time() + wait_sec
     named = await named_once(
@@ -44,7 +44,7 @@ async def handle(
 
 
 async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: _Wanted) -> _Partition:
-    # A write that is under way goes on: whether it moved the offset is only unknown to the client.
+    # A write in progress goes on: only the client does not know whether it moved the offset.
     deletion = asyncio.create_task(_delete_before(broker, topic, wanted), name="delete records")
     try:
         async with asyncio.timeout_at(deadline_sec):
@@ -57,7 +57,7 @@ async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: _Wa
 
 
 async def _delete_before(broker: "Broker", topic: str, wanted: _Wanted) -> tuple[int, ErrorCode]:
-    """The log start offset as it is then, and how it went."""
+    """The new log start offset, and an error code."""
     try:
         partition = served_partition(broker, topic, wanted.partition_index)
         return await broker.record_deletion.delete_before(partition, wanted.offset), ErrorCode.NONE

@@ -21,7 +21,7 @@ _Result = DeleteTopicsResponse.DeletableTopicResult
 async def handle(
     broker: "Broker", request: "RequestContext", message: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Delete each topic; answered once its objects are gone, or its time is over."""
+    """Delete each topic; answered when its objects are deleted, or the timeout is over."""
     names: Counter[str] = Counter(message.topic_names)
     ids: Counter[uuid.UUID] = Counter()
     results = []
@@ -54,7 +54,7 @@ async def handle(
 async def _resolve(
     broker: "Broker", names: Counter[str], ids: Counter[uuid.UUID]
 ) -> tuple[dict[uuid.UUID, str], list[_Result]]:
-    """The topics to delete, and the answers for those that there are not or that were named twice over."""
+    """The topics to delete, and the answers for those that do not exist or are repeated."""
     topics: dict[uuid.UUID, str] = {}
     failed = []
     async for topic_id in in_turns(ids):

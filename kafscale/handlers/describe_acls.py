@@ -15,7 +15,7 @@ NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 
 
 def handle(broker: "Broker", request: "RequestContext", message: DescribeAclsRequest) -> DescribeAclsResponse:
-    """Refuse."""
+    """Refuse the filter."""
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
     )

@@ -1,7 +1,7 @@
-"""DescribeGroups (15), versions 0 to 6: groups, their members, and what each member was assigned.
+"""DescribeGroups (15), versions 0 to 6: groups, their members, and each member's assignment.
 
 v1: throttle time. v3: authorized operations (KIP-430). v4: instance ids of static members (KIP-345). v5:
-flexible. A group that is not here is Dead; v6 makes that an error, with a message (KIP-1043).
+flexible. A group that does not exist is Dead; v6 makes that an error, with a message (KIP-1043).
 """
 
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _Group = DescribeGroupsResponse.DescribedGroup
 _Member = _Group.DescribedGroupMember
 
-# kafka-python's own form of the field; None: not asked for
+# kafka-python's own form of the field; None: not requested
 _GROUP_OPERATIONS: Final = frozenset(bit for bit in range(31) if GROUP_OPERATIONS >> bit & 1)
 _GROUPS_PER_TURN: Final = 8
 _FIRST_VERSION_WITH_UNKNOWN_GROUPS: Final = 6
@@ -67,7 +67,7 @@ def _refused(refusal: KafkaError, group_id: str) -> _Group:
 
 
 def _fill(answer: _Group, group: Group) -> None:
-    """As Kafka does: which protocol was selected, and what members say under it, is told of a Stable group."""
+    """As in Kafka, the selected protocol and the members' metadata for it are shown of a Stable group only."""
     protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
     answer.group_state = group.state.value
     answer.protocol_type = group.protocol_type or ""

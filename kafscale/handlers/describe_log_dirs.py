@@ -1,8 +1,8 @@
 """DescribeLogDirs (35), versions 1 to 4: how many bytes each partition has in the object store.
 
 v2: flexible. v3: an error for the whole request. v4: total and usable bytes of the volume (KIP-827), which an
-object store does not tell: -1. The one log directory stands for the namespace in the object store. As in
-Kafka each broker tells of the partitions that it holds.
+object store does not report: -1. The one log directory stands for the namespace in the object store. As in
+Kafka each broker answers for the partitions that it owns.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _Topic = _Directory.DescribeLogDirsTopic
 async def handle(
     broker: "Broker", request: "RequestContext", message: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """The sizes, or KAFKA_STORAGE_ERROR for the directory when a partition's cannot be read."""
+    """The sizes, or KAFKA_STORAGE_ERROR for the directory if the size of a partition cannot be read."""
     try:
         async with store_deadline():
             topics = [
@@ -44,7 +44,7 @@ async def handle(
 
 
 def _wanted(broker: "Broker", message: DescribeLogDirsRequest) -> Iterable[tuple[str, Iterable[int]]]:
-    """Topics and partitions, each once, of those that there are."""
+    """The requested topics and partitions that exist, each once."""
     if message.topics is None:
         return [(record.name, range(record.partition_count)) for record in broker.view.topics()]
     wanted: dict[str, dict[int, None]] = {}

@@ -1,8 +1,7 @@
 """DescribeTopicPartitions (75), version 0: topics and where their partitions are, a page at a time (KIP-966).
 
-As in Kafka topics come in the order of their names, and a page ends with the partition limit; the cursor that it
-gives names the first partition of the next one. There are no eligible leader replicas: any broker can lead any
-partition, whoever led it before.
+As in Kafka topics are in the order of their names, and a page ends with the partition limit; its cursor names the
+first partition of the next page. There are no eligible leader replicas: any broker can lead any partition.
 """
 
 import heapq
@@ -25,7 +24,7 @@ MOST_PARTITIONS: Final = 2000
 """On a page, whatever the client asks for: Kafka's default of `max.request.partition.size.limit`."""
 
 MOST_TOPICS: Final = 2000
-"""On a page: names of topics that there are not cost no partitions."""
+"""On a page: names of unknown topics count no partitions."""
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = _Topic.DescribeTopicPartitionsResponsePartition
@@ -35,7 +34,7 @@ _Cursor = DescribeTopicPartitionsResponse.Cursor
 async def handle(
     broker: "Broker", request: "RequestContext", message: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """The page that begins at the cursor; INVALID_REQUEST for each topic when the cursor is none of the request."""
+    """The page that begins at the cursor; INVALID_REQUEST for each topic if the cursor is not in the request."""
     cursor = message.cursor
     names = dict.fromkeys(topic.name for topic in message.topics)
     if cursor is not None and not _is_legal(cursor, names):
@@ -46,7 +45,7 @@ async def handle(
     first = "" if cursor is None else cursor.topic_name
     if not names:
         await broker.read_replicas.prepare()
-    # From here on nothing is waited for: the page is of one picture of the cluster.
+    # No await from here on: the page is of one state of the view.
     wanted: Iterable[tuple[str, TopicRecord | None]]
     if names:
         after = (name for name in names if name >= first)

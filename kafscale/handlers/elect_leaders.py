@@ -1,8 +1,8 @@
 """ElectLeaders (43), versions 0 to 2: a partition that is led needs no election (KIP-183, KIP-460).
 
 v1: the client says which kind of election, and the answer has an error for the whole request. v2: flexible.
-Brokers elect leaders and hand partitions over by themselves, within moments, so there is nothing to start: a
-partition without a leader is answered as one that has no eligible one at this moment.
+Brokers claim and hand over partitions by themselves, within moments, so there is nothing to start: a partition
+without a leader is answered as one without an eligible leader at this moment.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -49,7 +49,7 @@ _NOT_NEEDED: Final = "Leader election not needed for topic partition."
 async def handle(
     broker: "Broker", request: "RequestContext", message: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """Each partition that is named; for all of them, as in Kafka, only those that are not led."""
+    """Each partition of the request; a request for all is answered, as in Kafka, for those without a leader."""
     kind = message.election_type if request.api_version >= _FIRST_VERSION_WITH_TYPE else _Election.PREFERRED
     if kind not in _NOT_AVAILABLE:
         return await _refused(message)

@@ -1,7 +1,7 @@
-"""FindCoordinator (10), versions 0 to 4: which broker coordinates a group.
+"""FindCoordinator (10), versions 0 to 4: the broker that coordinates a group.
 
 v1: key types (KIP-98), throttle time. v3: flexible. v4: several keys (KIP-699). A transactional id is refused
-with an error that clients take for final: there are no transactions yet (docs/skipped.md).
+with an error that clients take for final: there are no transactions (docs/skipped.md).
 """
 
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ _NO_NODE = -1
 async def handle(
     broker: "Broker", request: "RequestContext", message: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Where each key's coordinator listens, as far as the cluster has one now."""
+    """The address of each key's coordinator, if the cluster has one now."""
     if request.api_version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
         found = _answer(broker, request, message.key_type, message.key)
         return FindCoordinatorResponse(

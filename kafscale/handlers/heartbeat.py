@@ -1,4 +1,4 @@
-"""Heartbeat (12), versions 0 to 4: a member lives, and hears whether it must join again.
+"""Heartbeat (12), versions 0 to 4: a member stays alive, and learns whether it must join again.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible.
 """

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: sets, deletes, and adds to or takes from lists (KIP-339).
 
-v1: flexible. The keys that are not named stay as they are. A broker's configs are its settings, which nobody
-changes while it runs.
+v1: flexible. Keys that are not named stay unchanged. A broker's configs are its settings, which are fixed
+while it runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
 class Operation(IntEnum):
-    """What is done to a key, by Kafka's numbers (`AlterConfigOp.OpType`)."""
+    """Operations on a key, by Kafka's numbers (`AlterConfigOp.OpType`)."""
 
     SET = 0
     DELETE = 1
@@ -36,7 +36,7 @@ class Operation(IntEnum):
 async def handle(
     broker: "Broker", request: "RequestContext", message: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Change each resource's configs, or with validate-only say whether the outcome would be legal."""
+    """Change each resource's configs, or with validate-only check whether the outcome would be legal."""
 
     async def alter_topic(name: str, configs: Sequence[_Change]) -> None:
         await broker.topics.alter_configs(
@@ -67,7 +67,7 @@ def changed(before: Mapping[str, str], changes: Sequence[_Change], settings: Set
 
 
 def _changed_list(before: Mapping[str, str], change: _Change, settings: Settings) -> str:
-    """As in Kafka a key that is not set starts from its default; doing it twice does nothing more."""
+    """As in Kafka a key that is not set starts from its default; a repeated operation changes nothing."""
     row = ROWS_BY_NAME.get(change.name)
     operation = Operation(change.config_operation)
     if row is None or row.kind.config_type is not ConfigType.LIST:

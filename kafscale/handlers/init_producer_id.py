@@ -1,6 +1,6 @@
 """InitProducerId (22), versions 0 to 4: a producer id for an idempotent producer (KIP-98).
 
-v2: flexible. v3: the producer may name the id and epoch it has (KIP-360); without a transactional id Kafka
+v2: flexible. v3: the producer may name its id and epoch (KIP-360); without a transactional id Kafka
 gives it a new one all the same. v4: PRODUCER_FENCED, which only transactions meet. A transactional id is
 refused with an error that clients take for final: there are no transactions yet (docs/skipped.md).
 """

@@ -1,4 +1,4 @@
-"""LeaveGroup (13), versions 0 to 5: members go, and the others need not wait for their sessions to end.
+"""LeaveGroup (13), versions 0 to 5: members leave, and the others need not wait for their sessions to end.
 
 v1: throttle time. v3: several members, a static one by its instance id alone (KIP-345). v4: flexible.
 v5: reasons, for the log (KIP-800).
@@ -22,7 +22,7 @@ _FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 async def handle(
     broker: "Broker", request: "RequestContext", message: LeaveGroupRequest
 ) -> LeaveGroupResponse:
-    """What became of each member; in old versions, of the one member, as the error of the whole request."""
+    """The outcome for each member; in old versions, for the one member, as the error of the whole request."""
     several = request.api_version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS
     members = (
         [

@@ -36,7 +36,7 @@ MAX_TIMESTAMP = -3
 
 _FIRST_VERSION_WITH_ONE_OFFSET = 1
 _FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
-# While the metadata store is away, the end that was known last is better than none.
+# While the metadata store is away, the last known end is better than none.
 _PUBLICATION_WAIT_SEC = 1.0
 _NO_OFFSET = -1
 _NO_EPOCH = -1
@@ -50,7 +50,7 @@ _Partition = _Topic.ListOffsetsPartitionResponse
 async def handle(
     broker: "Broker", request: "RequestContext", message: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """Answer for every partition once, as Kafka does; those that must read from the store do so at once."""
+    """Answer for every partition once, as Kafka does; those that must read from the store do so concurrently."""
     named = await named_once(
         ((topic.name, topic.partitions) for topic in message.topics), lambda wanted: wanted.partition_index
     )
@@ -117,7 +117,7 @@ async def _find(broker: "Broker", partition: Partition, timestamp_ms: int) -> Fo
 
 
 async def _log_end_offset(partition: Partition) -> int:
-    """No earlier than what other brokers have served, unless the metadata store does not answer."""
+    """Not below any offset that another broker has served, unless the metadata store does not answer."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PUBLICATION_WAIT_SEC):
             await partition.publication_known()

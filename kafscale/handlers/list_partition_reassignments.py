@@ -1,7 +1,6 @@
-"""ListPartitionReassignments (46), version 0: none is ever under way (KIP-455).
+"""ListPartitionReassignments (46), version 0: none is ever in progress (KIP-455).
 
-A partition's records are in the object store. Another broker that leads it has nothing to copy, so a change of its
-place is over at once.
+A partition's records are in the object store. A new leader has nothing to copy, so a reassignment is over at once.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""OffsetCommit (8), versions 2 to 8: how far a group has come in partitions.
+"""OffsetCommit (8), versions 2 to 8: a group's offsets in partitions.
 
 v2: a retention of the client's own for its offsets, instead of a timestamp. v3: throttle time. v5: no
 retention; offsets are kept as long as their group (KIP-211). v6: leader epochs (KIP-320). v7: static members
@@ -41,14 +41,14 @@ Offsets = dict[tuple[str, int], CommittedOffset]
 async def handle(
     broker: "Broker", request: "RequestContext", message: OffsetCommitRequest
 ) -> OffsetCommitResponse:
-    """Store what can be stored, all of it or nothing, and answer for each partition once it is durable."""
+    """Store all legal offsets or none, and answer for each partition when they are durable."""
     records, absent = await _topics(broker, message)
     codes, offsets = await _sort_out(broker, message, records, absent)
     if any(code is not _UNKNOWN for code in codes):
         failure, stored = await _commit(broker, message, offsets)
         if failure is not ErrorCode.NONE:
             codes = [
-                # As in Kafka: a member that may not commit hears that, whatever its texts are like.
+                # As in Kafka, a member that may not commit gets that error, whatever its texts.
                 code if code is _UNKNOWN or (code is ErrorCode.NONE and partition in stored) else failure
                 async for partition, code in in_turns(zip(_named(message), codes, strict=True))
             ]
@@ -64,9 +64,9 @@ async def handle(
 async def _topics(
     broker: "Broker", message: OffsetCommitRequest
 ) -> tuple[list[TopicRecord | None], ErrorCode]:
-    """Each topic of the request, and what its other partitions hear.
+    """Each topic of the request, and the error code of its other partitions.
 
-    The store is asked for topics that the view does not know as the client does: it may lag behind.
+    Topics that the view does not know as the client does are read from the store: the view may lag behind.
     """
     records = [broker.view.topic(topic.name) for topic in message.topics]
     unsettled: dict[str, None] = {}
@@ -94,7 +94,7 @@ def _named(message: OffsetCommitRequest) -> Iterator[tuple[str, int]]:
 async def _sort_out(
     broker: "Broker", message: OffsetCommitRequest, records: list[TopicRecord | None], absent: ErrorCode
 ) -> tuple[list[ErrorCode], Offsets]:
-    """What is known of each partition beforehand, and the offsets of those that nothing is wrong with."""
+    """The error code of each partition that is refused beforehand, and the offsets of the others."""
     now_ms = broker.now_ms()
     expire_timestamp_ms = _expire_timestamp_ms(message.retention_time_ms, now_ms)
     metadata_max = broker.settings.offset_metadata_max_bytes
@@ -120,7 +120,7 @@ async def _sort_out(
 
 
 def _length(text: str) -> int:
-    """As Java counts, and so Kafka's limit: in UTF-16 code units."""
+    """In UTF-16 code units, as Java counts, and with it Kafka's limit."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
@@ -133,7 +133,7 @@ def _expire_timestamp_ms(retention_time_ms: int, now_ms: int) -> int | None:
 async def _commit(
     broker: "Broker", message: OffsetCommitRequest, offsets: Offsets
 ) -> tuple[ErrorCode, Collection[tuple[str, int]]]:
-    """What became of the commit, and which offsets are durable although it failed."""
+    """The outcome of the commit, and the offsets that are durable although it failed."""
     try:
         code = await broker.groups.commit(
             message.group_id,

@@ -1,4 +1,4 @@
-"""OffsetDelete (47), version 0: a group's offsets in topics that no member is subscribed to go (KIP-496)."""
+"""OffsetDelete (47), version 0: deletes a group's offsets in topics that no member is subscribed to (KIP-496)."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ _Partition = _Topic.OffsetDeleteResponsePartition
 async def handle(
     broker: "Broker", request: "RequestContext", message: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
-    """What became of each partition's offset; that there was none is no error."""
+    """The outcome for each partition's offset; a missing offset is no error."""
     records = [broker.view.topic(topic.name) for topic in message.topics]
     named = [
         (topic.name, partition.partition_index)
@@ -26,7 +26,7 @@ async def handle(
         async for topic, record, partition in in_turns(partitions_of(message.topics, records))
     ]
     try:
-        # As in Kafka the group is asked even when no partition is left: that it is not there comes first.
+        # As in Kafka the group is checked even if no partition remains: its absence is reported first.
         deleted = await broker.groups.delete_offsets(
             message.group_id, tuple(one for one in named if one is not None)
         )

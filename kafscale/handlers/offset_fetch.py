@@ -1,8 +1,8 @@
-"""OffsetFetch (9), versions 1 to 8: how far groups have come.
+"""OffsetFetch (9), versions 1 to 8: the offsets of groups.
 
-v2: null topics ask for all that the group has, and an error is the whole request's (KIP-88). v3: throttle
+v2: null topics request all offsets of the group, and an error is the whole request's (KIP-88). v3: throttle
 time. v5: leader epochs (KIP-320). v6: flexible. v7: `require_stable`, which changes nothing without
-transactions but that commits under way are waited for (KIP-447). v8: several groups (KIP-709).
+transactions except that commits in flight are waited for (KIP-447). v8: several groups (KIP-709).
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,10 +36,10 @@ _FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 _NO_OFFSET = -1
 
 Wanted = dict[str, dict[int, None]] | None
-"""Partitions by topic, each once; None: all that there are."""
+"""Partitions by topic, each once; None: all."""
 
 # Consumers before Kafka 3.9 take these for final, and librdkafka never asks again after NOT_COORDINATOR (its issue
-# 5586). After COORDINATOR_LOAD_IN_PROGRESS everybody does.
+# 5586). After COORDINATOR_LOAD_IN_PROGRESS every client does.
 _TO_BE_ASKED_AGAIN = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -50,7 +50,7 @@ _TO_BE_ASKED_AGAIN = (
 async def handle(
     broker: "Broker", request: "RequestContext", message: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    """Each group and partition once, however often it is named: a text is longer than what asks for it."""
+    """Each group and partition once, however often it is named: an answer is longer than its request."""
     if request.api_version >= _FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = _wanted((group.group_id, group.topics) for group in message.groups)
         answers = await for_each(wanted.items(), partial(_answer_group, broker, message.require_stable))

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23), versions 2 to 4: where a leader epoch ended (KIP-101, KIP-279).
+"""OffsetForLeaderEpoch (23), versions 2 to 4: the end of a leader epoch (KIP-101, KIP-279).
 
 v2: the client's leader epoch is checked (KIP-320). v3: replica id. v4: flexible.
 """
@@ -52,15 +52,17 @@ async def _answer(broker: "Broker", topic: str, wanted: _Wanted) -> _Partition:
     except KafkaError as refusal:
         answer.error_code = refusal.code
     except StoreError as problem:
-        logger.warning("could not tell where an epoch ends", extra={"topic": topic, "problem": str(problem)})
+        logger.warning(
+            "could not look up the end of an epoch", extra={"topic": topic, "problem": str(problem)}
+        )
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return answer
 
 
 async def _settled(broker: "Broker", topic: str, wanted: _Wanted) -> Partition:
-    """The partition, of which nobody knows a later end.
+    """The partition, whose end no broker knows to be later.
 
-    A consumer that read beyond the end it is told takes its records for lost, and goes back (KIP-320).
+    A consumer that has read beyond the end that it gets takes its records for lost, and goes back (KIP-320).
     """
     partition = served_partition(broker, topic, wanted.partition, wanted.current_leader_epoch)
     if wanted.leader_epoch != partition.record.leader_epoch:

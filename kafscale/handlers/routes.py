@@ -1,4 +1,4 @@
-"""Which APIs are served, in which versions, by which handler: the only place that says so.
+"""The APIs that are served, their versions and handlers: the only such table.
 
 ApiVersions and docs/supported-apis.md derive from this table.
 """
@@ -98,7 +98,7 @@ MessageHandler = Callable[[Broker, RequestContext, R], Answer | Awaitable[Answer
 """Takes a decoded message and returns the response, or an awaitable of it."""
 
 BodyHandler = Callable[[Broker, RequestContext, memoryview, Reply], Awaitable[None] | None]
-"""Takes the request's bytes and replies itself; see `produce.handle` for what it may return."""
+"""Takes the request's bytes and replies itself; see `produce.handle` for the value that it may return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def _api_versions(
 
 
 def version_range(route: Route) -> api_versions.VersionRange:
-    """What ApiVersions says of the route."""
+    """The route's entry in ApiVersions."""
     return api_versions.VersionRange(int(route.api), route.min_version, route.max_version)
 
 

@@ -1,4 +1,4 @@
-"""SyncGroup (14), versions 0 to 5: a member asks for its assignment, which the leader sends along with its own.
+"""SyncGroup (14), versions 0 to 5: a member requests its assignment; the leader's request carries all of them.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible. v5: protocol type and name, which must be those
 of the group (KIP-559).

@@ -1,7 +1,7 @@
 """UpdateFeatures (57), versions 0 to 2: finalizes feature levels (KIP-584).
 
 v1: validate-only and upgrade types in the place of allow-downgrade (KIP-778). v2: no results of single features,
-which are all or none anyway (KIP-1022). Any broker serves it, the one that clients take for the controller, too.
+which are all or none anyway (KIP-1022). Every broker serves it.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,7 @@ _LAST_VERSION_WITH_RESULTS: Final = 1
 async def handle(
     broker: "Broker", request: "RequestContext", message: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """Finalize all the levels, or with validate-only say whether they could be; one refusal refuses all."""
+    """Finalize all levels, or with validate-only check whether they could be; one refusal refuses all."""
     has_type = request.api_version >= _FIRST_VERSION_WITH_UPGRADE_TYPE
     try:
         if len(message.feature_updates) > MAX_UPDATES:

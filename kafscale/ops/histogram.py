@@ -21,3 +21,8 @@ class Histogram:
         """Count one observation; a value equal to a bound belongs to it, as Prometheus' `le` says."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def observe_many(self, value: float, count: int) -> None:
+        """Count so many observations of the same value."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count

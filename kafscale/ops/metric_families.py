@@ -100,6 +100,22 @@ REQUEST_ERRORS = _counter(
     "error",
 )
 
+REQUEST_STAGE = _histogram(
+    "kafscale_request_stage_seconds",
+    "Time of Fetch and Produce requests by stage; a request's stages follow one another and add up to its time. "
+    "FETCH: `queue` until its turn, `wait` for min_bytes, `plan`, `load` from the object store, `check` of what was "
+    "loaded, `decompress`, `send`. PRODUCE: `queue`, `append`, `flush_wait`, `upload`, `commit` in the metadata "
+    "store, `reply`.",
+    "api",
+    "stage",
+)
+REQUEST_ACTIVE = _histogram(
+    "kafscale_request_active_seconds",
+    "Time from a Fetch request's last byte to its reply's hand-over to the socket, without the stage `wait`: how "
+    "long its client waits for records that are there.",
+    "api",
+)
+
 FLUSH_BYTES = _histogram(
     "kafscale_flush_bytes", "Size of the segments that were flushed.", bounds=SIZE_BOUNDS_BYTES
 )

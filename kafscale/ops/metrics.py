@@ -19,6 +19,7 @@ from kafscale.ops.counted import counted, counted_by, observed, part
 from kafscale.ops.histogram import Histogram as Histogram
 from kafscale.ops.item_failures import BackgroundWork
 from kafscale.ops.metric_families import Family, MetricType
+from kafscale.ops.request_stages import FetchStages, ProduceStages
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -261,6 +262,8 @@ class Metrics:
     metadata_store_operations: dict[str, MetadataStoreMetrics] = part(dict)
     segment_stores: dict[str, StoreReadMetrics] = part(dict)
     caches: dict[str, CacheMetrics] = part(dict)
+    fetch_stages: FetchStages = part(FetchStages)
+    produce_stages: ProduceStages = part(ProduceStages)
     flushes: FlushMetrics = part(FlushMetrics)
     groups: GroupMetrics = part(GroupMetrics)
     merges: MergeMetrics = part(MergeMetrics)

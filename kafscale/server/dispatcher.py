@@ -4,11 +4,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Protocol
 
 from kafscale.handlers.api_versions import unsupported_version_response
 from kafscale.handlers.routes import ROUTES_BY_KEY, Answer, Route, version_range
-from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.api_messages import Request, Response
@@ -16,8 +14,9 @@ from kafscale.protocol.header import RequestHeader, parse_request_header
 from kafscale.protocol.messages import decode_request, encode_response
 from kafscale.protocol.response_pieces import encode_pieces, frame_start, is_large
 from kafscale.protocol.types import Buffer
+from kafscale.server.connection_host import Requester
 from kafscale.server.reply_queue import ReplySlot
-from kafscale.serving.context import Broker, ClientSoftware, RequestContext
+from kafscale.serving.context import Broker, RequestContext
 from kafscale.serving.lasting_body import lasting
 
 logger = logging.getLogger(__name__)
@@ -26,20 +25,6 @@ logger = logging.getLogger(__name__)
 LARGE_MESSAGE_BYTES = 128 * 1024
 
 _REPLY_ANYWAY_VERSION = 0
-
-
-class Requester(Protocol):
-    """Whose request it is (`Connection`)."""
-
-    peer_host: str
-    listener: ListenerName
-    software: ClientSoftware
-
-    def open_slot(self, api_key: ApiKey) -> ReplySlot:
-        """The place of the reply."""
-
-    def refuse(self, reason: FrameRefusal, problem: str) -> None:
-        """Close the connection because of what its client sent."""
 
 
 class Dispatcher:
@@ -51,23 +36,24 @@ class Dispatcher:
     def dispatch(self, requester: Requester, frame: memoryview) -> Awaitable[None] | None:
         """Hand the request to its handler.
 
-        `frame` is not used after the return, unless something is returned: then it must be awaited first,
-        and before the connection's next request (see `produce.handle`). Raises `MalformedRequestError`.
+        `frame` is not used after the return, unless an awaitable is returned: that must be awaited first, and
+        before the connection's next request (see `produce.handle`). Raises `MalformedRequestError`.
         """
         header = parse_request_header(frame)
         route = ROUTES_BY_KEY.get(header.api_key)
         if route is None or not route.min_version <= header.api_version <= route.max_version:
             self._unsupported(requester, header)
             return None
-        request = RequestContext(
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=requester.peer_host,
-            listener=requester.listener,
-            software=requester.software,
-        )
         body = frame[header.body_offset :]
+        request = RequestContext(
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            requester.peer_host,
+            requester.software,
+            requester.listener,
+            len(body),
+        )
         slot = requester.open_slot(route.api)
         if route.body_handler is not None:
             return route.body_handler(self._broker, request, body, slot)
@@ -127,7 +113,7 @@ class Dispatcher:
 
     @staticmethod
     async def _answer_in_turns(answer: Response, request: RequestContext, slot: ReplySlot) -> None:
-        """Encode the answer while others run in between."""
+        """Encode the answer; other tasks run in between."""
         pieces: list[bytes] = []
         for piece in encode_pieces(answer, request.api_version):
             pieces.append(piece)

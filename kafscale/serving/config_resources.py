@@ -1,4 +1,4 @@
-"""What the three config APIs share: kinds of resources, and the checks that come before any of them acts."""
+"""The parts that the three config APIs share: kinds of resources, and the checks before any change."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker
 
 ALTER_TIMEOUT_MS: Final = 20_000
-"""The config APIs carry no timeout; this is less than what clients wait for a reply."""
-
+"""The config APIs carry no timeout; this is less than clients wait for a reply."""
 
 _MAX_INT_DIGITS: Final = 10
 
@@ -54,14 +53,14 @@ class Resource(Protocol[C_co]):
 
 
 class ResourceType(IntEnum):
-    """What a config can belong to, by Kafka's numbers (`ConfigResource.Type`); only two are served."""
+    """Kinds of resources that have configs, by Kafka's numbers (`ConfigResource.Type`); only two are served."""
 
     TOPIC = 2
     BROKER = 4
 
 
 def check_broker_name(broker: "Broker", name: str) -> None:
-    """Refuse the name of another broker. Raises `KafkaError` INVALID_REQUEST."""
+    """Raises `KafkaError` INVALID_REQUEST for the name of another broker."""
     own = broker.settings.broker_id
     if not name.isdecimal() or len(name) > _MAX_INT_DIGITS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {quoted(name)}")
@@ -72,7 +71,7 @@ def check_broker_name(broker: "Broker", name: str) -> None:
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that no topic can have. Raises `KafkaError` INVALID_REQUEST, INVALID_TOPIC_EXCEPTION."""
+    """Raises `KafkaError` INVALID_REQUEST or INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     problem = topic_name_problem(name)
@@ -89,7 +88,7 @@ async def alter_each(
 ) -> list[Result]:
     """Alter each resource of a request by `alter_topic`; the results, in their order.
 
-    `null_is_legal` says of a config of the request whether it may be without a value.
+    `null_is_legal`: whether a config of the request may be without a value.
     """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
 
@@ -103,7 +102,7 @@ async def alter_each(
                     check_topic_name(resource.resource_name)
                     await alter_topic(resource.resource_name, resource.configs)
                 case ResourceType.BROKER:
-                    # To delete a key that is not set is no change: kafka-reassign-partitions clears its throttles so.
+                    # Deleting a key that is not set changes nothing: kafka-reassign-partitions does it.
                     changes = [config for config in resource.configs if not null_is_legal(config)]
                     _refuse_broker_configs(broker, resource, changes)
                 case other:

@@ -40,3 +40,10 @@ class RequestSettings:
         "600000",
         "A connection is closed after this long without a request.",
     )
+    slow_request_ms: int = setting(
+        "KAFSCALE_SLOW_REQUEST_MS",
+        integer(0, INT32_MAX),
+        "5000",
+        "A Fetch or Produce that takes longer is logged with its stages; the wait for fetch.min.bytes, and for the "
+        "client to take the reply, do not count. 0 for none.",
+    )

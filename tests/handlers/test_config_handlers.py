@@ -391,7 +391,7 @@ async def set_segment_bytes(
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize("api", ["CreateTopics", "AlterConfigs", "IncrementalAlterConfigs"])
-async def test_large_segments_are_refused_until_their_level_is_finalized(
+async def test_large_segments_are_refused_before_their_feature_level(
     plane: ControlPlane, api: str, validate_only: bool
 ) -> None:
     before = configs_of(plane)

@@ -8,8 +8,9 @@ import pytest
 from kafscale.ops import metric_families as families
 from kafscale.ops import metrics as module
 from kafscale.ops.counted import observed, part, readings
+from kafscale.ops.histogram import Histogram
 from kafscale.ops.metric_families import MetricType
-from kafscale.ops.metrics import OTHER_TOPICS, ApiMetrics, Histogram, MetadataStoreMetrics, Metrics
+from kafscale.ops.metrics import OTHER_TOPICS, ApiMetrics, MetadataStoreMetrics, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 

@@ -247,13 +247,14 @@ class Flusher:
         buffer = log.waiting if log.may_seal and partition.log is log else None
         if buffer is None:
             return None
-        started = time.perf_counter()
+        started = buffer.times.sealed_sec = time.perf_counter()
         outcome = FlushOutcome.FAILED
         before = partition.publication
         partition.publication = mine = asyncio.get_running_loop().create_future()
         upload: Upload | None = None
         try:
             upload = await self._publisher.upload(partition, log)
+            buffer.times.uploaded_sec = time.perf_counter()
             if before is not None:
                 await asyncio.wait([before])
             if partition.log is not log or log.sealed is not upload.sealed:
