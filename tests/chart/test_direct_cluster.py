@@ -218,7 +218,7 @@ def test_the_chart_and_the_operator_make_the_same(tmp_path: Path, spec: dict[str
     ]
 
 
-def test_the_chart_s_image_and_pull_secrets_are_the_brokers_unless_they_have_their_own(
+def test_image_and_pull_secrets_default_to_the_charts(
     tmp_path: Path,
 ) -> None:
     image = {"repository": "example.com/k", "tag": "7", "pullPolicy": "Never", "pullSecrets": ["chart"]}

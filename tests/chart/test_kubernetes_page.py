@@ -66,7 +66,7 @@ def test_patches_change_fields_that_there_are() -> None:
         assert patch.get("metadata", {}).keys() <= {"finalizers"}
 
 
-def test_the_rebuild_runs_restricted_with_options_and_settings_that_there_are() -> None:
+def test_rebuild_runs_restricted_with_existing_options() -> None:
     (job,) = _kind("Job")
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]

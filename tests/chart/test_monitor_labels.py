@@ -72,9 +72,7 @@ def test_series_have_the_labels_that_rules_go_by(
     assert _given(monitor, service) == expected
 
 
-def test_the_operators_series_keep_the_clusters_that_they_tell_of(
-    tmp_path: Path, monitors: list[dict[str, Any]]
-) -> None:
+def test_operator_series_keep_their_cluster_label(tmp_path: Path, monitors: list[dict[str, Any]]) -> None:
     monitor = only(monitors, "ServiceMonitor", "demo-kafscale-operator")
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["honorLabels"] is True

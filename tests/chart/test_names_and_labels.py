@@ -60,9 +60,7 @@ def test_labels_that_select_pods_are_not_to_be_replaced(tmp_path: Path, label: s
 
 
 @pytest.mark.parametrize("release", ["1st", "my.release"])
-def test_a_release_whose_name_no_service_can_have_is_refused_before_anything_is_made(
-    tmp_path: Path, release: str
-) -> None:
+def test_release_name_unfit_for_a_service_is_refused_first(tmp_path: Path, release: str) -> None:
     with pytest.raises(HelmError, match="set fullnameOverride"):
         rendered(tmp_path, release=release)
     assert rendered(tmp_path, {"fullnameOverride": "first"}, release=release)

@@ -238,7 +238,7 @@ def test_brokers_that_were_left_running_end_and_are_not_in_the_way(lab: Lab) -> 
     lab.etcd.start()
     for broker in cluster.brokers.values():
         assert broker.wait_exit(60) == REFUSED_TO_START
-        assert "the metadata store was emptied or made anew" in broker.log_text()
+        assert "the metadata store was emptied or rebuilt" in broker.log_text()
     done = recovered(cluster.brokers[1], "--backup", "newest")
     assert done["snapshot"]["key"] == taken["key"]
     cluster.start()

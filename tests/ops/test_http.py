@@ -123,7 +123,7 @@ def test_other_paths_and_methods_are_refused(start: Start) -> None:
         assert response.headers["Allow"] == "GET, HEAD"
 
 
-def test_a_check_that_breaks_is_no_yes_and_leaves_the_server_running(
+def test_check_that_raises_is_a_no_and_the_server_goes_on(
     start: Start, health: Health, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, port = start()

@@ -80,7 +80,7 @@ def test_text_from_a_client_cannot_forge_a_line(form: LogFormat) -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_the_level_holds_for_kafscale_and_libraries_are_heard_from_warnings_on() -> None:
+def test_level_is_kafscales_and_libraries_log_warnings() -> None:
     logger, stream = logged(LogLevel.DEBUG, LogFormat.TEXT)
     logger.debug("ours")
     logging.getLogger("library").info("theirs")

@@ -156,7 +156,7 @@ def test_a_call_may_take_longer_for_the_bytes_it_moves() -> None:
 # --- UNAVAILABLE
 
 
-def test_a_share_of_failures_makes_the_store_unavailable_although_some_calls_succeed() -> None:
+def test_share_of_failures_makes_the_store_unavailable() -> None:
     store = Store()
     for _ in range(4):
         store.calls(1, failed=True)
@@ -176,7 +176,7 @@ def test_calls_that_take_too_long_are_failures() -> None:
     assert store.state is UNAVAILABLE
 
 
-def test_a_store_that_goes_away_is_noticed_long_before_the_window_is_full_of_it() -> None:
+def test_outage_is_noticed_before_the_window_is_full() -> None:
     store = Store()
     store.calls(10_000, ms=2)
     store.calls(29, ms=2, failed=True, every_ms=98)
@@ -197,7 +197,7 @@ def test_a_moment_of_failures_is_no_outage() -> None:
     assert store.state is HEALTHY
 
 
-def test_a_store_that_never_answers_is_noticed_when_the_calls_are_overdue() -> None:
+def test_store_that_never_answers_fails_by_overdue_calls() -> None:
     store = Store()
     store.calls(1_000)
     for _ in range(OUTAGE_CALLS):
@@ -218,7 +218,7 @@ def test_calls_that_hang_while_others_succeed_are_no_outage() -> None:
     assert store.state is DEGRADED
 
 
-def test_a_caller_that_waits_no_longer_says_nothing_unless_it_waited_long() -> None:
+def test_cancelled_call_counts_only_after_a_long_wait() -> None:
     store = Store()
     for _ in range(20):
         call = store.window.began(store.now_ms)
@@ -257,7 +257,7 @@ def test_many_successes_in_a_moment_do_not_end_the_outage() -> None:
     assert store.state is UNAVAILABLE
 
 
-def test_two_successes_do_not_end_the_outage_however_long_they_last() -> None:
+def test_two_successes_do_not_end_an_outage() -> None:
     store = Store()
     store.go_away()
     store.calls(RECOVERY_CALLS - 1, every_ms=RECOVERY_MS)
@@ -289,7 +289,7 @@ def test_a_call_from_before_the_return_may_fail_late() -> None:
     assert store.look() == HealthFigures()
 
 
-def test_calls_that_still_hang_from_before_the_return_are_not_held_against_the_store() -> None:
+def test_calls_hanging_since_the_outage_do_not_count() -> None:
     store = Store()
     for _ in range(20):
         store.window.began(store.now_ms)
@@ -404,7 +404,7 @@ def test_the_shares_are_those_of_the_calls_within_the_window(steps: list[tuple[s
 
 
 @given(STEPS)
-def test_nothing_but_failures_and_overdue_calls_makes_it_unavailable(steps: list[tuple[str, int]]) -> None:
+def test_only_failures_and_overdue_calls_make_unavailable(steps: list[tuple[str, int]]) -> None:
     store = Store()
     for what, ms in steps:
         store.calls(1, ms=0 if what == "fail" else min(ms, POLICY.crit_ms - 1))
@@ -412,7 +412,7 @@ def test_nothing_but_failures_and_overdue_calls_makes_it_unavailable(steps: list
 
 
 @given(STEPS)
-def test_a_store_that_works_is_healthy_in_a_minute_whatever_was_before(steps: list[tuple[str, int]]) -> None:
+def test_working_store_is_healthy_within_a_minute(steps: list[tuple[str, int]]) -> None:
     store = Store()
     for what, ms in steps:
         call = store.window.began(store.now_ms)
@@ -431,7 +431,7 @@ def test_a_store_that_works_is_healthy_in_a_minute_whatever_was_before(steps: li
 
 
 @given(STEPS)
-def test_a_store_that_fails_is_unavailable_in_seconds_whatever_was_before(
+def test_failing_store_is_unavailable_within_seconds(
     steps: list[tuple[str, int]],
 ) -> None:
     store = Store()
