@@ -1,8 +1,8 @@
 """Write the tables that documents share with the code: `python -m scripts.generate_docs`.
 
 A document marks the place with `<!-- begin NAME -->` and `<!-- end NAME -->`, each on a line of its own; a
-test fails when what stands between them is not what the code says. The pictures and some files of the chart are
-written whole.
+test fails when what stands between them is not what the code says. The pictures, the types of messages and some files
+of the chart are written whole.
 """
 
 import sys
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.routes import ROUTES
@@ -22,6 +22,8 @@ from scripts import scale, sizing
 from scripts.alert_table import alert_rows
 from scripts.chart_files import written_files
 from scripts.chart_values import documented_values
+from scripts.message_types import PATH as MESSAGE_TYPES
+from scripts.message_types import message_types
 from scripts.pictures.files import picture_files
 from scripts.resource_tables import cluster_fields, topic_fields
 from spark_jobs import export, reconcile
@@ -303,7 +305,7 @@ def generated(document: str) -> str:
 
 def whole_files() -> dict[str, Callable[[], str]]:
     """Every file that is generated whole: its path in the project, and what makes its content."""
-    return written_files() | picture_files()
+    return written_files() | picture_files() | {MESSAGE_TYPES: message_types}
 
 
 def main() -> int:

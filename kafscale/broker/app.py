@@ -39,7 +39,7 @@ Prepare = Callable[[Health], Awaitable[Settings]]
 
 
 def run(settings: Settings, prepare: Prepare | None = None) -> int:
-    """Serve until told to stop; returns the exit status. Raises `StartupError`, and what `prepare` raises.
+    """Serve until a signal arrives; returns the exit status. Raises `StartupError`, and what `prepare` raises.
 
     The broker runs with the settings that `prepare` gives; where metrics are served and what is logged does not
     change any more.
@@ -82,7 +82,7 @@ async def _serve(settings: Settings, prepare: Prepare | None) -> int:
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[Settings]) -> Settings | None:
-    """What the work gives; None when `stop` is set before."""
+    """The result of the work; None when `stop` is set before."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.create_task(stop.wait(), name="stop signal")
     try:

@@ -1,4 +1,4 @@
-"""The composition root: the only place that knows every part of a broker, and what each of them is given.
+"""The composition root: the only place that knows every part of a broker, and what each of them needs.
 
 `BasicParts` need nothing but the settings and the stores. `ServingParts` need the picture of the cluster, too.
 Who starts and stops them, and in which order: `broker_process`.
@@ -55,10 +55,10 @@ from kafscale.serving.decompression import Decompression
 from kafscale.serving.encoded_topics import EncodedTopics
 from kafscale.serving.idle_answers import IdleAnswers
 from kafscale.serving.leader_changes import LeaderChanges
-from kafscale.serving.listed_brokers import ListedBrokers
+from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.read_replicas import ReadReplicas
-from kafscale.serving.sequence_refusals import SequenceRefusals
+from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import Settings
 
@@ -73,7 +73,7 @@ def new_token() -> str:
 def _flush_policy(settings: Settings) -> FlushPolicy:
     early = settings.early_flushes
     if early is None:
-        # On a bucket each is two requests that are paid for, and takes as long as many together.
+        # On a bucket each costs two paid requests, and takes as long as many together.
         early = _EARLY_FLUSHES if settings.s3_bucket is None else 0
     return FlushPolicy(
         interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency, early=early
@@ -126,11 +126,12 @@ class BasicParts:
             frame_max_bytes=settings.frame_max_bytes,
             max_connections=allow_connections(settings.max_connections),
             max_idle_ms=settings.connections_max_idle_ms,
+            slow_request_ms=settings.slow_request_ms,
         )
 
 
 class ServingParts:
-    """The partitions, the groups and what serves requests for them, in the cluster of which `view` tells.
+    """The partitions, the groups and what serves requests for them, in the cluster that `view` shows.
 
     To be made before anything is fed to the view: some of them listen to it from its first event on.
     """
@@ -174,16 +175,15 @@ class ServingParts:
         )
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.leader_changes = LeaderChanges(view, settings.broker_id)
-        self.listed_brokers = ListedBrokers(
+        self.metadata_brokers = MetadataBrokers(
             view,
             lambda: basics.registration.broker,
             settings.lease_ttl_sec * 1000,
             basics.metadata_contact,
             clocks.steady_ms,
         )
-        self.stale_view = StaleView(basics.metadata_contact, self.listed_brokers, self.logs.end_waiting)
-        basics.registration.on_unanswered = self.stale_view.look
-        self.sequence_refusals = SequenceRefusals(self.logs)
+        self.stale_view = StaleView(basics.metadata_contact, self.metadata_brokers, self.logs.end_waiting)
+        self.sequence_error_check = SequenceErrorCheck(self.logs)
         self._register_gauges()
 
     def _lease(self) -> int:
@@ -264,7 +264,7 @@ class ServingParts:
         gauge(metric_families.PARTITIONS_OFFLINE, view.offline_partition_count)
 
     def services(self) -> Broker:
-        """What the handlers are given."""
+        """The parts that handlers use."""
         basics, view = self._basics, self.view
         read_replicas = ReadReplicas(view)
         return Broker(
@@ -279,13 +279,13 @@ class ServingParts:
             read_replicas=read_replicas,
             purgatory=self.purgatory,
             batch_opener=BatchOpener(),
-            listed_brokers=self.listed_brokers,
+            metadata_brokers=self.metadata_brokers,
             stale_view=self.stale_view,
             leader_changes=self.leader_changes,
             deadlines=Deadlines(),
             decompression=Decompression(basics.settings.codec_clients, self.reader, basics.metrics),
             idle_answers=IdleAnswers(view, self.logs),
-            sequence_refusals=self.sequence_refusals,
+            sequence_error_check=self.sequence_error_check,
             gap_guard=self.gap_guard,
             record_deletion=self.segment_life.record_deletion,
             groups=self.groups.coordinator,
@@ -294,5 +294,5 @@ class ServingParts:
         )
 
     def dispatcher(self) -> Dispatcher:
-        """What answers the requests of this broker's connections."""
+        """The dispatcher of this broker's connections."""
         return Dispatcher(self.services())

@@ -108,7 +108,8 @@ class BrokerProcess:
         view = serving.view
         self._keep_running(serving.feeder.run(), "cluster view")
         self._staying_registered = self._keep_running(
-            basics.tenure.run(serving.partitions, serving.groups), "registration"
+            basics.tenure.run(serving.partitions, serving.groups, on_unanswered=serving.stale_view.look),
+            "registration",
         )
         with step("reading the view of the cluster", view.missing):
             await view.ready()
@@ -148,7 +149,7 @@ class BrokerProcess:
             )
 
     def _record(self, advertised: Address) -> BrokerRecord:
-        """What the others are told of this broker while it starts."""
+        """This broker's registration while it starts."""
         settings = self.basics.settings
         return BrokerRecord(
             broker_id=settings.broker_id,
@@ -178,7 +179,7 @@ class BrokerProcess:
         return EXIT_FAILED if self._log_failures() else EXIT_STOPPED
 
     async def _stop(self) -> bool:
-        """Hand over, flush what is buffered, answer what waits, let go; False when not all could be flushed."""
+        """Hand over, flush what is buffered, answer what waits, close; False if not everything was flushed."""
         basics, serving = self.basics, self.serving
         basics.health.set_not_ready()
         deadline = asyncio.get_running_loop().time() + basics.settings.shutdown_timeout_ms / 1000
@@ -193,12 +194,12 @@ class BrokerProcess:
                 await serving.logs.drain()
         except TimeoutError:
             drained = False
-            logger.error("stopping without having flushed everything; it was not acknowledged to anybody")
+            logger.error("stopping without having flushed everything; what is left was not acknowledged")
         serving.logs.end_waiting()
         await basics.listener.close()
         serving.purgatory.close()
         await serving.leader_changes.close()
-        await serving.sequence_refusals.close()
+        await serving.sequence_error_check.close()
         await serving.topic_deletion.close()
         await serving.segment_life.close()
         await serving.partitions.close()
@@ -230,8 +231,8 @@ class BrokerProcess:
     async def _linger(self, deadline_sec: float) -> None:
         """Tell the clients at their next request that others serve them from now on.
 
-        A consumer sends a heartbeat every three seconds. One that finds its connection closed and nobody
-        listening may give up its partitions for that, as franz-go's does.
+        A consumer sends a heartbeat every three seconds. One that finds its connection closed and no
+        listener may give up its partitions for that, as franz-go's does.
         """
         with suppress(TimeoutError):
             async with (
@@ -253,7 +254,7 @@ class BrokerProcess:
             logger.warning("could not end the lease, it will end by itself", extra={"problem": str(problem)})
 
     def _log_failures(self) -> bool:
-        """Whether work without which the broker cannot go on has ended by itself."""
+        """True if work that the broker cannot go on without has ended by itself."""
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         for task in ended:
             logger.error("cannot go on without the %s", task.get_name(), exc_info=task.exception())
@@ -271,7 +272,7 @@ class _Obstacle:
 
 
 async def _until_answered(call: Callable[[], Awaitable[Result]], obstacle: _Obstacle) -> Result:
-    """What a call of the stores gives, however long they are away: nothing is taken for empty meanwhile.
+    """The result of a call of the stores, however long they are away: nothing is taken for empty meanwhile.
 
     Raises `StartupError` when one of them refuses it: that will not change by itself.
     """

@@ -27,7 +27,7 @@ async def open_stores(
 ) -> tuple[MetadataStore, ObjectStore]:
     """The metadata store and the object store; `stack` closes both.
 
-    Stores over a network need not be there yet: their calls tell. Raises `StartupError`, `SettingError`.
+    Stores over a network need not be reachable yet; until then calls fail. Raises `StartupError`, `SettingError`.
     """
     metadata = await _open_metadata(settings)
     stack.push_async_callback(metadata.close)
@@ -39,11 +39,11 @@ async def open_stores(
 async def open_for_reading(
     settings: Settings, stack: contextlib.AsyncExitStack
 ) -> tuple[MetadataReader, ObjectReader]:
-    """What running brokers keep, for processes that only look at it; `stack` closes both.
+    """The stores of running brokers, for processes that only look at it; `stack` closes both.
 
     Nothing is written, and no folder is made. Embedded stores can be looked into while a broker uses them. With
     a replica of the bucket, objects are read from there first. Raises `StartupError`, among others when the
-    data folder holds no metadata file, and `SettingError`.
+    data folder has no metadata file, and `SettingError`.
     """
     metadata: MetadataReader
     if settings.etcd_endpoints is not None:
@@ -78,7 +78,7 @@ def open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStac
 async def open_export_store(
     settings: Settings, topic: str, stack: contextlib.AsyncExitStack
 ) -> MetadataStore:
-    """The store that the exporter of a topic keeps its hold of it, and its progress, in; `stack` closes it.
+    """The store that the exporter of a topic keeps its hold on it, and its progress, in; `stack` closes it.
 
     In a cluster that is etcd. The embedded metadata store has one owner, the broker, so there each topic has a
     small file of its own, whose owner is the exporter: only one can have it open. Raises `ExportHeldError` when
@@ -123,7 +123,7 @@ async def open_exports_for_reading(
 
 
 async def _holder_in(path: Path, topic: str) -> ExportRecord | None:
-    """Who holds the topic, by the file that another process owns; None when that is not in it (yet)."""
+    """The owner of the topic's export, by the file that another process owns; None when that is not in it (yet)."""
     from kafscale.metadata.sqlite.reader import SqliteReader
 
     async with contextlib.AsyncExitStack() as stack:
@@ -136,7 +136,7 @@ async def _holder_in(path: Path, topic: str) -> ExportRecord | None:
 
 
 def open_bucket_alone(settings: Settings) -> ObjectStore:
-    """The bucket that the settings name, without its replica: for tools that say what it holds.
+    """The bucket that the settings name, without its replica: for tools that report its contents.
 
     Raises `SettingError`.
     """

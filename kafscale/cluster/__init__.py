@@ -1,1 +1,1 @@
-"""What brokers agree on: the view, registration, claims, leadership, topics and their configs."""
+"""The state that brokers share: the view, registration, claims, leadership, topics and their configs."""

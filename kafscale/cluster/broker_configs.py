@@ -6,7 +6,8 @@ from typing import Final
 
 from kafscale.cluster.config_description import ConfigEntry, ConfigSynonym, broker_synonyms
 from kafscale.cluster.config_kinds import ConfigSource, ConfigType, text_of
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS, default_text
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
+from kafscale.cluster.topic_configs import default_text
 from kafscale.metadata.model import BrokerRecord, ListenerName
 from kafscale.settings.broker import Settings, variable_of
 from kafscale.settings.kinds import Address
@@ -147,7 +148,7 @@ def describe_broker(settings: Settings, broker: BrokerRecord | None) -> Sequence
         )
         # Of this broker alone: there is no default that it could be compared with.
         synonym = ConfigSynonym(name=_ADVERTISED, value=advertised, source=ConfigSource.STATIC_BROKER_CONFIG)
-        documentation = "Where clients are told to connect."
+        documentation = "Where clients connect."
         entries.append(_entry(_ADVERTISED, advertised, _STRING, documentation, (synonym,)))
     return sorted(entries, key=lambda entry: entry.name)
 

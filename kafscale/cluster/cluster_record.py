@@ -35,12 +35,12 @@ async def read_cluster_id(store: MetadataReader) -> str | None:
 
     Raises `StoreUnavailableError`, `CorruptDataError`, `UnknownFormatVersionError`.
     """
-    held = await store.get(keys.CLUSTER)
-    return None if held is None else decode_cluster_id(held.value)
+    found = await store.get(keys.CLUSTER)
+    return None if found is None else decode_cluster_id(found.value)
 
 
 def decode_cluster_id(value: bytes) -> str:
-    """What lies under `keys.CLUSTER`. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    """The record under `keys.CLUSTER`. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
     cluster_id = decode_fields(keys.CLUSTER, value).get("cluster_id")
     if not isinstance(cluster_id, str) or not cluster_id:
         raise CorruptDataError(keys.CLUSTER, f"'cluster_id' is {cluster_id!r}, not text")
@@ -75,9 +75,9 @@ async def adopt_cluster_id(store: MetadataStore, cluster_id: str, *, retry_delay
     Raises as `ensure_cluster_id` does.
     """
     while True:
-        held = await read_cluster_id(store)
-        if held is not None:
-            return held
+        found = await read_cluster_id(store)
+        if found is not None:
+            return found
         value = encode_fields({"cluster_id": cluster_id})
         try:
             await store.transact([Compare(keys.CLUSTER, ABSENT)], [Put(keys.CLUSTER, value)])

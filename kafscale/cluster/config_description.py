@@ -1,10 +1,11 @@
-"""Topic and broker configs as DescribeConfigs tells them: value, source, synonyms, type, documentation."""
+"""Topic and broker configs as DescribeConfigs returns them: value, source, synonyms, type, documentation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafscale.cluster.config_kinds import ConfigSource, ConfigType
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS, TopicConfigRow, canonical_text, default_text
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS, TopicConfigRow
+from kafscale.cluster.topic_configs import canonical_text, default_text
 from kafscale.settings.broker import Settings
 
 

@@ -30,7 +30,7 @@ from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore, Pu
 
 RETRY_DELAY_SEC: Final = 0.2
 PATIENCE_SEC: Final = 30.0
-"""How long a request whose outcome is unknown is followed up before its caller is told so."""
+"""How long a request whose outcome is unknown is followed up before its caller gets an error."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class _Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """What was put at the acquisition; `revision`: of both keys from then on, for as long as they are ours."""
+    """The keys put at the acquisition; `revision`: of both keys from then on, for as long as they are ours."""
 
     record: ExportRecord
     lease: _Lease
@@ -86,7 +86,7 @@ class ExportHold:
         """Take hold of the topic. `holder`: who that is, for others to read; `now_ms`: Unix milliseconds; `clock`:
         seconds, never going back, for how long ago the lease was renewed.
 
-        Raises `ExportHeldError` when somebody holds it, `StoreError`.
+        Raises `ExportHeldError` when another exporter owns it, `StoreError`.
         """
         acquisition = _Acquisition(store, topic, holder, ttl_sec, now_ms, clock)
         try:
@@ -128,7 +128,7 @@ class ExportHold:
         self._lease.renewed_at_sec = began_at_sec
 
     async def last_progress(self, table: str) -> ExportProgress | None:
-        """What was recorded last for the table, by whomever. Raises `StoreError`, `CorruptDataError`."""
+        """The progress recorded last for the table, by any exporter. Raises `StoreError`, `CorruptDataError`."""
         key = keys.export_progress(self._topic, table)
         found = await self._store.get(key)
         return None if found is None else decode_export_progress(key, self._topic, table, found.value)
@@ -230,7 +230,7 @@ class _Acquisition:
                 return hold
 
     async def give_up(self) -> None:
-        """End the leases that nobody needs. Those that cannot be ended now end by themselves."""
+        """End the leases that are not needed. Those that cannot be ended now end by themselves."""
         for lease in self._leases:
             try:
                 await self._store.revoke_lease(lease)
@@ -238,7 +238,7 @@ class _Acquisition:
                 return
 
     async def _attempt(self) -> ExportHold | None:
-        """The hold; None when somebody was faster, who may be gone again."""
+        """The hold; None when another exporter was faster, even if it is gone again."""
         record_key, holder_key = keys.export_record(self._topic), keys.export_holder(self._topic)
         held = await self._store.get(holder_key)
         if held is not None:

@@ -1,4 +1,4 @@
-"""The exports of topics as the metadata store has them, and what an exporter is told that may not go on."""
+"""The exports of topics as the metadata store has them, and the errors of an exporter that may not go on."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from kafscale.metadata.store import KeyValue, MetadataReader
 
 
 class ExportHeldError(KafscaleError):
-    """Another exporter holds the topic. `holder`: who, None when that cannot be told; `since_ms`: since when."""
+    """Another exporter holds the topic. `holder`: its name, None if unknown; `since_ms`: since when."""
 
     def __init__(self, topic: str, holder: ExportRecord | None) -> None:
         if holder is None:
@@ -30,7 +30,7 @@ class ExportHeldError(KafscaleError):
 
 
 class ExportLeaseLostError(KafscaleError):
-    """The exporter does not hold the topic any more: what it had under way must not be committed."""
+    """The exporter does not hold the topic any more: its work in progress must not be committed."""
 
     def __init__(self, topic: str, problem: str) -> None:
         super().__init__(f"the export of topic {topic!r} does not hold the topic any more: {problem}")
@@ -39,7 +39,7 @@ class ExportLeaseLostError(KafscaleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicExports:
-    """What the metadata store knows of a topic's exports.
+    """The exports of a topic in the metadata store.
 
     `last`: who took hold of the topic last. `holder`: who holds it now. `progress`: of each table, by its name.
     """
@@ -57,7 +57,7 @@ async def read_holder(reader: MetadataReader, topic: str) -> ExportRecord | None
 
 
 async def read_exports(reader: MetadataReader) -> list[TopicExports]:
-    """What is known of every topic's exports, by topic. Raises `StoreError`, `CorruptDataError`."""
+    """The exports of every topic, by topic. Raises `StoreError`, `CorruptDataError`."""
     found: dict[str, list[KeyValue]] = {}
     for item in (await reader.range(keys.EXPORTS)).items:
         found.setdefault(keys.export_topic(item.key), []).append(item)

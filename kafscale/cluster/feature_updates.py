@@ -23,13 +23,13 @@ from kafscale.protocol.quoting import quoted
 logger = logging.getLogger(__name__)
 
 MIN_TIMEOUT_MS: Final = 1_000
-"""What a client that does not want to wait gets all the same."""
+"""The least wait, also for a client that asks for none."""
 
 _NOT_FINALIZED: Final = 0
 
 
 class UpgradeType(IntEnum):
-    """What an update may do, by Kafka's numbers (KIP-778)."""
+    """The allowed directions of an update, by Kafka's numbers (KIP-778)."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -74,7 +74,7 @@ class FeatureUpdates:
             ) from None
 
     async def _decide(self, updates: Mapping[str, FeatureUpdate], validate_only: bool) -> int:
-        """The revision at which all of it holds. Reads before every attempt: an earlier one may have landed."""
+        """The revision at which all is in effect. Reads before every attempt: an earlier one may have landed."""
         while True:
             try:
                 revision = await self._attempt(updates, validate_only)
@@ -88,21 +88,21 @@ class FeatureUpdates:
                 return revision
 
     async def _attempt(self, updates: Mapping[str, FeatureUpdate], validate_only: bool) -> int | None:
-        """None when somebody else wrote meanwhile."""
+        """None when another broker wrote meanwhile."""
         brokers = [
             decode_broker_record(item.key, item.value)
             for item in (await self._store.range(keys.BROKERS)).items
         ]
-        held = {name: await self._store.get(keys.feature(name)) for name in updates}
-        current = {name: _level(item) for name, item in held.items()}
+        found = {name: await self._store.get(keys.feature(name)) for name in updates}
+        current = {name: _level(item) for name, item in found.items()}
         for update in updates.values():
             _check(update, current[update.feature], brokers)
         changed = [one for one in updates.values() if one.level != current[one.feature]]
         if validate_only or not changed:
-            return max((item.mod_revision for item in held.values() if item is not None), default=0)
+            return max((item.mod_revision for item in found.values() if item is not None), default=0)
         compares = [
             Compare(keys.feature(name), ABSENT if item is None else item.mod_revision)
-            for name, item in held.items()
+            for name, item in found.items()
         ]
         puts = [Put(keys.feature(one.feature), encode_level(one.level)) for one in changed]
         result = await self._store.transact(compares, puts)
@@ -114,18 +114,18 @@ class FeatureUpdates:
 
 
 async def raise_level(store: MetadataStore, feature: str, level: int) -> None:
-    """See to it that at least this level is finalized, while no broker lives: nobody is asked.
+    """See to it that at least this level is finalized, while no broker lives: there is none to ask.
 
     Raises `StoreError`, after which it may be done again.
     """
     key = keys.feature(feature)
-    while _level(held := await store.get(key)) < level:
-        revision = ABSENT if held is None else held.mod_revision
+    while _level(found := await store.get(key)) < level:
+        revision = ABSENT if found is None else found.mod_revision
         await store.transact([Compare(key, revision)], [Put(key, encode_level(level))])
 
 
-def _level(held: KeyValue | None) -> int:
-    return _NOT_FINALIZED if held is None else decode_level(held.key, held.value)
+def _level(found: KeyValue | None) -> int:
+    return _NOT_FINALIZED if found is None else decode_level(found.key, found.value)
 
 
 def _check(update: FeatureUpdate, current: int, brokers: Sequence[BrokerRecord]) -> None:

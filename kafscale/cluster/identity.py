@@ -1,4 +1,4 @@
-"""Which cluster a broker belongs to, and whether its two stores agree: nothing is written before they do."""
+"""The cluster that a broker belongs to, and whether its two stores agree: nothing is written before they do."""
 
 from collections.abc import AsyncGenerator
 
@@ -16,9 +16,9 @@ async def establish_cluster(metadata: MetadataStore, objects: ObjectStore, names
     """The cluster's id; two stores that are new become one cluster.
 
     A metadata store that is empty beside an object store that is not has been lost, or is not the right one:
-    a broker that began anew would write over what is there. An object store that is empty beside a metadata store
-    that knows of records is not the right one either: a broker that claimed it would take them for lost, and forget
-    them. Raises `StartupError` for both and for stores of two clusters, `CorruptDataError`, `StoreError`.
+    a broker that started from nothing would write over what is there. An object store that is empty beside a
+    metadata store that knows of records is not the right one either: a broker that claimed it would take them
+    for lost. Raises `StartupError` for both and for stores of two clusters, `CorruptDataError`, `StoreError`.
     """
     if await read_cluster_id(metadata) is None:
         owner = await _owner(objects, namespace)
@@ -46,7 +46,7 @@ async def _check_records_are_there(metadata: MetadataStore, objects: ObjectStore
         try:
             record = decode_partition_record(found.key, found.value)
         except CorruptDataError:
-            break  # It may have told of records.
+            break  # It may have named records.
         if record.log_start_offset < record.log_end_offset:
             break
     else:

@@ -1,6 +1,6 @@
 """The object that says which cluster a namespace of the object store belongs to.
 
-Stored format: docs/format/cluster-marker.md. The metadata store knows the id as well; the marker tells a broker
+Stored format: docs/format/cluster-marker.md. The metadata store knows the id as well; the marker shows a broker
 whose metadata store is another one, or is gone, that it must not write here.
 """
 
@@ -65,7 +65,7 @@ async def claim_marker(
             _log.warning("reading the cluster's marker, its creation has an unknown outcome: %s", problem)
         else:
             return cluster_id
-        held = await read_marker(objects, namespace)
-        if held is not None:
-            return held
+        found = await read_marker(objects, namespace)
+        if found is not None:
+            return found
         await asyncio.sleep(retry_delay_sec)

@@ -77,21 +77,21 @@ def check_growth(
 
     Raises `KafkaError` INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT.
     """
-    held = topic.partition_count
-    if count == held:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {held} partition(s).")
-    if count < held:
+    present = topic.partition_count
+    if count == present:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if count < present:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} currently has {held} partition(s); {count} would not be an increase.",
+            f"The topic {topic.name} currently has {present} partition(s); {count} would not be an increase.",
         )
     _check_limit(topic.name, count)
     if assignments is None:
         return
-    if len(assignments) != count - held:
+    if len(assignments) != count - present:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Attempted to add {count - held} additional partition(s), but only {len(assignments)} "
+            f"Attempted to add {count - present} additional partition(s), but only {len(assignments)} "
             "assignment(s) were specified.",
         )
     _check_replicas(assignments, broker_ids)

@@ -1,9 +1,9 @@
 """Which broker each of a topic's partitions, or each group shard, should be with: rendezvous hashing, evenly.
 
-Every pair of an item and a broker has a weight that anybody can compute. An item prefers the broker with the
+Every pair of an item and a broker has a weight that any broker can compute. An item prefers the broker with the
 highest weight that has room: of `count` items no broker gets more than its share, rounded up, and no more
-brokers get one above the share rounded down than must. So the load of one topic is even, everybody who knows
-the same brokers comes to the same answer, and a broker that comes or goes moves little more than its own share.
+brokers get one above the share rounded down than must. So the load of one topic is even, all that know
+the same brokers come to the same answer, and a broker that comes or goes moves little more than its own share.
 """
 
 from collections.abc import Callable, Mapping, Sequence

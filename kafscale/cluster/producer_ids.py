@@ -46,9 +46,9 @@ class ProducerIds:
         the first attempt landed, its block is lost, never given twice.
         """
         while True:
-            held = await self._store.get(keys.PRODUCER_IDS)
-            first = 0 if held is None else first_free(held.value)
-            revision = ABSENT if held is None else held.mod_revision
+            found = await self._store.get(keys.PRODUCER_IDS)
+            first = 0 if found is None else first_free(found.value)
+            revision = ABSENT if found is None else found.mod_revision
             value = encode_fields({"next_producer_id": first + BLOCK_SIZE})
             try:
                 result = await self._store.transact(
@@ -70,10 +70,10 @@ async def pass_over(store: MetadataStore, next_producer_id: int, *, retry_delay_
     Raises `StoreUnavailableError`, `CorruptDataError`.
     """
     while True:
-        held = await store.get(keys.PRODUCER_IDS)
-        if held is not None and first_free(held.value) >= next_producer_id:
+        found = await store.get(keys.PRODUCER_IDS)
+        if found is not None and first_free(found.value) >= next_producer_id:
             return
-        revision = ABSENT if held is None else held.mod_revision
+        revision = ABSENT if found is None else found.mod_revision
         value = encode_fields({"next_producer_id": next_producer_id})
         try:
             await store.transact([Compare(keys.PRODUCER_IDS, revision)], [Put(keys.PRODUCER_IDS, value)])

@@ -4,9 +4,9 @@ Theory of operation. For each item the few brokers with the highest weights are 
 that are known. An item's preferred broker is the first of these that is there and has room; when none is, the
 weights of all that have room are computed, as they are without a ranking. So the answer is the same in any case.
 
-- A broker that goes stays in the rankings and is passed over, and comes back at no cost.
+- A broker that goes stays in the rankings and is skipped, and comes back at no cost.
 - Of a broker that was not known its own weights are computed, one for each item.
-- When too many of those that are known are gone, everything is ranked anew.
+- When too many of those that are known are gone, everything is ranked again.
 """
 
 from array import array
@@ -20,13 +20,13 @@ RANKED: Final = 8
 """So many brokers are kept for each item. With no more brokers than that nothing is ranked."""
 
 RANKING_BYTES: Final = 500
-"""What a ranking takes in memory, about, beside `RANKED_ITEM_BYTES` for each item."""
+"""The approximate memory of a ranking, beside `RANKED_ITEM_BYTES` for each item."""
 
 RANKED_ITEM_BYTES: Final = RANKED * 4 + 8
 
 
 class Rankings:
-    """Ranks the brokers for names, and keeps that until it is told to forget a name."""
+    """Ranks the brokers for names, and keeps that until `forget` is called with the name."""
 
     def __init__(self) -> None:
         self._known: list[int] = []  # In the order in which they came; a ranking has the first so many.
@@ -89,7 +89,7 @@ class _Ranking:
                 self._least.append(row[places[RANKED - 1]])
 
     def is_like(self, known: list[int]) -> bool:
-        """Whether so few are missing that it is less work to add them than to rank all."""
+        """True if so few are missing that it is less work to add them than to rank all."""
         return 8 * (len(known) - self._known_count) <= len(known)
 
     def add(self, seeds: Seeds, known: list[int]) -> None:

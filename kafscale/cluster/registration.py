@@ -32,22 +32,20 @@ class Registration:
         self._cluster_revision: int | None = None
         # Why the broker is not registered yet, for people; None when nothing is known to be in its way.
         self.obstacle: str | None = None
-        # Called after each renewal that the store did not answer.
-        self.on_unanswered: Callable[[], None] = lambda: None
-        # What is announced while a registration is under way could go down with neither of them telling it.
+        # What is announced while a registration is in progress could be lost between the two.
         self._at_once = asyncio.Lock()
 
     @property
     def broker(self) -> BrokerRecord:
-        """What was announced of this broker last, whether the store holds it now or not."""
+        """The record announced last for this broker, whether it is stored now or not."""
         return self._broker
 
     @property
     def lease(self) -> int:
-        """What the broker's registration, and everything it leads or coordinates, is bound to.
+        """The lease that the registration, and everything the broker owns, is bound to.
 
-        `NO_LEASE` while it is not registered: nobody renews a lease before that, so what it then gained would go
-        without its hearing of it.
+        `NO_LEASE` while it is not registered: no lease is renewed before that, so what it claimed then could be
+        lost without its notice.
         """
         return self._lease if self._is_registered else NO_LEASE
 
@@ -64,7 +62,7 @@ class Registration:
     async def register_again(self) -> None:
         """The same, after the lease has ended, with what was announced last.
 
-        Raises `StartupError` also when the store was emptied or made anew since: what this broker knows of it is
+        Raises `StartupError` also when the store was emptied or rebuilt since: what this broker knows of it is
         of another life, and what it wrote now would be in the way of `kafscale recover`.
         """
         async with self._at_once:
@@ -120,15 +118,15 @@ class Registration:
             self._revision = result.revision
         elif _revision_of(result.found[1]) != self._cluster_revision:
             raise StartupError(
-                "the metadata store was emptied or made anew while this broker ran: stop all brokers, rebuild it "
+                "the metadata store was emptied or rebuilt while this broker ran: stop all brokers, rebuild it "
                 "with `kafscale recover` if that was not done, and start them again"
             )
         return result.succeeded
 
     async def announce(self, state: BrokerState) -> None:
-        """Tell the others what becomes of this broker. Waits for a store that is away.
+        """Announce the broker's state to the others. Waits for a store that is away.
 
-        What is told to nobody, because the lease has ended, is told with the next registration.
+        If the lease has ended, the next registration announces it.
         """
         self._broker = replace(self._broker, state=state)
         async with self._at_once:
@@ -145,7 +143,7 @@ class Registration:
                 return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning(
-                    "could not tell of a change of state, trying again",
+                    "could not announce a change of state, trying again",
                     extra={"state": str(state), "problem": str(problem)},
                 )
                 await asyncio.sleep(self._retry_delay_sec)
@@ -160,8 +158,11 @@ class Registration:
             if found.value == value:
                 return
 
-    async def keep_alive(self) -> None:
-        """Renew the lease; returns when it has ended: the broker then leads and coordinates nothing."""
+    async def keep_alive(self, on_unanswered: Callable[[], None] = lambda: None) -> None:
+        """Renew the lease; returns when it has ended: the broker then leads and coordinates nothing.
+
+        `on_unanswered` is called after each renewal that the store did not answer.
+        """
         while True:
             await asyncio.sleep(self._lease_ttl_sec / _RENEWALS_PER_TTL)
             try:
@@ -170,7 +171,7 @@ class Registration:
                     return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning("could not renew the lease", extra={"problem": str(problem)})
-                self.on_unanswered()
+                on_unanswered()
 
     async def close(self) -> None:
         """End the lease, and with it the registration and everything that is bound to it."""

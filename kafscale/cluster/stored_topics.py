@@ -12,7 +12,7 @@ _READS_AT_ONCE = 4
 
 
 async def stored_topics(store: MetadataStore, names: Iterable[str]) -> Mapping[str, KeyValue]:
-    """The record of each of these topics, as stored; a topic that is not there is left out.
+    """The record of each of these topics, as stored; absent topics are skipped.
 
     One read for each `max_operations` names. Raises as `MetadataStore.get`.
     """
@@ -21,8 +21,8 @@ async def stored_topics(store: MetadataStore, names: Iterable[str]) -> Mapping[s
 
     async def read(part: list[str]) -> dict[str, KeyValue]:
         async with at_once:
-            held = await read_many(store, [keys.topic(name) for name in part])
-        return {name: item for name in part if (item := held.get(keys.topic(name))) is not None}
+            found = await read_many(store, [keys.topic(name) for name in part])
+        return {name: item for name in part if (item := found.get(keys.topic(name))) is not None}
 
     size = store.max_operations
     parts = [wanted[start : start + size] for start in range(0, len(wanted), size)]

@@ -1,10 +1,10 @@
 """A broker's tenure, lease after lease: registered again at once when one ends, while it resigns beside that.
 
-A broker whose lease has ended resigns from all that it held, which takes seconds when the object store is away, too:
-accepted records are published as long as no other broker leads. Clients must not miss it meanwhile: those that hear
-of a cluster without a broker drop what they have on its way to that one. So the broker registers under a new lease
-beside resigning, and holds nothing under it before it has resigned: what is given up and what is gained would else
-be taken for one another.
+A broker whose lease has ended resigns from all that it owned, which takes seconds when the object store is away, too:
+accepted records are published as long as no other broker leads. Clients must not miss it meanwhile: those that see
+a cluster without a broker drop what they have in flight to it. So the broker registers under a new lease
+beside resigning, and claims nothing under it before it has resigned: what it gives up and what it claims could
+else be taken for one another.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
-    """What a broker holds of one kind: partitions, group shards."""
+    """The owner of one kind of item: partitions, group shards."""
 
     async def let_go(self) -> None:
-        """Hold nothing: the lease has ended. Nothing is gained until this has returned."""
+        """Resign from everything: the lease has ended. Nothing is claimed until this has returned."""
 
     def reconsider(self) -> None:
-        """Compare what this broker holds with what it should hold, under the lease that it has now."""
+        """Compare what this broker owns with what it should own, under the lease that it has now."""
 
 
 class Tenure:
@@ -38,24 +38,25 @@ class Tenure:
 
     @property
     def lease(self) -> int:
-        """What is gained now is bound to this lease; `NO_LEASE` while nothing may be gained."""
+        """The lease that claims are bound to now; `NO_LEASE` while nothing may be claimed."""
         return NO_LEASE if self._is_resigning else self._registration.lease
 
-    async def run(self, *holders: Holder) -> None:
+    async def run(self, *holders: Holder, on_unanswered: Callable[[], None] = lambda: None) -> None:
         """Renew the lease; when it has ended all the same, resign, and go on under a new one. Ends by failures only.
 
-        Raises what `Registration.register_again` does, in an `ExceptionGroup`.
+        `on_unanswered`: as of `Registration.keep_alive`. Raises what `Registration.register_again` does, in an
+        `ExceptionGroup`.
         """
         async with asyncio.TaskGroup() as tasks:
             resigning: asyncio.Task[None] | None = None
             while True:
-                await self._registration.keep_alive()
+                await self._registration.keep_alive(on_unanswered)
                 self._on_lease_ended()
                 logger.error(
                     "the lease of this broker has ended: others may lead its partitions and groups by now"
                 )
                 if resigning is None or resigning.done():
-                    # Before the new lease is there. A resignation that is under way has left nothing to give up.
+                    # Before the new lease is there. A resignation in progress leaves nothing to resign from.
                     self._is_resigning = True
                     resigning = tasks.create_task(self._resign(holders), name="resign")
                 await self._registration.register_again()

@@ -9,7 +9,7 @@ because it was marked while none ran, the first that comes takes it:
    under `retired/`: from here on no broker can publish to or claim the topic;
 3. delete its segments, indexes and checkpoints;
 4. delete the topic record, if it is still as this broker marked it. Where a request to delete objects may
-   still be on its way (one of unknown outcome, or of an earlier run or another broker whose removal this one
+   still be in flight (one of unknown outcome, or of an earlier run or another broker whose removal this one
    goes on with), this waits before that, and looks again for objects: the next topic of the name uses the
    same keys.
 
@@ -43,13 +43,13 @@ from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 _log = logging.getLogger(__name__)
 
 NO_EPOCH: Final = -1
-"""The leader epoch of a partition that nobody has led: the first leader gets 0."""
+"""The leader epoch of a partition that no broker has led: the first leader gets 0."""
 
 OBJECTS_PER_DELETE: Final = 1000
 
 
 DOUBT_GRACE_SEC: Final = 60.0
-"""How long a name stays taken when a request to delete objects of the topic may still be on its way."""
+"""How long a name stays taken when a request to delete objects of the topic may still be in flight."""
 
 
 DEFECT_DELAY_SEC: Final = 30.0
@@ -140,7 +140,7 @@ class TopicDeletion:
                 self._consider(current)  # the name came back and was deleted again meanwhile
 
     def _is_ours(self, topic: TopicRecord) -> bool:
-        """Whether this broker removes the topic: it is named, or the named one is gone and we are live."""
+        """True if this broker removes the topic: it is named, or the named one is gone and this one is live."""
         if topic.state is not TopicState.DELETING:
             return False
         if topic.deleting_broker_id == self._broker_id:
@@ -183,7 +183,7 @@ class TopicDeletion:
         return result.succeeded
 
     async def _own(self, topic: TopicRecord) -> Compare | None:
-        """What holds while the removal is ours; None when it is over or another broker's.
+        """The compare that is true while this broker removes the topic; None when it does not, or no longer.
 
         A removal that another broker left is taken over by a write, so that the other, should it still run,
         fails at its next step.
@@ -241,7 +241,7 @@ class TopicDeletion:
     async def _remove_objects(self, prefix: str, topic: TopicRecord, mark: Compare) -> bool:
         """Step 3. False when the removal is no longer ours: the name may be in use again.
 
-        Looked up anew before each call that deletes, so that a broker that was held up does not go on
+        Looked up again before each call that deletes, so that a broker that was held up does not go on
         deleting where another has finished and a new topic has begun.
         """
         before: list[str] = []

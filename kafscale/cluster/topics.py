@@ -1,8 +1,8 @@
 """The life of topics: making them, letting them grow, changing their configs, and asking for their end.
 
-A topic is there once its record is: partition records without a topic record are leftovers of an attempt
+A topic is there once its record is: partition records without a topic record are orphans of an attempt
 that did not finish, which the next attempt overwrites. Every write compares what it replaces; after an
-unknown outcome the store is read again and decided anew. See docs/decisions/0008-topic-lifecycle.md.
+unknown outcome the store is read back and the decision made again. See docs/decisions/0008-topic-lifecycle.md.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Gives a topic's new configs from those it has; called again when somebody else changed them meanwhile."""
+"""Gives a topic's new configs from those it has; called again when another broker changed them meanwhile."""
 
 LEADER_WAIT_MS: Final = 2_000
 """How long a new topic's creator waits for its leaders: without them its first requests would be refused."""
 
 MIN_TIMEOUT_MS: Final = 1_000
-"""What a client that does not want to wait gets all the same: some ask for 0 and mean "at once"."""
+"""The least wait, also for a client that asks for less: some ask for 0 and mean "at once"."""
 
 
 class Topics:
@@ -85,7 +85,7 @@ class Topics:
         """
         self._check_name(topic.name)
         async with _deadline(timeout_ms), self._creating():
-            # The store has the last word: another broker may have told a client by now that the topic is gone.
+            # The store has the last word: another broker may have answered a client that the topic is gone.
             if self._view.topic(topic.name, include_deleting=True) is not None and await self._decide(
                 lambda: self._is_taken(topic.name)
             ):
@@ -290,15 +290,15 @@ class Topics:
     async def _write(self, record: TopicRecord, revision: int, first: int) -> int | None:
         """Put the partition records from `first` on, then the topic record, which stands at `revision`.
 
-        None when the topic, its name's retired epoch or a leftover partition record changed meanwhile.
+        None when the topic, its name's retired epoch or an orphaned partition record changed meanwhile.
         """
         retired_key, topic_key = keys.retired(record.name), keys.topic(record.name)
         retired = await self._store.get(retired_key)
         # Above the old topic's, before there is a leader: the old one's, which may have heard of nothing yet, must
         # not find its own epoch here (`LogManager.is_leader_still`).
         epoch = NO_EPOCH if retired is None else decode_retired_epoch(retired_key, retired.value) + 1
-        leftovers = await self._store.range(keys.partitions(record.name))
-        held = {item.key: item.mod_revision for item in leftovers.items}
+        orphans = await self._store.range(keys.partitions(record.name))
+        held = {item.key: item.mod_revision for item in orphans.items}
         unchanged = [
             Compare(topic_key, revision),
             Compare(retired_key, ABSENT if retired is None else retired.mod_revision),
@@ -324,7 +324,7 @@ def _already_exists(name: str) -> KafkaError:
 
 
 class _Attempts:
-    """Whether a call has written already: what it then finds may be its own doing."""
+    """The writes of a call so far: after one, what the call finds may be its own doing."""
 
     __slots__ = ("any",)
 

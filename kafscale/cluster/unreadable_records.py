@@ -1,17 +1,19 @@
 """Records in the metadata store that this program cannot read: the picture of the cluster goes without them.
 
 One bad record, or one of a newer release, must not stop every broker. What it describes is out of service where it
-is not known from before, told by an error line, a metric and an alert (docs/alerts.md, KafscaleRecordUnreadable).
+is not known from before; an error line, a metric and an alert report it (docs/alerts.md, KafscaleRecordUnreadable).
 """
 
 import logging
-from collections.abc import Container
-from typing import Final
+from collections.abc import Callable, Container
+from typing import Final, TypeVar
 
 from kafscale.metadata import keys
-from kafscale.metadata.store import KeyValue
+from kafscale.metadata.store import Delete, KeyValue
 
 logger = logging.getLogger(__name__)
+
+Record = TypeVar("Record")
 
 KINDS: Final = {
     keys.TOPICS: "topic",
@@ -20,7 +22,7 @@ KINDS: Final = {
     keys.COORDINATORS: "coordinator",
     keys.FEATURES: "feature",
 }
-"""What the records below each prefix that is watched describe: the metric's label."""
+"""The kind of record below each watched prefix: the metric's label."""
 
 
 class UnreadableRecords:
@@ -28,6 +30,19 @@ class UnreadableRecords:
 
     def __init__(self) -> None:
         self._revisions: dict[str, int] = {}
+
+    def read(self, change: KeyValue | Delete, decode: Callable[[str, bytes], Record]) -> Record | None:
+        """The record; None for one that is gone or cannot be read."""
+        if isinstance(change, Delete):
+            self.remove(change.key)
+            return None
+        try:
+            record = decode(change.key, change.value)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self.add(change, problem)
+            return None
+        self.remove(change.key)
+        return record
 
     def add(self, item: KeyValue, problem: Exception) -> None:
         """The record cannot be read as it is now. Logged once for each of its revisions."""
@@ -40,13 +55,13 @@ class UnreadableRecords:
         )
 
     def remove(self, key: str) -> None:
-        """The record can be read by now, or is gone. No error when it is not held."""
+        """The record can be read by now, or is gone. No error when it is not among them."""
         if self._revisions:
             self._revisions.pop(key, None)
 
-    def retain(self, prefix: str, held: Container[str]) -> None:
-        """Of the records below `prefix` only those of `held` are there."""
-        for key in [key for key in self._revisions if key.startswith(prefix) and key not in held]:
+    def retain(self, prefix: str, present: Container[str]) -> None:
+        """Of the records below `prefix` only those of `present` are there."""
+        for key in [key for key in self._revisions if key.startswith(prefix) and key not in present]:
             del self._revisions[key]
 
     def count(self, prefix: str) -> int:

@@ -1,16 +1,16 @@
-"""The picture of the cluster in memory, as the metadata store last told it: brokers, topics, leaders, features.
+"""The picture of the cluster in memory, as the metadata store last showed it: brokers, topics, leaders, features.
 
-Reads are synchronous. `ClusterViewFeeder` (view_feeder.py) applies what the store's watches report; whoever
-wrote something waits with `wait_for` until the picture shows it.
+Reads are synchronous. `ClusterViewFeeder` applies what the store's watches report; a writer waits with `wait_for`.
 """
 
 import asyncio
 import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-from kafscale.cluster.new_topic import collision_key
+from kafscale.cluster.listeners import Listeners
+from kafscale.cluster.topic_index import TopicIndex
 from kafscale.cluster.unreadable_records import UnreadableRecords
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.formats.features import LEGACY_LEVEL, decode_level
@@ -21,24 +21,16 @@ from kafscale.formats.topic_record import (
     decode_topic_record,
 )
 from kafscale.metadata import keys
-from kafscale.metadata.model import (
-    BrokerRecord,
-    BrokerState,
-    LeaderRecord,
-    TopicRecord,
-    TopicState,
-)
+from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord, TopicRecord, TopicState
 from kafscale.metadata.store import ABSENT, Changes, Delete, KeyValue, Snapshot
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
-
-Record = TypeVar("Record")
 
 PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS, keys.COORDINATORS, keys.FEATURES)
 
 TopicListener = Callable[[TopicRecord | None, TopicRecord | None], None]
 """Called with a topic's record before and after a change; None: the topic was not, or is not, there.
 
-The two have the same topic id: a name that came back is told as the old topic's end and the new one's start.
+The two have the same topic id: for a name that is used again there are two calls.
 """
 
 LeaderListener = Callable[[str, int, LeaderRecord | None], None]
@@ -64,7 +56,7 @@ _NO_LEADERS: Final[Mapping[int, LeaderRecord]] = {}
 class ClusterView:
     """Brokers, topics, leaders, coordinators, feature levels. Every method belongs to the event loop's thread.
 
-    Listeners are called synchronously, after the picture holds the change; a snapshot that replaces the
+    Listeners are called synchronously, after the picture has the change; a snapshot that replaces the
     picture calls them for the differences only. One that raises is reported to `failures`, and keeps nothing from
     the others. A record that cannot be read is in `unreadable`: a topic or a broker stays as it was known, a leader
     or coordinator is not known.
@@ -73,26 +65,23 @@ class ClusterView:
     def __init__(self, cluster_id: str, failures: ItemFailures | None = None) -> None:
         self.cluster_id = cluster_id
         self.unreadable = UnreadableRecords()
-        self._failures = failures or ItemFailures(BackgroundWork.VIEW)
+        failures = failures or ItemFailures(BackgroundWork.VIEW)
         self.change_count = 0
         self._revisions: dict[str, int] = {}
         self._brokers: dict[int, BrokerRecord] = {}
-        self._topics: dict[str, TopicRecord] = {}
+        self._topics = TopicIndex()
         self._topic_revisions: dict[str, int] = {}
-        self._names_by_id: dict[uuid.UUID, str] = {}
-        self._names_by_collision_key: dict[str, set[str]] = {}
         self._leaders: dict[str, dict[int, LeaderRecord]] = {}
         self._generations = itertools.count(1)
         self._brokers_generation = 0
         self._leaders_generations: dict[str, int] = {}
         self._coordinators: dict[int, int] = {}
         self._features: dict[str, FinalizedFeature] = {}
-        self._sorted_topics: tuple[TopicRecord, ...] | None = None
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
-        self._topic_listeners: list[TopicListener] = []
-        self._leader_listeners: list[LeaderListener] = []
-        self._broker_listeners: list[BrokerListener] = []
-        self._coordinator_listeners: list[CoordinatorListener] = []
+        self._topic_listeners: Listeners[TopicListener] = Listeners(failures)
+        self._leader_listeners: Listeners[LeaderListener] = Listeners(failures)
+        self._broker_listeners: Listeners[BrokerListener] = Listeners(failures)
+        self._coordinator_listeners: Listeners[CoordinatorListener] = Listeners(failures)
 
     # Reads
 
@@ -107,14 +96,14 @@ class ClusterView:
         return None if record is None or record.state is BrokerState.STARTING else record
 
     def broker_state(self, broker_id: int) -> BrokerState | None:
-        """What becomes of the broker, None when it is not live."""
+        """The broker's state, None when it is not live."""
         record = self._brokers.get(broker_id)
         return None if record is None else record.state
 
     def brokers_to_prefer(self, myself: int) -> tuple[int, ...]:
         """The brokers that partitions and groups are spread over, ascending, as the broker `myself` sees it.
 
-        Those that run; a broker that starts counts itself, so that it can take what nobody holds.
+        Those that run; a broker that starts counts itself, so that it can claim what has no owner.
         """
         return tuple(
             broker_id
@@ -140,20 +129,19 @@ class ClusterView:
 
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicRecord | None:
         """The topic with this id, None when there is none or it is being deleted."""
-        name = self._names_by_id.get(topic_id)
+        name = self._topics.name_of(topic_id)
         return None if name is None else self.topic(name)
 
     def topics(self, *, include_deleting: bool = False) -> Iterable[TopicRecord]:
         """The topics, ascending by name."""
-        if self._sorted_topics is None:
-            self._sorted_topics = tuple(self._topics[name] for name in sorted(self._topics))
-        if include_deleting:
-            return self._sorted_topics
-        return (record for record in self._sorted_topics if record.state is TopicState.ACTIVE)
+        topics = self._topics.sorted_by_name()
+        return (
+            topics if include_deleting else (record for record in topics if record.state is TopicState.ACTIVE)
+        )
 
     def names_like(self, name: str) -> Collection[str]:
         """The topics whose names are this one, or differ from it only by `.` and `_`; also those being deleted."""
-        return self._names_by_collision_key.get(collision_key(name), ())
+        return self._topics.names_like(name)
 
     @property
     def topic_count(self) -> int:
@@ -161,11 +149,11 @@ class ClusterView:
         return len(self._topics)
 
     def offline_partition_count(self) -> int:
-        """How many partitions nobody leads. For any thread."""
+        """How many partitions have no leader. For any thread."""
         led = {topic: len(leaders) for topic, leaders in list(self._leaders.items())}
         return sum(
             max(0, record.partition_count - led.get(name, 0))
-            for name, record in list(self._topics.items())
+            for name, record in list(self._topics.records.items())
             if record.state is TopicState.ACTIVE
         )
 
@@ -175,23 +163,22 @@ class ClusterView:
         return len(self._brokers)
 
     def leader(self, topic: str, partition: int) -> LeaderRecord | None:
-        """Who leads the partition, None while nobody does."""
+        """The partition's leader, None while it has none."""
         return self._leaders.get(topic, _NO_LEADERS).get(partition)
 
     def leaders(self, topic: str) -> Mapping[int, LeaderRecord]:
-        """The leaders of the topic's partitions; a partition that nobody leads is not in it."""
+        """The leaders of the topic's partitions; partitions without one are not in it."""
         return self._leaders.get(topic, _NO_LEADERS)
 
     def generation(self, topic: str) -> tuple[int, int]:
-        """Numbers that tell whether brokers, and the topic's leaders, still are what they were.
+        """Numbers that change with every change of the brokers, and of the topic's leaders.
 
-        Either is another one after every change; the topic's record is not part of it. For what is derived
-        from them and kept.
+        The topic's record is not part of it. For caches of what is derived from them.
         """
         return self._brokers_generation, self._leaders_generations.get(topic, 0)
 
     def coordinator(self, shard: int) -> int | None:
-        """The broker that coordinates the groups of the shard, None while nobody does."""
+        """The broker that coordinates the groups of the shard, None while it has no coordinator."""
         return self._coordinators.get(shard)
 
     def feature_level(self, feature: str) -> int:
@@ -210,7 +197,7 @@ class ClusterView:
         await self.wait_until(lambda: len(self._revisions) == len(PREFIXES))
 
     def missing(self) -> str | None:
-        """What has not been read yet, for people; None when all has."""
+        """The prefixes that have not been read yet, for people; None when all have."""
         return ", ".join(prefix for prefix in PREFIXES if prefix not in self._revisions) or None
 
     async def wait_for(self, revision: int, prefix: str = keys.TOPICS) -> None:
@@ -221,7 +208,7 @@ class ClusterView:
         await self.wait_until(lambda: self._revisions.get(prefix, -1) >= revision)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until `condition`, a cheap function of this view, holds."""
+        """Wait until `condition`, a cheap function of this view, is true."""
         if condition():
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -235,23 +222,19 @@ class ClusterView:
 
     def subscribe(self, listener: TopicListener) -> Callable[[], None]:
         """Call `listener` at each change of a topic from now on. The returned function ends that."""
-        self._topic_listeners.append(listener)
-        return lambda: self._topic_listeners.remove(listener)
+        return self._topic_listeners.add(listener)
 
     def subscribe_leaders(self, listener: LeaderListener) -> Callable[[], None]:
         """Call `listener` at each change of a partition's leader from now on."""
-        self._leader_listeners.append(listener)
-        return lambda: self._leader_listeners.remove(listener)
+        return self._leader_listeners.add(listener)
 
     def subscribe_brokers(self, listener: BrokerListener) -> Callable[[], None]:
         """Call `listener` at each change of the live brokers from now on."""
-        self._broker_listeners.append(listener)
-        return lambda: self._broker_listeners.remove(listener)
+        return self._broker_listeners.add(listener)
 
     def subscribe_coordinators(self, listener: CoordinatorListener) -> Callable[[], None]:
         """Call `listener` at each change of a group shard's coordinator from now on."""
-        self._coordinator_listeners.append(listener)
-        return lambda: self._coordinator_listeners.remove(listener)
+        return self._coordinator_listeners.add(listener)
 
     # What the feeder calls
 
@@ -262,9 +245,9 @@ class ClusterView:
         wrote would break what the others rely on.
         """
         if isinstance(event, Snapshot):
-            held = {item.key for item in event.items}
-            gone = [Delete(key) for key in self._known_keys(prefix) if key not in held]
-            self.unreadable.retain(prefix, held)
+            present = {item.key for item in event.items}
+            gone = [Delete(key) for key in self._known_keys(prefix) if key not in present]
+            self.unreadable.retain(prefix, present)
             changes: Iterable[KeyValue | Delete] = (*gone, *event.items)
         else:
             changes = event.puts_and_deletes
@@ -291,49 +274,29 @@ class ClusterView:
         if prefix == keys.BROKERS:
             return [keys.broker(broker_id) for broker_id in self._brokers]
         if prefix == keys.TOPICS:
-            return [keys.topic(name) for name in self._topics]
+            return [keys.topic(name) for name in self._topics.records]
         if prefix == keys.COORDINATORS:
             return [keys.coordinator(shard) for shard in self._coordinators]
         if prefix == keys.FEATURES:
             return [keys.feature(name) for name in self._features]
         return [keys.leader(topic, index) for topic, leaders in self._leaders.items() for index in leaders]
 
-    def _read(self, change: KeyValue | Delete, decode: Callable[[str, bytes], Record]) -> Record | None:
-        """What the record says; None for one that is gone or, see `unreadable`, cannot be read."""
-        if isinstance(change, Delete):
-            self.unreadable.remove(change.key)
-            return None
-        try:
-            record = decode(change.key, change.value)
-        except Exception as problem:  # noqa: BLE001 - reported
-            self.unreadable.add(change, problem)
-            return None
-        self.unreadable.remove(change.key)
-        return record
-
-    def _notify(self, listeners: Iterable[Callable[..., None]], *change: object) -> None:
-        for listener in tuple(listeners):
-            try:
-                listener(*change)
-            except Exception as problem:  # noqa: BLE001 - reported
-                self._failures.report(change, problem)
-
     def _apply_brokers(self, changes: Iterable[KeyValue | Delete]) -> None:
         before = dict(self._brokers)
         for change in changes:
             self._brokers_generation = next(self._generations)
-            record = self._read(change, _broker_of_key)
+            record = self.unreadable.read(change, _broker_of_key)
             if record is not None:
                 self._brokers[record.broker_id] = record
             elif isinstance(change, Delete) and (broker_id := _number(change.key, keys.BROKERS)) is not None:
                 self._brokers.pop(broker_id, None)
         if self._brokers != before:
-            self._notify(self._broker_listeners)
+            self._broker_listeners.notify()
 
     def _apply_topics(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:
             name = change.key.removeprefix(keys.TOPICS)
-            after = self._read(change, decode_topic_record)
+            after = self.unreadable.read(change, decode_topic_record)
             if isinstance(change, Delete):
                 self._topic_revisions.pop(name, None)
             elif after is not None:
@@ -342,35 +305,20 @@ class ClusterView:
             if before == after or (after is None and not isinstance(change, Delete)):
                 continue
             if before is not None and after is not None and before.topic_id != after.topic_id:
-                self._set_topic(name, before, None)
+                self._set_topic(before, None)
                 before = None
-            self._set_topic(name, before, after)
+            self._set_topic(before, after)
 
-    def _set_topic(self, name: str, before: TopicRecord | None, after: TopicRecord | None) -> None:
-        if before is not None:
-            self._names_by_id.pop(before.topic_id, None)
-            del self._topics[name]
-            self._forget_name(name)
-        if after is not None:
-            self._topics[name] = after
-            self._names_by_id[after.topic_id] = name
-            self._names_by_collision_key.setdefault(collision_key(name), set()).add(name)
-        self._sorted_topics = None
-        self._notify(self._topic_listeners, before, after)
-
-    def _forget_name(self, name: str) -> None:
-        key = collision_key(name)
-        alike = self._names_by_collision_key[key]
-        alike.discard(name)
-        if not alike:
-            del self._names_by_collision_key[key]
+    def _set_topic(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
+        self._topics.replace(before, after)
+        self._topic_listeners.notify(before, after)
 
     def _apply_leaders(self, changes: Iterable[KeyValue | Delete]) -> None:
         read: dict[bytes, LeaderRecord] = {}  # Few differ: most name the same broker and the same epoch.
         for change in changes:
             after = None if isinstance(change, Delete) else read.get(change.value)
             if after is None:
-                after = self._read(change, decode_leader_record)
+                after = self.unreadable.read(change, decode_leader_record)
             else:
                 self.unreadable.remove(change.key)
             if after is not None and not isinstance(change, Delete):
@@ -391,7 +339,7 @@ class ClusterView:
                 del self._leaders[topic]
                 self._leaders_generations.pop(topic, None)  # As of every topic without leaders.
             if before != after:
-                self._notify(self._leader_listeners, topic, partition, after)
+                self._leader_listeners.notify(topic, partition, after)
 
     def _place(self, change: KeyValue | Delete) -> tuple[str, int] | None:
         """The topic and partition of a leader's key, None for a key that is none."""
@@ -404,7 +352,7 @@ class ClusterView:
 
     def _apply_coordinators(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:
-            record = self._read(change, decode_coordinator_record)
+            record = self.unreadable.read(change, decode_coordinator_record)
             shard = _number(change.key, keys.COORDINATORS)
             if shard is None:
                 continue
@@ -412,7 +360,7 @@ class ClusterView:
             if record is not None:
                 self._coordinators[shard] = record.broker_id
             if self._coordinators.get(shard) != before:
-                self._notify(self._coordinator_listeners, shard)
+                self._coordinator_listeners.notify(shard)
 
     def _apply_features(self, changes: Iterable[KeyValue | Delete]) -> None:
         for change in changes:

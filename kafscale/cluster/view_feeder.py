@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterViewFeeder:
-    """Watches the store for a view. A watch that fails is begun again; its snapshot tells what was missed."""
+    """Watches the store for a view. A watch that fails is begun again; its snapshot shows what was missed."""
 
     def __init__(self, store: MetadataStore, view: ClusterView, *, retry_delay_sec: float = 0.5) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Rendezvous weights: a number for each pair of a broker and one of the items of a name, the same for everybody.
+"""Rendezvous weights: a number for each pair of a broker and one of the items of a name, the same at every broker.
 
 A whole column, which is one broker's weights of many items, is computed at once: Python's integers have any
 size, and one that holds a weight in each of its lanes is multiplied, masked and shifted in one step. A lane is

@@ -35,7 +35,7 @@ class Retention:
 
 
 class BackupCommand:
-    """What the command line asks for. `output` takes the result, `errors` what is wrong, both line by line."""
+    """The options of the command line. `output` takes the result, `errors` what is wrong, both line by line."""
 
     def __init__(self, settings: Settings, *, as_json: bool, output: Write, errors: Write) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class BackupCommand:
     def verify(self, keys: Sequence[str]) -> int:
         """Read snapshots from end to end and take every value in them apart; returns the exit status.
 
-        `keys` may hold `NEWEST`; none: all that there are. Raises `SettingError`, `StoreError`.
+        `keys` may have `NEWEST`; none: all that there are. Raises `SettingError`, `StoreError`.
         """
         return asyncio.run(self._verify(keys))
 
@@ -126,7 +126,7 @@ class BackupCommand:
     async def _check(
         self, snapshots: Snapshots, key: str, *, is_asked_for: bool
     ) -> SnapshotContents | str | None:
-        """What the snapshot holds, or what is wrong with it; None when it was removed since it was listed."""
+        """The snapshot's contents, or what is wrong with it; None when it was removed since it was listed."""
         try:
             header, entries = await patiently(lambda: snapshots.read(key))
             contents = read_contents(key, header, entries)

@@ -42,7 +42,7 @@ def checked_text(contents: SnapshotContents) -> str:
 
 
 def stored_fields(stored: StoredSnapshot) -> dict[str, Any]:
-    """What a key tells, for programs."""
+    """The facts in a key, for programs."""
     return {
         "key": stored.key,
         "created_ms": stored.created_ms,

@@ -1,34 +1,32 @@
 """The `kafscale` command."""
 
-import gc
-import logging
 import os
-import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafscale.errors import KafscaleError, SettingError, StartupError
-from kafscale.masking import without_credentials
+from kafscale.commands.running import (
+    EXIT_SETTINGS,
+    EXIT_STARTUP,
+    configure_command_logging,
+    echo_error,
+    fail,
+    no_garbage,
+    run_broker,
+    with_settings,
+)
+from kafscale.errors import KafscaleError, SettingError
 from kafscale.operator.operator_command import operator
-from kafscale.ops.logs import configure_logging
-from kafscale.settings.broker import SETTINGS, LogLevel, SettingRow, Settings, load_settings, unknown_settings
+from kafscale.settings.broker import SETTINGS, SettingRow, Settings, load_settings
 
 if TYPE_CHECKING:
     from kafscale.commands.backup import BackupCommand
 
-EXIT_STARTUP = 1
-EXIT_SETTINGS = 2
-
 _DAYS = click.IntRange(1, 2**31 - 1)
-
-_logger = logging.getLogger(__name__)
 
 
 def _setting_help(row: SettingRow) -> str:
@@ -40,7 +38,7 @@ def _setting_help(row: SettingRow) -> str:
 
 
 def serve_help() -> str:
-    """What `kafscale serve --help` says: every setting with its default and what is legal."""
+    """The text of `kafscale serve --help`: every setting with its default and what is legal."""
     return "\n\n".join(
         [
             "Start a broker. It takes no options: settings come from the environment.",
@@ -61,16 +59,16 @@ main.add_command(operator)
 
 @main.command(help=serve_help())
 def serve() -> None:
-    """Run the broker until it is told to stop, and exit with what became of it."""
+    """Run the broker until a signal stops it, and exit with its status."""
 
     def start(settings: Settings) -> int:
         # Imported here so that `--help` and a bad setting answer without loading the broker.
-        with _no_garbage():
+        with no_garbage():
             from kafscale.broker.app import run
 
         return run(settings)
 
-    _run_broker(start)
+    run_broker(start)
 
 
 @main.command()
@@ -103,12 +101,12 @@ def pod(service_account: Path) -> None:
         from kafscale.operator.pods.command import preparation
 
         prepare = preparation(os.environ, service_account)
-        with _no_garbage():
+        with no_garbage():
             from kafscale.broker.app import run
 
         return run(settings, prepare)
 
-    _run_broker(start)
+    run_broker(start)
 
 
 @main.command()
@@ -125,7 +123,7 @@ def pod(service_account: Path) -> None:
 @click.option(
     "--backup",
     metavar="KEY|newest",
-    help="A snapshot of the metadata store: what the bucket cannot tell comes from there.",
+    help="A snapshot of the metadata store: what is not in the bucket comes from there.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 def recover(
@@ -157,14 +155,14 @@ def recover(
         )
         check_options(options)
     except (SettingError, OptionError) as error:
-        _fail(error, EXIT_SETTINGS)
-    _configure_command_logging(settings)
+        fail(error, EXIT_SETTINGS)
+    configure_command_logging(settings)
     try:
         status = run(settings, options, click.echo, lambda line: click.echo(f"kafscale: {line}", err=True))
     except (SettingError, OptionError) as error:
-        _fail(error, EXIT_SETTINGS)
+        fail(error, EXIT_SETTINGS)
     except KafscaleError as error:
-        _fail(error, EXIT_STARTUP)
+        fail(error, EXIT_STARTUP)
     sys.exit(status)
 
 
@@ -215,11 +213,11 @@ def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None
     from kafscale.tools.lifecycle.bucket_rules import LifecycleOptions
 
     if (apply and check) or ((apply or check) and output_format != "table"):
-        _fail(SettingError("only one of --apply, --check and --format can be used at a time"), EXIT_SETTINGS)
+        fail(SettingError("only one of --apply, --check and --format can be used at a time"), EXIT_SETTINGS)
     command = LifecycleCommand(
         options=LifecycleOptions(**days), output_format=Format(output_format), apply=apply, check=check
     )
-    _with_settings(lambda settings: run(settings, command, click.echo, _echo_error))
+    with_settings(lambda settings: run(settings, command, click.echo, echo_error))
 
 
 @main.command()
@@ -230,7 +228,7 @@ def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None
     "--offset",
     type=click.IntRange(0, 2**63 - 1),
     metavar="N",
-    help="Begin with the batch that holds offset N.",
+    help="Begin with the batch that has offset N.",
 )
 @click.option("--max-batches", type=click.IntRange(1), metavar="N", help="Print so many batches and no more.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
@@ -278,7 +276,7 @@ def fsck(
     """Hold what the metadata store names against what lies in the object store.
 
     It runs beside the brokers of a cluster, or without them. Embedded stores serve one process at a time: stop
-    their broker first. It tells what is missing, damaged or contradictory, and why each object is there that no
+    their broker first. It reports what is missing, damaged or contradictory, and why each object is there that no
     record refers to. docs/fsck.md explains it. Exit status: 0 no problems (orphans and warnings are none), 1 a
     store failed, 2 a setting or an option is not legal, 3 problems.
     """
@@ -293,7 +291,7 @@ def fsck(
         drop_missing=drop_missing,
         ignore_holes=ignore_holes,
     )
-    _with_settings(lambda settings: run(settings, options, click.echo, _echo_error))
+    with_settings(lambda settings: run(settings, options, click.echo, echo_error))
 
 
 @main.command()
@@ -311,43 +309,14 @@ def exports(as_json: bool) -> None:
         run(settings, as_json=as_json, output=click.echo)
         return 0
 
-    _with_settings(show)
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """What is made here is there to stay: looking for garbage in it was a sixth of the time to load a broker."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def _run_broker(start: Callable[[Settings], int]) -> NoReturn:
-    """Run a broker with the environment's settings; exits with its status."""
-    if os.getpid() == 1:
-        # The first process of a container hears no signal that it has no handler for; the broker's own comes late.
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        settings = load_settings(os.environ)
-        configure_logging(settings.log_level, settings.log_format)
-        for line in unknown_settings(os.environ):
-            _logger.warning(line)
-        status = start(settings)
-    except SettingError as error:
-        _fail(error, EXIT_SETTINGS)
-    except StartupError as error:
-        _fail(error, EXIT_STARTUP)
-    sys.exit(status)
+    with_settings(show)
 
 
 @main.group()
 def backup() -> None:
     """Snapshots of the metadata store: take them, list them, check them.
 
-    The stores are those that the broker's settings name, and KAFSCALE_BACKUP_BUCKET. docs/backup.md tells when to
+    The stores are those that the broker's settings name, and KAFSCALE_BACKUP_BUCKET. docs/backup.md says when to
     take them and how `kafscale recover --backup` uses them. Exit status: 0 done, 1 a store failed, 2 a setting or
     an option is not legal, 3 a snapshot is damaged.
     """
@@ -365,16 +334,16 @@ def backup_create(keep: int | None, keep_days: int | None, as_json: bool) -> Non
     from kafscale.commands.backup import Retention
 
     if keep is None and keep_days is not None:
-        _fail(SettingError("--keep-days is of no use without --keep"), EXIT_SETTINGS)
+        fail(SettingError("--keep-days is of no use without --keep"), EXIT_SETTINGS)
     retention = None if keep is None else Retention(keep=keep, keep_days=keep_days or 0)
-    _with_settings(lambda settings: _backup_command(settings, as_json).create(retention))
+    with_settings(lambda settings: _backup_command(settings, as_json).create(retention))
 
 
 @backup.command("list")
 @_AS_JSON
 def backup_list(as_json: bool) -> None:
     """List the cluster's snapshots, oldest first."""
-    _with_settings(lambda settings: _backup_command(settings, as_json).list_all())
+    with_settings(lambda settings: _backup_command(settings, as_json).list_all())
 
 
 @backup.command("verify")
@@ -382,39 +351,14 @@ def backup_list(as_json: bool) -> None:
 @_AS_JSON
 def backup_verify(keys: tuple[str, ...], as_json: bool) -> None:
     """Read snapshots from end to end and check all that is in them; without a KEY all that there are."""
-    _with_settings(lambda settings: _backup_command(settings, as_json).verify(keys))
+    with_settings(lambda settings: _backup_command(settings, as_json).verify(keys))
 
 
 def _backup_command(settings: Settings, as_json: bool) -> "BackupCommand":
     # Imported here so that `--help` and a bad setting answer without loading the stores.
     from kafscale.commands.backup import BackupCommand
 
-    return BackupCommand(settings, as_json=as_json, output=click.echo, errors=_echo_error)
-
-
-def _with_settings(run: Callable[[Settings], int]) -> NoReturn:
-    """Run a command with the environment's settings; exits with its status."""
-    try:
-        settings = load_settings(os.environ)
-        _configure_command_logging(settings)
-        status = run(settings)
-    except SettingError as error:
-        _fail(error, EXIT_SETTINGS)
-    except KafscaleError as error:
-        _fail(error, EXIT_STARTUP)
-    sys.exit(status)
-
-
-def _configure_command_logging(settings: Settings) -> None:
-    """As the settings say, without the broker's `info` lines: they would stand before what was asked for."""
-    level = LogLevel.WARNING if settings.log_level is LogLevel.INFO else settings.log_level
-    configure_logging(level, settings.log_format)
-    for line in unknown_settings(os.environ):
-        _logger.warning(line)
-
-
-def _echo_error(line: str) -> None:
-    click.echo(f"kafscale: {without_credentials(line)}", err=True)
+    return BackupCommand(settings, as_json=as_json, output=click.echo, errors=echo_error)
 
 
 def _pair(config: str) -> tuple[str, str]:
@@ -422,8 +366,3 @@ def _pair(config: str) -> tuple[str, str]:
     if not equals:
         raise SettingError(f"--config {config!r} is not legal: it must be NAME=VALUE")
     return name, value
-
-
-def _fail(error: Exception, status: int) -> NoReturn:
-    click.echo(f"kafscale: {without_credentials(str(error))}", err=True)
-    sys.exit(status)

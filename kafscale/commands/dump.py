@@ -38,7 +38,7 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_PIPE_CLOSED: Final = 141
 """As of a process that SIGINT or SIGPIPE ended: neither is to be taken for a damaged file."""
 
-MOST_PROBLEMS_TOLD: Final = 100
+MOST_PROBLEMS_REPORTED: Final = 100
 """Of one file on standard error; the others are only counted."""
 
 _MAGIC_BYTES: Final = 4
@@ -50,7 +50,7 @@ _FOLDER: Final = "namespace/topic/0/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     targets: Sequence[str]
     look: Look
@@ -117,7 +117,7 @@ class Dump:
                 try:
                     status = max(status, self._dump(target, sources))
                 except KafscaleError as problem:
-                    self._lines.tell(str(problem))
+                    self._lines.report(str(problem))
                     status = EXIT_NOT_READ
                 sources.close_files()
         self._lines.flush()
@@ -135,8 +135,8 @@ class Dump:
             tally.add(finding)
             self._print(finding, target)
             self._tell(finding, target, tally)
-        if tally.problems > MOST_PROBLEMS_TOLD:
-            self._lines.tell(f"{target}: {tally.problems - MOST_PROBLEMS_TOLD} more problems")
+        if tally.problems > MOST_PROBLEMS_REPORTED:
+            self._lines.report(f"{target}: {tally.problems - MOST_PROBLEMS_REPORTED} more problems")
         if self._options.look.verify:
             self._lines.write(self._verdict(target, tally))
         return EXIT_DAMAGED if tally.problems else EXIT_SOUND
@@ -174,10 +174,10 @@ class Dump:
             self._lines.write(line)
 
     def _tell(self, finding: Finding, target: str, tally: _Tally) -> None:
-        if isinstance(finding, Problem) and tally.problems <= MOST_PROBLEMS_TOLD:
-            self._lines.tell(f"{target}: {finding.text}")
+        if isinstance(finding, Problem) and tally.problems <= MOST_PROBLEMS_REPORTED:
+            self._lines.report(f"{target}: {finding.text}")
         elif isinstance(finding, Note):
-            self._lines.tell(f"{target}: note: {finding.text}")
+            self._lines.report(f"{target}: note: {finding.text}")
 
     def _verdict(self, target: str, tally: _Tally) -> str:
         counts = {
@@ -194,7 +194,7 @@ class Dump:
 
 
 def _kind_of(target: str, reader: PieceReader) -> str:
-    """What the file begins like, else what it is named like: the suffix of its kind. Raises `SourceError`."""
+    """The suffix of the file's kind: by its first bytes, else by its name. Raises `SourceError`."""
     magic = bytes(reader.view(0, _MAGIC_BYTES))
     kind = _KIND_OF_MAGIC.get(magic) or _named_kind(target)
     if not kind:

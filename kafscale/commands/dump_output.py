@@ -62,7 +62,7 @@ class Lines:
             self._characters = 0
         self._output.flush()
 
-    def tell(self, line: str) -> None:
+    def report(self, line: str) -> None:
         """A line for standard error."""
         self.flush()
         print(f"kafscale: {without_credentials(shown_name(line))}", file=self._errors, flush=True)

@@ -1,4 +1,4 @@
-"""Opens what `kafscale dump` is told to look into: a path, or the URL of a file or of an object in a bucket."""
+"""Opens the targets of `kafscale dump`: a path, or the URL of a file or of an object in a bucket."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ class NoSuchSourceError(SourceError):
 class Sources:
     """Opens sources; files stay open up to `close_files`, stores, which a URL first asks for, to the block's end.
 
-    `environment`: where the settings of the stores come from. `on_read` is told of every byte that was read.
+    `environment`: for the settings of the stores. `on_read` is called with the number of bytes of each read.
     """
 
     def __init__(self, environment: Mapping[str, str], on_read: OnRead) -> None:

@@ -1,4 +1,4 @@
-"""Shows bytes and names that anybody may have written: on one line, and harmless to a terminal."""
+"""Shows bytes and names that untrusted clients may have written: on one line, and harmless to a terminal."""
 
 _ESCAPED = "escaped:"
 _HEX = "hex:"

@@ -30,7 +30,7 @@ _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportLine:
-    """The export of a topic into a table; `progress` is None while there is only somebody who holds the topic.
+    """The export of a topic into a table; `progress` is None while the topic only has an owner.
 
     `log_end_offsets`: those of the topic's partitions now, None when there is no such topic any more.
     """
@@ -52,7 +52,7 @@ class ExportLine:
 
     @property
     def is_held(self) -> bool:
-        """Whether who holds the topic now is at work at this table, as far as is known."""
+        """True if the topic's owner now exports into this table, as far as is known."""
         if self.holder is None:
             return False
         return self.progress is None or self.progress.updated_ms >= self.holder.acquired_ms

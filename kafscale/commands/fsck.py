@@ -1,4 +1,4 @@
-"""`kafscale fsck`: holds the two stores of a cluster against each other, and repairs what is safe to repair."""
+"""`kafscale fsck`: compares the two stores of a cluster, and repairs what is safe to repair."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ EXIT_CLEAN: Final = 0
 EXIT_PROBLEMS: Final = 3
 
 MOST_CONCURRENT_READS: Final = 16
-"""With `verify` each holds a piece of a segment; more bring nothing where one process computes the checksums."""
+"""With `verify` each keeps a piece of a segment; more bring nothing where one process computes the checksums."""
 
 PROGRESS_SEC: Final = 5.0
 
@@ -36,7 +36,7 @@ Write = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsckOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     verify: bool = False
     topics: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What a check found and what was repaired, in words: tables for people, an object for programs. Pure."""
+"""The report of a check and its repairs: tables for people, an object for programs. Pure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def problems_left(
 
 
 def as_text(report: FsckReport, repairs: Sequence[Repair], left: Collection[Finding]) -> str:
-    """What was found, for people; `left`: what counts as a problem before anything is repaired."""
+    """The findings, for people; `left`: what counts as a problem before anything is repaired."""
     lines = [_cluster_line(report)]
     if report.was_checked:
         lines += [_checked_line(report), ""]
@@ -182,7 +182,7 @@ def _verdict(report: FsckReport, left: Collection[Finding]) -> str:
 
 
 def outcome_lines(outcomes: Iterable[RepairOutcome]) -> list[str]:
-    """What became of the repairs, for people."""
+    """The outcome of the repairs, for people."""
     lines = []
     for outcome in outcomes:
         repair = outcome.repair

@@ -51,7 +51,7 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleCommand:
-    """What the command line says. Without `apply` and `check` the rules are printed in `output_format`."""
+    """The options of the command line. Without `apply` and `check` the rules are printed in `output_format`."""
 
     options: LifecycleOptions = field(default_factory=LifecycleOptions)
     output_format: Format = Format.TABLE
@@ -111,7 +111,7 @@ async def _read_topics(settings: Settings, *, check_bucket: bool) -> dict[str, T
         cluster_id = await read_cluster_id(metadata)
         if cluster_id is None:
             raise StartupError(
-                "the metadata store belongs to no cluster yet, so it tells nothing about topics: check "
+                "the metadata store belongs to no cluster yet, so it has no topics: check "
                 "KAFSCALE_ETCD_ENDPOINTS and KAFSCALE_ETCD_PREFIX, or KAFSCALE_DATA_DIR"
             )
         if check_bucket:
@@ -163,6 +163,6 @@ def _verify(lifecycle: BucketLifecycle, change: RuleChange) -> None:
             return
     names = ", ".join(str(rule.get("ID", "")) for rule in found.rules[:20])
     raise StoreUnavailableError(
-        "the bucket does not have the rules that were written: somebody else changed them at the same time, or "
+        "the bucket does not have the rules that were written: something else changed them at the same time, or "
         f"the store takes longer to show them. It has {len(found.rules)}: {names}. Run the command again"
     )

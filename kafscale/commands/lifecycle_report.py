@@ -31,7 +31,7 @@ def as_table(plan: LifecyclePlan, bucket: str, set_on_topics: Iterable[str]) -> 
 
 
 def as_json(plan: LifecyclePlan) -> str:
-    """What `aws s3api put-bucket-lifecycle-configuration --lifecycle-configuration` takes."""
+    """The argument of `aws s3api put-bucket-lifecycle-configuration --lifecycle-configuration`."""
     return json.dumps({"Rules": [s3_rule(rule) for rule in plan.rules]}, indent=2)
 
 
@@ -49,7 +49,7 @@ def as_terraform(plan: LifecyclePlan, bucket: str) -> str:
 
 
 def as_difference(change: RuleChange, plan: LifecyclePlan) -> str:
-    """What applying the plan changes in the bucket, a line for each rule; and what endangers the records."""
+    """The plan's changes to the bucket, a line for each rule, and what endangers the records."""
     lines = [f"+ {_rule_text(rule)}" for rule in change.added]
     for before, after in change.replaced:
         lines += [f"- {_rule_text(before)}", f"+ {_rule_text(after)}"]
@@ -77,7 +77,7 @@ def _row(topic: TopicExpiry, set_by: str) -> tuple[str, ...]:
 
 def _duration(duration_ms: int) -> str:
     if duration_ms < 0:
-        return "for ever"
+        return "without limit"
     for unit_ms, name in _UNITS:
         if duration_ms and duration_ms % unit_ms == 0:
             return f"{duration_ms // unit_ms} {name}"

@@ -34,7 +34,7 @@ EXIT_REFUSED: Final = 3
 NEWEST: Final = "newest"
 
 MOST_CONCURRENT_READS: Final = 16
-"""Each holds a piece of a segment; more bring nothing where the checksums are computed by one process."""
+"""Each keeps a piece of a segment; more bring nothing where the checksums are computed by one process."""
 
 PROGRESS_SEC: Final = 5.0
 
@@ -53,7 +53,7 @@ Write = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverOptions:
-    """What the command line says. `configs` are set on every topic that is written and not in the backup.
+    """The options of the command line. `configs` are set on every topic that is written and not in the backup.
 
     `backup`: the key of a snapshot, or `NEWEST`; None to use none.
     """
@@ -167,7 +167,7 @@ class _Command:
     async def _contents(
         self, objects: ObjectStore, stack: contextlib.AsyncExitStack
     ) -> SnapshotContents | None:
-        """What the snapshot holds that the options name, None when they name none."""
+        """The contents of the snapshot that the options name, None when they name none."""
         key = self._options.backup
         if key is None:
             return None

@@ -36,10 +36,11 @@ class GroupService:
         coordination = Coordination(store, settings.broker_id, lease)
         self._log_end_offsets = LogEndOffsets(store, log_end_offset, lambda: lag.partitions() if lag else ())
         lag = _consumer_lag(view, self._log_end_offsets.get, settings.consumer_lag_max_series, metrics)
-        self._shards = GroupShards(store, coordination, settings, metrics.groups, now_ms, lag)
+        self._shards = GroupShards(
+            store, coordination, settings, metrics.groups, now_ms, lag, self._shard_changed
+        )
         self._holdings = ShardHoldings(view, self._shards, settings.broker_id)
         self._keeper = Keeper("group shards", settings.broker_id, self._holdings)
-        self._shards.on_lost = self._shard_changed
         view.subscribe_coordinators(self._shard_changed)
         view.subscribe_brokers(self.reconsider)
         self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms)

@@ -36,8 +36,8 @@ def unknown_group(group_id: str) -> KafkaError:
 class GroupShards:
     """Shards by number. `now_ms` is a clock of Unix milliseconds that never goes back.
 
-    `lag` is told what is committed and removed, and of what was committed before; None: nobody is. `on_lost`
-    is told of shards that this broker coordinates no longer, without having been asked to let go.
+    `lag` receives what is committed and removed, and what was committed before. `on_lost` is called with each
+    shard that this broker coordinates no longer, without having resigned.
     """
 
     def __init__(
@@ -48,12 +48,13 @@ class GroupShards:
         metrics: GroupMetrics,
         now_ms: Callable[[], int],
         lag: ConsumerLag | None = None,
+        on_lost: Callable[[int], None] = lambda shard: None,
     ) -> None:
         self.totals = GroupTotals()
         self.limits = StoredLimits(
             group_offset_bytes=settings.group_offsets_max_bytes, all_bytes=settings.groups_stored_max_bytes
         )
-        self.on_lost: Callable[[int], None] = lambda shard: None
+        self._on_lost = on_lost
         self._write_timeout_sec = settings.offsets_commit_timeout_ms / 1000
         self._store = store
         self._coordination = coordination
@@ -141,7 +142,7 @@ class GroupShards:
             del self._shards[shard.shard]
         shard.unload()
         if held:
-            self.on_lost(shard.shard)
+            self._on_lost(shard.shard)
 
     @property
     def shard_count(self) -> int:

@@ -1,28 +1,33 @@
 """AlterConfigs (33), versions 0 to 2: replaces a topic's configs by the listed ones.
 
-v1: throttle time. v2: flexible. What is not listed goes back to its default; IncrementalAlterConfigs (44)
-changes single keys. A broker's configs are its settings, which nobody changes while it runs.
+v1: throttle time. v2: flexible. A key that is not listed returns to its default; IncrementalAlterConfigs (44)
+changes single keys. A broker's configs are its settings, which are fixed while it runs.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from kafka.protocol.admin import AlterConfigsResponse
-
+from kafscale.protocol.api_messages import AlterConfigsRequest, AlterConfigsResponse
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.serving.config_resources import ALTER_TIMEOUT_MS, alter_each
+from kafscale.serving.config_resources import ALTER_TIMEOUT_MS, Resource, alter_each
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
+_Resource = AlterConfigsRequest.AlterConfigsResource
+_Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Replace each resource's configs, or with validate-only say whether they are legal."""
 
-    async def alter_topic(resource: Any) -> None:
-        configs = {config.name: config.value for config in resource.configs}
+async def handle(
+    broker: "Broker", request: "RequestContext", message: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    """Replace each resource's configs, or with validate-only check whether they are legal."""
+
+    async def alter_topic(name: str, configs: Sequence[_Resource.AlterableConfig]) -> None:
+        after = {config.name: config.value for config in configs if config.value is not None}
         await broker.topics.alter_configs(
-            resource.resource_name,
-            lambda before: configs,
+            name,
+            lambda before: after,
             timeout_ms=ALTER_TIMEOUT_MS,
             validate_only=message.validate_only,
         )
@@ -31,8 +36,8 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return AlterConfigsResponse(responses=results)
 
 
-def _result(resource: Any, code: ErrorCode, problem: str | None) -> Any:
-    return AlterConfigsResponse.AlterConfigsResourceResponse(
+def _result(resource: Resource[_Resource.AlterableConfig], code: ErrorCode, problem: str | None) -> _Result:
+    return _Result(
         error_code=code,
         error_message=problem,
         resource_type=resource.resource_type,

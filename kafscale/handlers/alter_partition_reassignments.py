@@ -6,11 +6,13 @@ already succeeds, as in Kafka, every other one is refused, and there is none to 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import AlterPartitionReassignmentsResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.serving.placement import ReachableBrokers, place_partitions, reachable_brokers
@@ -28,8 +30,10 @@ _PLACED_BY_BROKERS: Final = (
 )
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Each partition of the request, in its order, with what becomes of its assignment."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Each partition of the request, in its order, with the outcome of its assignment."""
     assignments = _Assignments(broker, request, may_resize=message.allow_replication_factor_change)
     topics = []
     async for topic in in_turns(message.topics):
@@ -53,7 +57,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 
 class _Assignments:
-    """Holds the assignments that a client wants against those in effect."""
+    """Compares the assignments that a client wants with those in effect."""
 
     def __init__(self, broker: "Broker", request: "RequestContext", *, may_resize: bool) -> None:
         self._view = broker.view
@@ -62,7 +66,7 @@ class _Assignments:
         self._may_resize = may_resize
 
     def check(self, topic: str, index: int, wanted: Sequence[int] | None) -> None:
-        """Return if the assignment is in effect. Raises `KafkaError`; `wanted` None: cancel the reassignment."""
+        """Raises `KafkaError` unless the assignment is in effect. `wanted` None: cancel the reassignment."""
         record = self._view.topic(topic)
         if record is None:
             raise KafkaError(
@@ -85,7 +89,7 @@ class _Assignments:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, _PLACED_BY_BROKERS)
 
     def _check_brokers(self, wanted: Sequence[int]) -> None:
-        """As Kafka checks a manual assignment. Stops at the first that is unknown or there twice."""
+        """Check as Kafka checks a manual assignment; the first broker that is unknown or repeated ends it."""
         if not wanted:
             raise _invalid("an empty replica list")
         seen: set[int] = set()
@@ -97,7 +101,7 @@ class _Assignments:
             seen.add(broker_id)
 
     def _replicas(self, record: TopicRecord, index: int) -> Sequence[int]:
-        """As clients are told of them."""
+        """As Metadata shows them."""
         nearby: Mapping[str, Sequence[int]] = self._read_replicas.all(record)
         (placed,) = place_partitions(self._view, self._brokers, nearby, record, (index,))
         return placed.replicas

@@ -4,10 +4,9 @@ v2: flexible. The directory is that of DescribeLogDirs, the namespace in the obj
 succeeds at once, any other directory is unknown.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafka.protocol.admin import AlterReplicaLogDirsResponse
-
+from kafscale.protocol.api_messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.log_directory import log_directory
 from kafscale.tasks.in_turns import in_turns
@@ -19,12 +18,14 @@ _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Partition = _Topic.AlterReplicaLogDirPartitionResult
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
     """Each partition once; of two directories for one, as in Kafka, the last counts."""
     wanted: dict[str, dict[int, str]] = {}
     async for directory in in_turns(message.dirs):
         async for topic in in_turns(directory.topics):
-            # The request's 100,000 array elements bound this, and what follows.
+            # The request's 100,000 array elements bound this and the rest.
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
     results = []
     for name, partitions in wanted.items():
@@ -43,6 +44,6 @@ def _code(broker: "Broker", topic: str, index: int, path: str) -> ErrorCode:
     if record is None or not 0 <= index < record.partition_count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     leader = broker.view.leader(topic, index)
-    # As DescribeLogDirs, each broker speaks of the partitions that it leads.
+    # As in DescribeLogDirs, each broker answers for the partitions that it leads.
     is_here = leader is not None and leader.broker_id == broker.settings.broker_id
     return ErrorCode.NONE if is_here else ErrorCode.REPLICA_NOT_AVAILABLE

@@ -1,18 +1,17 @@
-"""ApiVersions (18), versions 0 to 4: which APIs are served over which versions.
+"""ApiVersions (18), versions 0 to 4: the APIs that are served, and their versions.
 
 v1: throttle time. v3: flexible body under a v0 header, client software (KIP-511), features (KIP-584). v4: a
-feature's range may start at 0, of which earlier clients must not hear (KAFKA-17011); none here does. A
+feature's range may start at 0, which earlier clients must not see (KAFKA-17011); none here does. A
 version that is not served is answered in v0 with UNSUPPORTED_VERSION and this API's own range, so that the
 client can ask again (KIP-511).
 """
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from kafka.protocol.metadata import ApiVersionsResponse
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafscale.formats.features import SUPPORTED
+from kafscale.protocol.api_messages import ApiVersionsRequest, ApiVersionsResponse
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,7 +30,9 @@ class VersionRange(NamedTuple):
     max_version: int
 
 
-def handle(ranges: Iterable[VersionRange], broker: "Broker", request: "RequestContext", message: Any) -> Any:
+def handle(
+    ranges: Iterable[VersionRange], broker: "Broker", request: "RequestContext", message: ApiVersionsRequest
+) -> ApiVersionsResponse:
     """Answer with `ranges`, which the routes bind: they are the only place that names versions."""
     if request.api_version >= _FIRST_VERSION_WITH_SOFTWARE and not all(
         _SOFTWARE_TEXT.fullmatch(text)
@@ -61,12 +62,12 @@ def handle(ranges: Iterable[VersionRange], broker: "Broker", request: "RequestCo
     )
 
 
-def unsupported_version_response(own_range: VersionRange) -> Any:
+def unsupported_version_response(own_range: VersionRange) -> ApiVersionsResponse:
     """The answer, to be encoded as version 0, to an ApiVersions request of a version that is not served."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys([own_range]))
 
 
-def _api_keys(ranges: Iterable[VersionRange]) -> list[Any]:
+def _api_keys(ranges: Iterable[VersionRange]) -> list[ApiVersionsResponse.ApiVersion]:
     return [
         ApiVersionsResponse.ApiVersion(
             api_key=one.api_key, min_version=one.min_version, max_version=one.max_version

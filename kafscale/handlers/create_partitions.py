@@ -4,19 +4,22 @@ v2: flexible. v3: quota errors, which nothing here raises (KIP-599). Validate-on
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafka.protocol.admin import CreatePartitionsResponse
-
+from kafscale.protocol.api_messages import CreatePartitionsRequest, CreatePartitionsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.tasks.concurrently import for_each
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
+_Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Give each topic the partitions asked for, or with validate-only say whether it could have them."""
+
+async def handle(
+    broker: "Broker", request: "RequestContext", message: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Give each topic the requested partitions, or with validate-only check whether it could have them."""
     counts = Counter(asked.name for asked in message.topics)
     asked_once = [asked for asked in message.topics if counts[asked.name] == 1]
     results = [
@@ -28,7 +31,9 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return CreatePartitionsResponse(results=results)
 
 
-async def _grow(broker: "Broker", message: Any, asked: Any) -> Any:
+async def _grow(
+    broker: "Broker", message: CreatePartitionsRequest, asked: CreatePartitionsRequest.CreatePartitionsTopic
+) -> _Result:
     assignments = None if asked.assignments is None else [one.broker_ids for one in asked.assignments]
     try:
         await broker.topics.create_partitions(
@@ -43,7 +48,5 @@ async def _grow(broker: "Broker", message: Any, asked: Any) -> Any:
     return _result(asked.name, ErrorCode.NONE, None)
 
 
-def _result(name: str, code: ErrorCode, message: str | None) -> Any:
-    return CreatePartitionsResponse.CreatePartitionsTopicResult(
-        name=name, error_code=code, error_message=message
-    )
+def _result(name: str, code: ErrorCode, message: str | None) -> _Result:
+    return _Result(name=name, error_code=code, error_message=message)

@@ -8,13 +8,12 @@ raises (KIP-599). v7: topic ids in the answer (KIP-516).
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import CreateTopicsResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.cluster.config_description import describe_topic
 from kafscale.cluster.new_topic import UNSET, NewTopic
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import CreateTopicsRequest, CreateTopicsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.settings.broker import Settings
@@ -25,17 +24,21 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""As in Kafka (`MAX_PARTITIONS_PER_BATCH`): a request that asks for more is refused as a whole."""
+"""As in Kafka (`MAX_PARTITIONS_PER_BATCH`): a request for more is refused as a whole."""
 
 KEPT_CONFIGS: Final = 128
 """Different sets of topic configs whose answers are kept, some kilobytes each."""
 
 REPLICATION_FACTOR: Final = 1
-"""What clients are told, whatever they asked for: Metadata shows the leader as the only replica."""
+"""In every answer, whatever was requested: Metadata shows the leader as the only replica."""
+
+_Topic = CreateTopicsResponse.CreatableTopicResult
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Make each topic, or with validate-only say whether it could be made."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    """Create each topic, or with validate-only check whether it could be created."""
     counts = Counter(asked.name for asked in message.topics)
     asked_once = [asked for asked in message.topics if counts[asked.name] == 1]
     if _partition_count(asked_once, broker.settings) > MAX_PARTITIONS_PER_REQUEST:
@@ -51,8 +54,8 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return CreateTopicsResponse(topics=results)
 
 
-def _partition_count(topics: Sequence[Any], settings: Settings) -> int:
-    """How many partitions the topics ask for together; what no topic can have counts as none."""
+def _partition_count(topics: Sequence[CreateTopicsRequest.CreatableTopic], settings: Settings) -> int:
+    """The partitions of all requested topics together; an illegal number counts as none."""
     total = 0
     for asked in topics:
         if asked.assignments:
@@ -64,7 +67,9 @@ def _partition_count(topics: Sequence[Any], settings: Settings) -> int:
     return total
 
 
-async def _create(broker: "Broker", message: Any, asked: Any) -> Any:
+async def _create(
+    broker: "Broker", message: CreateTopicsRequest, asked: CreateTopicsRequest.CreatableTopic
+) -> _Topic:
     try:
         without_value = [config.name for config in asked.configs if config.value is None]
         if without_value:
@@ -78,7 +83,7 @@ async def _create(broker: "Broker", message: Any, asked: Any) -> Any:
                 partition_count=asked.num_partitions,
                 replication_factor=asked.replication_factor,
                 assignments=[(one.partition_index, one.broker_ids) for one in asked.assignments],
-                configs={config.name: config.value for config in asked.configs},
+                configs={config.name: config.value for config in asked.configs if config.value is not None},
             ),
             timeout_ms=message.timeout_ms,
             validate_only=message.validate_only,
@@ -88,8 +93,8 @@ async def _create(broker: "Broker", message: Any, asked: Any) -> Any:
     return _created(record, broker.settings)
 
 
-def _created(record: TopicRecord, settings: Settings) -> Any:
-    return CreateTopicsResponse.CreatableTopicResult(
+def _created(record: TopicRecord, settings: Settings) -> _Topic:
+    return _Topic(
         name=record.name,
         topic_id=record.topic_id,
         error_code=ErrorCode.NONE,
@@ -101,10 +106,10 @@ def _created(record: TopicRecord, settings: Settings) -> Any:
 
 
 @lru_cache(maxsize=KEPT_CONFIGS)
-def _configs(configs: tuple[tuple[str, str], ...], settings: Settings) -> list[Any]:
-    """The answers of thousands of topics share what is the same in them."""
+def _configs(configs: tuple[tuple[str, str], ...], settings: Settings) -> list[_Topic.CreatableTopicConfigs]:
+    """The answers of thousands of topics share their equal parts."""
     return [
-        CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs(
+        _Topic.CreatableTopicConfigs(
             name=entry.name,
             value=entry.value,
             read_only=entry.read_only,
@@ -115,7 +120,5 @@ def _configs(configs: tuple[tuple[str, str], ...], settings: Settings) -> list[A
     ]
 
 
-def _failed(name: str, code: ErrorCode, message: str) -> Any:
-    return CreateTopicsResponse.CreatableTopicResult(
-        name=name, error_code=code, error_message=message or None, configs=[]
-    )
+def _failed(name: str, code: ErrorCode, message: str) -> _Topic:
+    return _Topic(name=name, error_code=code, error_message=message or None, configs=[])

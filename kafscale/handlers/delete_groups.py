@@ -1,12 +1,11 @@
-"""DeleteGroups (42), versions 0 to 2: groups without members go, with their offsets (KIP-229). v2: flexible."""
+"""DeleteGroups (42), versions 0 to 2: deletes groups without members, with their offsets (KIP-229). v2: flexible."""
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.admin import DeleteGroupsResponse
+from typing import TYPE_CHECKING
 
 from kafscale.errors import StoreUnavailableError
+from kafscale.protocol.api_messages import DeleteGroupsRequest, DeleteGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.serving.store_deadline import store_deadline
@@ -16,14 +15,16 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
     """Delete each group, once however often it is named."""
     results = await for_each(dict.fromkeys(message.groups_names), partial(_delete, broker))
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)
 
 
-async def _delete(broker: "Broker", group_id: str) -> Any:
-    # A deletion that is under way goes on: it takes the offsets first, and must not stop half way.
+async def _delete(broker: "Broker", group_id: str) -> DeleteGroupsResponse.DeletableGroupResult:
+    # A deletion in progress goes on: it deletes the offsets first, and must not stop half way.
     deletion = asyncio.create_task(_result(broker, group_id), name=f"delete group {quoted(group_id)}")
     try:
         async with store_deadline():

@@ -1,17 +1,16 @@
 """DeleteRecords (21), versions 0 to 2: moves log start offsets (KIP-107). v2: flexible.
 
-In Kafka the timeout bounds the wait for other replicas. There are none, so a leader answers with what it has done
-even where the timeout is 0: here it waits for the store as long as a request without a timeout does.
+In Kafka the timeout bounds the wait for other replicas. There are none, so a leader answers with the outcome even
+if the timeout is 0: it waits for the store as long as a request without a timeout does.
 """
 
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.admin import DeleteRecordsResponse
+from typing import TYPE_CHECKING
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.protocol.api_messages import DeleteRecordsRequest, DeleteRecordsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.serving import store_deadline
@@ -23,24 +22,29 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_Wanted = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
 _Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 _Partition = _Topic.DeleteRecordsPartitionResult
 _NO_LOW_WATERMARK = -1
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Move each partition's log start offset, all at once, and answer with what it is then."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Move each partition's log start offset, concurrently, and answer with the new one."""
     wait_sec = max(message.timeout_ms / 1000, store_deadline.STORE_DEADLINE_SEC)
     deadline_sec = asyncio.get_running_loop().time() + wait_sec
-    named = await named_once(message.topics, "name", "partition_index")
+    named = await named_once(
+        ((topic.name, topic.partitions) for topic in message.topics), lambda wanted: wanted.partition_index
+    )
     topics = await named.answer_each(
         partial(_delete, broker, deadline_sec), lambda topic, answers: _Topic(name=topic, partitions=answers)
     )
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
-async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: Any) -> Any:
-    # A write that is under way goes on: whether it moved the offset is only unknown to the client.
+async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: _Wanted) -> _Partition:
+    # A write in progress goes on: only the client does not know whether it moved the offset.
     deletion = asyncio.create_task(_delete_before(broker, topic, wanted), name="delete records")
     try:
         async with asyncio.timeout_at(deadline_sec):
@@ -52,8 +56,8 @@ async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: Any
     )
 
 
-async def _delete_before(broker: "Broker", topic: str, wanted: Any) -> tuple[int, ErrorCode]:
-    """The log start offset as it is then, and how it went."""
+async def _delete_before(broker: "Broker", topic: str, wanted: _Wanted) -> tuple[int, ErrorCode]:
+    """The new log start offset, and an error code."""
     try:
         partition = served_partition(broker, topic, wanted.partition_index)
         return await broker.record_deletion.delete_before(partition, wanted.offset), ErrorCode.NONE

@@ -5,10 +5,9 @@ v1: throttle time. v4: flexible. v5: error messages (KIP-599). v6: topics may be
 
 import uuid
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafka.protocol.admin import DeleteTopicsResponse
-
+from kafscale.protocol.api_messages import DeleteTopicsRequest, DeleteTopicsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.tasks.concurrently import for_each
 from kafscale.tasks.in_turns import in_turns
@@ -16,23 +15,27 @@ from kafscale.tasks.in_turns import in_turns
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
+_Result = DeleteTopicsResponse.DeletableTopicResult
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Delete each topic; answered once its objects are gone, or its time is over."""
+
+async def handle(
+    broker: "Broker", request: "RequestContext", message: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    """Delete each topic; answered when its objects are deleted, or the timeout is over."""
     names: Counter[str] = Counter(message.topic_names)
     ids: Counter[uuid.UUID] = Counter()
     results = []
     async for asked in in_turns(message.topics):
         if asked.name is not None and asked.topic_id is not None:
             problem = "You may not specify both topic name and topic id."
-        elif asked.name is None and asked.topic_id is None:
-            problem = "Neither topic name nor id were specified."
-        else:
-            if asked.name is not None:
-                names[asked.name] += 1
-            else:
-                ids[asked.topic_id] += 1
+        elif asked.name is not None:
+            names[asked.name] += 1
             continue
+        elif asked.topic_id is not None:
+            ids[asked.topic_id] += 1
+            continue
+        else:
+            problem = "Neither topic name nor id were specified."
         results.append(_result(asked.name, asked.topic_id, ErrorCode.INVALID_REQUEST, problem))
     for name in [name for name, count in names.items() if count > 1]:
         del names[name]
@@ -50,8 +53,8 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 async def _resolve(
     broker: "Broker", names: Counter[str], ids: Counter[uuid.UUID]
-) -> tuple[dict[uuid.UUID, str], list[Any]]:
-    """The topics to delete, and the answers for those that there are not or that were named twice over."""
+) -> tuple[dict[uuid.UUID, str], list[_Result]]:
+    """The topics to delete, and the answers for those that do not exist or are repeated."""
     topics: dict[uuid.UUID, str] = {}
     failed = []
     async for topic_id in in_turns(ids):
@@ -73,7 +76,7 @@ async def _resolve(
     return topics, failed
 
 
-async def _delete(broker: "Broker", name: str, topic_id: uuid.UUID, timeout_ms: int) -> Any:
+async def _delete(broker: "Broker", name: str, topic_id: uuid.UUID, timeout_ms: int) -> _Result:
     try:
         await broker.topics.delete(name, topic_id=topic_id, timeout_ms=timeout_ms)
     except KafkaError as error:
@@ -81,7 +84,5 @@ async def _delete(broker: "Broker", name: str, topic_id: uuid.UUID, timeout_ms: 
     return _result(name, topic_id, ErrorCode.NONE, None)
 
 
-def _result(name: str | None, topic_id: uuid.UUID | None, code: ErrorCode, message: str | None) -> Any:
-    return DeleteTopicsResponse.DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=code, error_message=message
-    )
+def _result(name: str | None, topic_id: uuid.UUID | None, code: ErrorCode, message: str | None) -> _Result:
+    return _Result(name=name, topic_id=topic_id, error_code=code, error_message=message)

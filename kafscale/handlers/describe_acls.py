@@ -3,10 +3,9 @@
 v1: pattern types (KIP-290). v2: flexible. v3: a resource type, USER (KIP-373).
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kafka.protocol.admin import DescribeAclsResponse
-
+from kafscale.protocol.api_messages import DescribeAclsRequest, DescribeAclsResponse
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 NO_AUTHORIZER: Final = "No Authorizer is configured on the broker"
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Refuse."""
+def handle(broker: "Broker", request: "RequestContext", message: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Refuse the filter."""
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
     )

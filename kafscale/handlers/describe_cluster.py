@@ -1,12 +1,11 @@
 """DescribeCluster (60), versions 0 and 1: the brokers and the controller (KIP-700).
 
-v1: the client says whether it means brokers or controllers (KIP-919); here are only brokers.
+v1: the client asks for brokers or controllers (KIP-919); there are only brokers.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kafka.protocol.admin import DescribeClusterResponse
-
+from kafscale.protocol.api_messages import DescribeClusterRequest, DescribeClusterResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS
 from kafscale.serving.endpoints import reachable
@@ -19,8 +18,10 @@ _CONTROLLERS: Final = 2
 _CLUSTER_OPERATIONS: Final = frozenset(bit for bit in range(31) if CLUSTER_OPERATIONS >> bit & 1)
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """The live brokers, or why the endpoint type asked for is not here."""
+def handle(
+    broker: "Broker", request: "RequestContext", message: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """The live brokers, or an error for any other endpoint type."""
     if message.endpoint_type == _CONTROLLERS:
         return _failed(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -35,17 +36,17 @@ def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
         error_code=ErrorCode.NONE,
         endpoint_type=_BROKERS,
         cluster_id=broker.view.cluster_id,
-        controller_id=broker.listed_brokers.controller_id(),
+        controller_id=broker.metadata_brokers.controller_id(),
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
                 broker_id=live.broker_id, host=endpoint.host, port=endpoint.port, rack=live.rack
             )
-            for live, endpoint in reachable(broker.listed_brokers.live(), request.listener)
+            for live, endpoint in reachable(broker.metadata_brokers.live(), request.listener)
         ],
-        # kafka-python's own name and form of `cluster_authorized_operations`; None: not asked for
+        # kafka-python's own name and form of `cluster_authorized_operations`; None: not requested
         authorized_operations=_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else None,
     )
 
 
-def _failed(code: ErrorCode, problem: str) -> Any:
+def _failed(code: ErrorCode, problem: str) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=code, error_message=problem, cluster_id="", brokers=[])

@@ -2,16 +2,17 @@
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible.
 
-An answer is hundreds of times as long as what asks for it. Kafka answers a resource as often as it is named; here
-it is answered once, by configs that are encoded once for all topics with the same ones, up to `MAX_REPLY_BYTES`.
+An answer is hundreds of times as long as its request. Kafka answers a resource as often as it is named; here it is
+answered once, by configs that are encoded once for all topics with the same ones, up to `MAX_REPLY_BYTES`.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafscale.cluster.broker_configs import describe_broker
 from kafscale.cluster.config_description import ConfigEntry, describe_topic
+from kafscale.protocol.api_messages import DescribeConfigsRequest
 from kafscale.protocol.describe_configs import (
     DescribedConfig,
     DescribedSynonym,
@@ -44,15 +45,15 @@ Resource = tuple[int, str]
 
 
 class _Form(NamedTuple):
-    """What of a request makes a difference to how a config is encoded."""
+    """The parts of a request that the encoding of a config depends on."""
 
     version: int
     with_synonyms: bool
     with_documentation: bool
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> bytes:
-    """Each resource's configs, all of them or the keys asked for; keys that there are not are left out."""
+async def handle(broker: "Broker", request: "RequestContext", message: DescribeConfigsRequest) -> bytes:
+    """Each resource's configs, all of them or the requested keys; unknown keys are skipped."""
     form = _Form(request.api_version, bool(message.include_synonyms), bool(message.include_documentation))
     own: list[Encoded] = []
     results: list[bytes] = []
@@ -64,8 +65,8 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
     return encode_describe_configs_response(request.correlation_id, form.version, results)
 
 
-def _wanted(resources: Sequence[Any]) -> dict[Resource, set[str]]:
-    """Each resource once, with all the keys that are asked for; none asks for all."""
+def _wanted(resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource]) -> dict[Resource, set[str]]:
+    """Each resource once, with all requested keys; no keys request all."""
     wanted: dict[Resource, set[str]] = {}
     for asked in resources:
         resource, keys = (asked.resource_type, asked.resource_name), asked.configuration_keys or ()
@@ -85,7 +86,7 @@ def _describe(
     own: list[Encoded],
     room_bytes: int,
 ) -> bytes:
-    """The encoded result. `own`: the broker's configs, once they were asked for."""
+    """The encoded result. `own`: the broker's configs, once they were requested."""
     try:
         encoded = _encoded(broker, form, resource, own)
         configs = [data for name, data in encoded.items() if not keys or name in keys]
@@ -109,7 +110,7 @@ def _encoded(broker: "Broker", form: _Form, resource: Resource, own: list[Encode
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{quoted(name)}'.")
             return _encoded_topic(tuple(record.configs.items()), broker.settings, form)
         case ResourceType.BROKER if not name:
-            return {}  # what was set for all brokers while they run: nothing can be
+            return {}  # configs set for all brokers while they run: there are none
         case ResourceType.BROKER:
             check_broker_name(broker, name)
             if not own:

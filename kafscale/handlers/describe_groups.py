@@ -1,16 +1,15 @@
-"""DescribeGroups (15), versions 0 to 6: groups, their members, and what each member was assigned.
+"""DescribeGroups (15), versions 0 to 6: groups, their members, and each member's assignment.
 
 v1: throttle time. v3: authorized operations (KIP-430). v4: instance ids of static members (KIP-345). v5:
-flexible. A group that is not here is Dead; v6 makes that an error, with a message (KIP-1043).
+flexible. A group that does not exist is Dead; v6 makes that an error, with a message (KIP-1043).
 """
 
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import DescribeGroupsResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.groups.group import Group, Member
 from kafscale.groups.shards import unknown_group
 from kafscale.groups.states import GroupState
+from kafscale.protocol.api_messages import DescribeGroupsRequest, DescribeGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.authorized_operations import GROUP_OPERATIONS
 from kafscale.tasks.in_turns import in_turns
@@ -21,13 +20,15 @@ if TYPE_CHECKING:
 _Group = DescribeGroupsResponse.DescribedGroup
 _Member = _Group.DescribedGroupMember
 
-# kafka-python's own form of the field; None: not asked for
+# kafka-python's own form of the field; None: not requested
 _GROUP_OPERATIONS: Final = frozenset(bit for bit in range(31) if GROUP_OPERATIONS >> bit & 1)
 _GROUPS_PER_TURN: Final = 8
 _FIRST_VERSION_WITH_UNKNOWN_GROUPS: Final = 6
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
     """Each group once, however often it is named: an answer is larger than a name."""
     operations = _GROUP_OPERATIONS if message.include_authorized_operations else None
     groups = [
@@ -39,7 +40,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 def _describe(
     broker: "Broker", request: "RequestContext", group_id: str, operations: frozenset[int] | None
-) -> Any:
+) -> _Group:
     try:
         group = broker.groups.describe(group_id)
     except KafkaError as refusal:
@@ -59,14 +60,14 @@ def _describe(
     return answer
 
 
-def _refused(refusal: KafkaError, group_id: str) -> Any:
+def _refused(refusal: KafkaError, group_id: str) -> _Group:
     answer = _Group(error_code=refusal.code, group_id=group_id, authorized_operations=None)
     answer.error_message = refusal.message
     return answer
 
 
-def _fill(answer: Any, group: Group) -> None:
-    """As Kafka does: which protocol was selected, and what members say under it, is told of a Stable group."""
+def _fill(answer: _Group, group: Group) -> None:
+    """As in Kafka, the selected protocol and the members' metadata for it are shown of a Stable group only."""
     protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
     answer.group_state = group.state.value
     answer.protocol_type = group.protocol_type or ""
@@ -74,7 +75,7 @@ def _fill(answer: Any, group: Group) -> None:
     answer.members = [_member(member, protocol_name) for member in group.members.values()]
 
 
-def _member(member: Member, protocol_name: str | None) -> Any:
+def _member(member: Member, protocol_name: str | None) -> _Member:
     return _Member(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,

@@ -1,20 +1,18 @@
 """DescribeTopicPartitions (75), version 0: topics and where their partitions are, a page at a time (KIP-966).
 
-As in Kafka topics come in the order of their names, and a page ends with the partition limit; the cursor that it
-gives names the first partition of the next one. There are no eligible leader replicas: any broker can lead any
-partition, whoever led it before.
+As in Kafka topics are in the order of their names, and a page ends with the partition limit; its cursor names the
+first partition of the next page. There are no eligible leader replicas: any broker can lead any partition.
 """
 
 import heapq
 from collections.abc import Iterable, Sequence
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import DescribeTopicPartitionsResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.cluster.new_topic import INTERNAL_TOPICS
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.authorized_operations import NOT_ASKED_FOR, TOPIC_OPERATIONS
 from kafscale.serving.placement import place_partitions, reachable_brokers
@@ -26,15 +24,17 @@ MOST_PARTITIONS: Final = 2000
 """On a page, whatever the client asks for: Kafka's default of `max.request.partition.size.limit`."""
 
 MOST_TOPICS: Final = 2000
-"""On a page: names of topics that there are not cost no partitions."""
+"""On a page: names of unknown topics count no partitions."""
 
 _Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _Partition = _Topic.DescribeTopicPartitionsResponsePartition
 _Cursor = DescribeTopicPartitionsResponse.Cursor
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """The page that begins at the cursor; INVALID_REQUEST for each topic when the cursor is none of the request."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """The page that begins at the cursor; INVALID_REQUEST for each topic if the cursor is not in the request."""
     cursor = message.cursor
     names = dict.fromkeys(topic.name for topic in message.topics)
     if cursor is not None and not _is_legal(cursor, names):
@@ -45,7 +45,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     first = "" if cursor is None else cursor.topic_name
     if not names:
         await broker.read_replicas.prepare()
-    # From here on nothing is waited for: the page is of one picture of the cluster.
+    # No await from here on: the page is of one state of the view.
     wanted: Iterable[tuple[str, TopicRecord | None]]
     if names:
         after = (name for name in names if name >= first)
@@ -61,7 +61,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
 
 
-def _is_legal(cursor: Any, names: Iterable[str]) -> bool:
+def _is_legal(cursor: DescribeTopicPartitionsRequest.Cursor, names: Iterable[str]) -> bool:
     return cursor.partition_index >= 0 and (not names or cursor.topic_name in names)
 
 
@@ -69,8 +69,8 @@ class _Page:
     """One answer, filled topic by topic."""
 
     def __init__(self, broker: "Broker", request: "RequestContext", partitions_left: int) -> None:
-        self.topics: list[Any] = []
-        self.next_cursor: Any = None
+        self.topics: list[_Topic] = []
+        self.next_cursor: _Cursor | None = None
         self._view = broker.view
         self._read_replicas = broker.read_replicas
         self._brokers = reachable_brokers(broker.view, request.listener)
@@ -102,7 +102,7 @@ class _Page:
             self.next_cursor = _Cursor(topic_name=name, partition_index=end)
         return self.next_cursor is None
 
-    def _partitions(self, record: TopicRecord, indexes: Sequence[int]) -> list[Any]:
+    def _partitions(self, record: TopicRecord, indexes: Sequence[int]) -> list[_Partition]:
         nearby = self._read_replicas.all(record)
         return [
             _Partition(
@@ -120,7 +120,7 @@ class _Page:
         ]
 
 
-def _failed(code: ErrorCode, name: str, operations: int) -> Any:
+def _failed(code: ErrorCode, name: str, operations: int) -> _Topic:
     return _Topic(
         error_code=code,
         name=name,

@@ -1,17 +1,16 @@
 """ElectLeaders (43), versions 0 to 2: a partition that is led needs no election (KIP-183, KIP-460).
 
 v1: the client says which kind of election, and the answer has an error for the whole request. v2: flexible.
-Brokers elect leaders and hand partitions over by themselves, within moments, so there is nothing to start: a
-partition without a leader is answered as one that has no eligible one at this moment.
+Brokers claim and hand over partitions by themselves, within moments, so there is nothing to start: a partition
+without a leader is answered as one without an eligible leader at this moment.
 """
 
 from collections.abc import AsyncIterator, Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import ElectLeadersResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import ElectLeadersRequest, ElectLeadersResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.quoting import quoted
 from kafscale.tasks.in_turns import in_turns
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from kafscale.cluster.view import ClusterView
     from kafscale.serving.context import Broker, RequestContext
 
+_Asked = ElectLeadersRequest.TopicPartitions
 _Topic = ElectLeadersResponse.ReplicaElectionResult
 _Partition = _Topic.PartitionResult
 
@@ -46,8 +46,10 @@ _NOT_AVAILABLE: Final = {
 _NOT_NEEDED: Final = "Leader election not needed for topic partition."
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Each partition that is named; for all of them, as in Kafka, only those that are not led."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: ElectLeadersRequest
+) -> ElectLeadersResponse:
+    """Each partition of the request; a request for all is answered, as in Kafka, for those without a leader."""
     kind = message.election_type if request.api_version >= _FIRST_VERSION_WITH_TYPE else _Election.PREFERRED
     if kind not in _NOT_AVAILABLE:
         return await _refused(message)
@@ -61,7 +63,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=results)
 
 
-async def _named(view: "ClusterView", asked: Any, election: _Election) -> Any:
+async def _named(view: "ClusterView", asked: _Asked, election: _Election) -> _Topic:
     record = view.topic(asked.topic)
     results = []
     async for index in in_turns(asked.partitions):
@@ -77,7 +79,7 @@ async def _named(view: "ClusterView", asked: Any, election: _Election) -> Any:
     return _Topic(topic=asked.topic, partition_result=results)
 
 
-async def _without_leader(view: "ClusterView", election: _Election) -> AsyncIterator[Any]:
+async def _without_leader(view: "ClusterView", election: _Election) -> AsyncIterator[_Topic]:
     async for record in in_turns(tuple(view.topics())):
         missing = [
             _result(index, *_NOT_AVAILABLE[election])
@@ -88,10 +90,10 @@ async def _without_leader(view: "ClusterView", election: _Election) -> AsyncIter
             yield _Topic(topic=record.name, partition_result=missing)
 
 
-async def _refused(message: Any) -> Any:
+async def _refused(message: ElectLeadersRequest) -> ElectLeadersResponse:
     """An election of an unknown kind: the error stands for the request and, as in Kafka, for each partition."""
     problem = f"Unknown election type {message.election_type}"
-    asked_for: Iterable[Any] = message.topic_partitions or ()
+    asked_for: Iterable[_Asked] = message.topic_partitions or ()
     return ElectLeadersResponse(
         error_code=ErrorCode.INVALID_REQUEST,
         replica_election_results=[
@@ -112,9 +114,9 @@ def _is_led(view: "ClusterView", record: TopicRecord, index: int) -> bool:
     return leader is not None and view.broker(leader.broker_id) is not None
 
 
-def _unknown(index: int, problem: str) -> Any:
+def _unknown(index: int, problem: str) -> _Partition:
     return _result(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
 
 
-def _result(index: int, code: ErrorCode, problem: str) -> Any:
+def _result(index: int, code: ErrorCode, problem: str) -> _Partition:
     return _Partition(partition_id=index, error_code=code, error_message=problem)

@@ -1,6 +1,6 @@
 """Fetch (API 1): whole batches, verbatim, as views; waits for `min_bytes` for all partitions together.
 
-Every broker serves published data of any partition, whoever leads it.
+Every broker serves published records of any partition.
 
 v4: isolation level. v5: log start offset. v7: sessions, which are refused as KIP-227 allows: every answer has
 session id 0, so that clients send full requests. v9: leader epoch check (KIP-320). v11: rack; the leader sends
@@ -19,13 +19,14 @@ from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.idle_answers import BODY_MAX_BYTES, Asked
 from kafscale.serving.idle_fetch import IdleFetch
 from kafscale.serving.lasting_body import lasting
+from kafscale.serving.leader_epoch import check_leader_epoch
 from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
-from kafscale.serving.partition_lookup import check_exists, check_leader_epoch
+from kafscale.serving.partition_lookup import check_exists
 from kafscale.serving.pending_fetch import PendingFetch
 from kafscale.tasks.in_turns import in_turns
 
 _NO_SESSION = 0
-# Later ones go on with a session; this one asks for a new one, and -1 is for a client without.
+# Later epochs continue a session; this one requests a new session, and -1 is for none.
 _FIRST_EPOCH = 0
 
 LARGE_BODY_BYTES: Final = 32 * 1024
@@ -33,9 +34,9 @@ LARGE_BODY_BYTES: Final = 32 * 1024
 
 
 def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Reply) -> Awaitable[None] | None:
-    """Answer at once if there is enough to send, else when there is or when the client's wait is over.
+    """Answer when there is enough to send, or when the client's wait is over.
 
-    `body` must stay as `lasting_body` says until what is returned has been awaited.
+    `body` must stay unchanged, as `lasting_body` says, until the returned awaitable has been awaited.
     """
     asked: Asked | None = None
     if len(body) <= BODY_MAX_BYTES:
@@ -96,7 +97,7 @@ def _topic(broker: Broker, topic: FetchTopic) -> TopicFetch:
 
 
 def _place(broker: Broker, topic: FetchTopic) -> tuple[str | None, ErrorCode]:
-    """The topic's name, None if there is no such topic id, and the error for a partition that is not there."""
+    """The topic's name, None if there is no such topic id, and the error for a partition that does not exist."""
     if topic.name is not None:
         return topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert topic.topic_id is not None

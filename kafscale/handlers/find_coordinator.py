@@ -1,15 +1,14 @@
-"""FindCoordinator (10), versions 0 to 4: which broker coordinates a group.
+"""FindCoordinator (10), versions 0 to 4: the broker that coordinates a group.
 
 v1: key types (KIP-98), throttle time. v3: flexible. v4: several keys (KIP-699). A transactional id is refused
-with an error that clients take for final: there are no transactions yet (docs/skipped.md).
+with an error that clients take for final: there are no transactions (docs/skipped.md).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.metadata import FindCoordinatorResponse
+from typing import TYPE_CHECKING
 
 from kafscale.metadata.keys import shard_of
 from kafscale.metadata.model import Endpoint, ListenerName
+from kafscale.protocol.api_messages import FindCoordinatorRequest, FindCoordinatorResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.tasks.in_turns import in_turns
 
@@ -25,29 +24,46 @@ _FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 _NO_NODE = -1
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Where each key's coordinator listens, as far as the cluster has one now."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """The address of each key's coordinator, if the cluster has one now."""
     if request.api_version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
+        found = _answer(broker, request, message.key_type, message.key)
         return FindCoordinatorResponse(
-            throttle_time_ms=0, **_answer(broker, request, message.key_type, message.key)
+            throttle_time_ms=0,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+            error_code=found.error_code,
+            error_message=found.error_message,
         )
     coordinators = [
-        _Coordinator(key=key, **_answer(broker, request, message.key_type, key))
-        async for key in in_turns(message.coordinator_keys)
+        _answer(broker, request, message.key_type, key) async for key in in_turns(message.coordinator_keys)
     ]
     return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
 
 
-def _answer(broker: "Broker", request: "RequestContext", key_type: int, key: str) -> dict[str, Any]:
+def _answer(broker: "Broker", request: "RequestContext", key_type: int, key: str) -> _Coordinator:
     try:
         broker_id, endpoint = _find(broker, request.listener, key_type, key)
     except KafkaError as refusal:
-        return _fields(_NO_NODE, "", _NO_NODE, refusal.code, refusal.message)
-    return _fields(broker_id, *endpoint, ErrorCode.NONE, None)
-
-
-def _fields(node_id: int, host: str, port: int, code: ErrorCode, problem: str | None) -> dict[str, Any]:
-    return {"node_id": node_id, "host": host, "port": port, "error_code": code, "error_message": problem}
+        return _Coordinator(
+            key=key,
+            node_id=_NO_NODE,
+            host="",
+            port=_NO_NODE,
+            error_code=refusal.code,
+            error_message=refusal.message,
+        )
+    return _Coordinator(
+        key=key,
+        node_id=broker_id,
+        host=endpoint.host,
+        port=endpoint.port,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )
 
 
 def _find(broker: "Broker", listener: ListenerName, key_type: int, key: str) -> tuple[int, Endpoint]:

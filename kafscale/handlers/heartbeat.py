@@ -1,19 +1,18 @@
-"""Heartbeat (12), versions 0 to 4: a member lives, and hears whether it must join again.
+"""Heartbeat (12), versions 0 to 4: a member stays alive, and learns whether it must join again.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafka.protocol.consumer import HeartbeatResponse
-
+from kafscale.protocol.api_messages import HeartbeatRequest, HeartbeatResponse
 from kafscale.protocol.error_codes import KafkaError
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+def handle(broker: "Broker", request: "RequestContext", message: HeartbeatRequest) -> HeartbeatResponse:
     """Answer at once; nothing is written."""
     try:
         code = broker.groups.heartbeat(

@@ -1,28 +1,31 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: sets, deletes, and adds to or takes from lists (KIP-339).
 
-v1: flexible. The keys that are not named stay as they are. A broker's configs are its settings, which nobody
-changes while it runs.
+v1: flexible. Keys that are not named stay unchanged. A broker's configs are its settings, which are fixed
+while it runs.
 """
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.admin import IncrementalAlterConfigsResponse
+from typing import TYPE_CHECKING
 
 from kafscale.cluster.config_kinds import ConfigType, split_list
-from kafscale.cluster.topic_configs import ROWS_BY_NAME, default_text
+from kafscale.cluster.topic_config_table import ROWS_BY_NAME
+from kafscale.cluster.topic_configs import default_text
+from kafscale.protocol.api_messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.serving.config_resources import ALTER_TIMEOUT_MS, alter_each
+from kafscale.serving.config_resources import ALTER_TIMEOUT_MS, Resource, alter_each
 from kafscale.settings.broker import Settings
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
+_Change = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig
+_Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
 
 class Operation(IntEnum):
-    """What is done to a key, by Kafka's numbers (`AlterConfigOp.OpType`)."""
+    """Operations on a key, by Kafka's numbers (`AlterConfigOp.OpType`)."""
 
     SET = 0
     DELETE = 1
@@ -30,13 +33,15 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Change each resource's configs, or with validate-only say whether the outcome would be legal."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Change each resource's configs, or with validate-only check whether the outcome would be legal."""
 
-    async def alter_topic(resource: Any) -> None:
+    async def alter_topic(name: str, configs: Sequence[_Change]) -> None:
         await broker.topics.alter_configs(
-            resource.resource_name,
-            lambda before: changed(before, resource.configs, broker.settings),
+            name,
+            lambda before: changed(before, configs, broker.settings),
             timeout_ms=ALTER_TIMEOUT_MS,
             validate_only=message.validate_only,
         )
@@ -45,13 +50,13 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def changed(before: Mapping[str, str], changes: Sequence[Any], settings: Settings) -> Mapping[str, str]:
+def changed(before: Mapping[str, str], changes: Sequence[_Change], settings: Settings) -> Mapping[str, str]:
     """The configs after the changes. Raises `KafkaError` INVALID_REQUEST, INVALID_CONFIG."""
     after = dict(before)
     for change in changes:
         match change.config_operation:
             case Operation.SET:
-                after[change.name] = change.value
+                after[change.name] = change.value or ""  # null only with DELETE: see `_may_be_null`
             case Operation.DELETE:
                 after.pop(change.name, None)
             case Operation.APPEND | Operation.SUBTRACT:
@@ -61,8 +66,8 @@ def changed(before: Mapping[str, str], changes: Sequence[Any], settings: Setting
     return after
 
 
-def _changed_list(before: Mapping[str, str], change: Any, settings: Settings) -> str:
-    """As in Kafka a key that is not set starts from its default; doing it twice does nothing more."""
+def _changed_list(before: Mapping[str, str], change: _Change, settings: Settings) -> str:
+    """As in Kafka a key that is not set starts from its default; a repeated operation changes nothing."""
     row = ROWS_BY_NAME.get(change.name)
     operation = Operation(change.config_operation)
     if row is None or row.kind.config_type is not ConfigType.LIST:
@@ -71,18 +76,18 @@ def _changed_list(before: Mapping[str, str], change: Any, settings: Settings) ->
             f"Can't {operation.name} to key {quoted(change.name)} because its type is not LIST.",
         )
     entries = list(split_list(before.get(change.name, default_text(row, settings))))
-    named = split_list(change.value)
+    named = split_list(change.value or "")
     if operation is Operation.APPEND:
         return ",".join(dict.fromkeys([*entries, *named]))
     return ",".join(entry for entry in entries if entry not in named)
 
 
-def _may_be_null(config: Any) -> bool:
-    return bool(config.config_operation == Operation.DELETE)
+def _may_be_null(config: _Change) -> bool:
+    return config.config_operation == Operation.DELETE
 
 
-def _result(resource: Any, code: ErrorCode, problem: str | None) -> Any:
-    return IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+def _result(resource: Resource[_Change], code: ErrorCode, problem: str | None) -> _Result:
+    return _Result(
         error_code=code,
         error_message=problem,
         resource_type=resource.resource_type,

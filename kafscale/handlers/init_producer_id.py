@@ -1,15 +1,14 @@
 """InitProducerId (22), versions 0 to 4: a producer id for an idempotent producer (KIP-98).
 
-v2: flexible. v3: the producer may name the id and epoch it has (KIP-360); without a transactional id Kafka
+v2: flexible. v3: the producer may name its id and epoch (KIP-360); without a transactional id Kafka
 gives it a new one all the same. v4: PRODUCER_FENCED, which only transactions meet. A transactional id is
 refused with an error that clients take for final: there are no transactions yet (docs/skipped.md).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.producer import InitProducerIdResponse
+from typing import TYPE_CHECKING
 
 from kafscale.errors import StoreError
+from kafscale.protocol.api_messages import InitProducerIdRequest, InitProducerIdResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.store_deadline import store_deadline
 
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
 _NO_PRODUCER = -1
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(
+    broker: "Broker", request: "RequestContext", message: InitProducerIdRequest
+) -> InitProducerIdResponse:
     """Answer with a new producer id and epoch 0."""
     if message.transactional_id is not None:
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -33,7 +34,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 def _response(
     error_code: ErrorCode, producer_id: int = _NO_PRODUCER, producer_epoch: int = _NO_PRODUCER
-) -> Any:
+) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         throttle_time_ms=0, error_code=error_code, producer_id=producer_id, producer_epoch=producer_epoch
     )

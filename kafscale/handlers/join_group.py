@@ -1,17 +1,16 @@
-"""JoinGroup (11), versions 0 to 9: a member asks to be in the group's next generation, and waits for it.
+"""JoinGroup (11), versions 0 to 9: a member requests a place in the group's next generation, and waits for it.
 
 v1: rebalance timeout (KIP-62); before, the session timeout is taken for it. v2: throttle time. v4: a new
-member must come again with the id it is given (KIP-394). v5: static members (KIP-345). v6: flexible. v7: the
+member must join again with the id that it gets (KIP-394). v5: static members (KIP-345). v6: flexible. v7: the
 answer names the protocol type, and no protocol is null (KIP-559). v8: a reason, for the log (KIP-800). v9: a
-static leader that comes back is told not to assign anew (KIP-814).
+static leader that returns must not assign again (KIP-814).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.consumer import JoinGroupResponse
+from typing import TYPE_CHECKING
 
 from kafscale.groups.effects import Joined
 from kafscale.groups.events import Protocol
+from kafscale.protocol.api_messages import JoinGroupRequest, JoinGroupResponse
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.serving.logged_reason import logged_reason
 from kafscale.tasks.in_turns import in_turns
@@ -25,8 +24,8 @@ _FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Answer when the generation has its members, or at once when it cannot have this one."""
+async def handle(broker: "Broker", request: "RequestContext", message: JoinGroupRequest) -> JoinGroupResponse:
+    """Answer when the generation has its members, or at once if this member cannot join."""
     version = request.api_version
     has_rebalance_timeout = version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
     protocols = [Protocol(one.name, one.metadata) async for one in in_turns(message.protocols)]

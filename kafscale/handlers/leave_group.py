@@ -1,15 +1,14 @@
-"""LeaveGroup (13), versions 0 to 5: members go, and the others need not wait for their sessions to end.
+"""LeaveGroup (13), versions 0 to 5: members leave, and the others need not wait for their sessions to end.
 
 v1: throttle time. v3: several members, a static one by its instance id alone (KIP-345). v4: flexible.
 v5: reasons, for the log (KIP-800).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.consumer import LeaveGroupResponse
+from typing import TYPE_CHECKING
 
 from kafscale.groups.effects import Left
 from kafscale.groups.events import LeavingMember
+from kafscale.protocol.api_messages import LeaveGroupRequest, LeaveGroupResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.logged_reason import logged_reason
 from kafscale.tasks.in_turns import in_turns
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """What became of each member; in old versions, of the one member, as the error of the whole request."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: LeaveGroupRequest
+) -> LeaveGroupResponse:
+    """The outcome for each member; in old versions, for the one member, as the error of the whole request."""
     several = request.api_version >= _FIRST_VERSION_WITH_SEVERAL_MEMBERS
     members = (
         [

@@ -1,14 +1,13 @@
-"""ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked about (KIP-1142).
+"""ListConfigResources (74), versions 0 and 1: the resources that DescribeConfigs describes (KIP-1142).
 
 v0 is KIP-714's ListClientMetricsResources: client metrics subscriptions, of which there are none. v1: the client
-names the types it wants, none for all. Kafka also lists the loggers of brokers, whose levels are no configs here.
+names types, none for all. Kafka also lists the loggers of brokers, whose levels are no configs here.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kafka.protocol.admin import ListConfigResourcesResponse
-
+from kafscale.protocol.api_messages import ListConfigResourcesRequest, ListConfigResourcesResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.config_resources import ResourceType
 from kafscale.tasks.in_turns import in_turns
@@ -43,8 +42,10 @@ _NAMES: Final[dict[int, Callable[["Broker"], Iterable[str]]]] = {
 }
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """The names of each type that is asked for, or UNSUPPORTED_VERSION when one of the types is none."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """The names of each requested type, or UNSUPPORTED_VERSION if there is no such type."""
     asked: Iterable[int] = (_CLIENT_METRICS,)
     if request.api_version >= _FIRST_VERSION_WITH_TYPES:
         asked = dict.fromkeys(message.resource_types or _NAMES)

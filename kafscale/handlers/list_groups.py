@@ -1,13 +1,12 @@
 """ListGroups (16), versions 0 to 5: the groups that this broker coordinates.
 
 v1: throttle time. v3: flexible. v4: states, and a filter of them (KIP-518). v5: types, and a filter of them
-(KIP-848); here every group is a classic one. A filter that names nothing there is finds nothing, as in Kafka.
+(KIP-848); here every group is a classic one. A filter of unknown names finds nothing, as in Kafka.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kafka.protocol.admin import ListGroupsResponse
-
+from kafscale.protocol.api_messages import ListGroupsRequest, ListGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.tasks.in_turns import in_turns
 
@@ -17,8 +16,10 @@ if TYPE_CHECKING:
 GROUP_TYPE: Final = "classic"
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """The groups that pass both filters; clients ask every broker and put the answers together."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: ListGroupsRequest
+) -> ListGroupsResponse:
+    """The groups that pass both filters; clients request them from every broker and merge the answers."""
     states = {state.strip().lower() for state in message.states_filter}
     types = {group_type.lower() for group_type in message.types_filter}
     try:

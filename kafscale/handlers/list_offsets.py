@@ -8,9 +8,7 @@ largest timestamp (KIP-734).
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.consumer import ListOffsetsResponse
+from typing import TYPE_CHECKING
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.partition_record import epoch_of
@@ -21,6 +19,7 @@ from kafscale.log.reading.timestamp_search import (
     find_at_or_after,
     find_max_timestamp,
 )
+from kafscale.protocol.api_messages import ListOffsetsRequest, ListOffsetsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.named_once import named_once
 from kafscale.serving.partition_lookup import served_partition
@@ -37,21 +36,26 @@ MAX_TIMESTAMP = -3
 
 _FIRST_VERSION_WITH_ONE_OFFSET = 1
 _FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
-# While the metadata store is away, the end that was known last is better than none.
+# While the metadata store is away, the last known end is better than none.
 _PUBLICATION_WAIT_SEC = 1.0
 _NO_OFFSET = -1
 _NO_EPOCH = -1
 _NOTHING = (_NO_OFFSET, NO_TIMESTAMP)
 
+_Wanted = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition = _Topic.ListOffsetsPartitionResponse
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Answer for every partition once, as Kafka does; those that must read from the store do so at once."""
-    named = await named_once(message.topics, "name", "partition_index")
+async def handle(
+    broker: "Broker", request: "RequestContext", message: ListOffsetsRequest
+) -> ListOffsetsResponse:
+    """Answer for every partition once, as Kafka does; those that must read from the store do so concurrently."""
+    named = await named_once(
+        ((topic.name, topic.partitions) for topic in message.topics), lambda wanted: wanted.partition_index
+    )
 
-    async def answer(topic: str, wanted: Any) -> Any:
+    async def answer(topic: str, wanted: _Wanted) -> _Partition:
         if (topic, wanted.partition_index) in named.again:
             refused = _nothing(wanted)
             refused.error_code = ErrorCode.INVALID_REQUEST
@@ -62,7 +66,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
-def _nothing(wanted: Any) -> Any:
+def _nothing(wanted: _Wanted) -> _Partition:
     return _Partition(
         partition_index=wanted.partition_index,
         error_code=ErrorCode.NONE,
@@ -73,7 +77,7 @@ def _nothing(wanted: Any) -> Any:
     )
 
 
-async def _answer(broker: "Broker", request: "RequestContext", topic: str, wanted: Any) -> Any:
+async def _answer(broker: "Broker", request: "RequestContext", topic: str, wanted: _Wanted) -> _Partition:
     answer = _nothing(wanted)
     try:
         partition = served_partition(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
@@ -113,14 +117,14 @@ async def _find(broker: "Broker", partition: Partition, timestamp_ms: int) -> Fo
 
 
 async def _log_end_offset(partition: Partition) -> int:
-    """No earlier than what other brokers have served, unless the metadata store does not answer."""
+    """Not below any offset that another broker has served, unless the metadata store does not answer."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PUBLICATION_WAIT_SEC):
             await partition.publication_known()
     return partition.record.log_end_offset
 
 
-async def _old_style(broker: "Broker", partition: Partition, wanted: Any) -> list[int]:
+async def _old_style(broker: "Broker", partition: Partition, wanted: _Wanted) -> list[int]:
     """Offsets at which segments start, newest first, as version 0 counts them (Kafka's fetchOffsetsBefore)."""
     record = partition.record
     if wanted.timestamp == EARLIEST:

@@ -1,19 +1,22 @@
-"""ListPartitionReassignments (46), version 0: none is ever under way (KIP-455).
+"""ListPartitionReassignments (46), version 0: none is ever in progress (KIP-455).
 
-A partition's records are in the object store. Another broker that leads it has nothing to copy, so a change of its
-place is over at once.
+A partition's records are in the object store. A new leader has nothing to copy, so a reassignment is over at once.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafka.protocol.admin import ListPartitionReassignmentsResponse
-
+from kafscale.protocol.api_messages import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from kafscale.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 
-def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+def handle(
+    broker: "Broker", request: "RequestContext", message: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
     """No reassignments; as in Kafka unknown topics and partitions have none, either."""
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])

@@ -1,4 +1,4 @@
-"""Metadata (3), versions 0 to 12: brokers, topics, and who leads their partitions.
+"""Metadata (3), versions 0 to 12: brokers, topics, and the leaders of their partitions.
 
 v0: an empty list of topics means all; from v1 a null list does, and an empty one none. v1: controller, racks,
 internal topics. v2: cluster id. v4: the client says whether topics may be created. v5: offline replicas. v6: an
@@ -13,11 +13,12 @@ are sent to (KIP-392): the object store replicates.
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafscale.cluster.new_topic import INTERNAL_TOPICS, NewTopic
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import MetadataRequest
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.metadata import MetadataBroker, MetadataTopic, encode_metadata_response, encode_topic
 from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 AUTO_CREATE_TIMEOUT_MS: Final = 10_000
-"""How long a first request for a topic waits for its creation before it is told to try again."""
+"""A first request for a topic waits so long for its creation; then its client must retry."""
 
 MAX_CREATED_PER_REQUEST: Final = 32
-"""Topics that one request creates; of the others its client hears LEADER_NOT_AVAILABLE, and asks again."""
+"""Topics that one request creates; the others get LEADER_NOT_AVAILABLE, and their client retries."""
 
 MAX_CREATED_AT_ONCE: Final = 128
 """Topics that are being created; while there are more, a request creates none."""
@@ -43,7 +44,7 @@ _NO_ID: Final = uuid.UUID(int=0)
 
 
 class _Wanted(NamedTuple):
-    """The topics that a request names, each once. `is_legal`: they are named as its version allows."""
+    """The topics that a request names, each once. `is_legal`: their form is legal in its version."""
 
     all: bool
     is_legal: bool = True
@@ -57,11 +58,11 @@ class _Wanted(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Whether the answer may be one that is encoded in turns."""
+        """True if the answer may be one that is encoded in turns."""
         return self.all or len(self.named) > PARTS_PER_TURN
 
 
-def _wanted(version: int, message: Any) -> _Wanted:
+def _wanted(version: int, message: MetadataRequest) -> _Wanted:
     if message.topics is None or (version == 0 and not message.topics):
         return _Wanted(all=True)
     pairs = [(asked.name, asked.topic_id) for asked in message.topics]
@@ -71,7 +72,7 @@ def _wanted(version: int, message: Any) -> _Wanted:
     return _Wanted(all=False, is_legal=is_legal, ids=tuple(ids), names=tuple(names))
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> bytes:
+async def handle(broker: "Broker", request: "RequestContext", message: MetadataRequest) -> bytes:
     """The whole response frame."""
     version, view = request.api_version, broker.view
     wanted = _wanted(version, message)
@@ -85,22 +86,22 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
             await broker.read_replicas.prepare()
         if wanted.is_long:
             await broker.encoded_topics.prepare(_known(broker, wanted), asked)
-        # From here on nothing is waited for: what is said of topics that exist is of one picture of the cluster.
+        # No await from here on: the topics are those of one state of the view.
         topics = _topics(broker, asked, wanted, unknown)
     else:
         topics = [
             encode_topic(_failed(ErrorCode.INVALID_REQUEST, each.name or ""), version)
-            async for each in in_turns(message.topics)
+            async for each in in_turns(message.topics or ())
         ]
     return encode_metadata_response(
         request.correlation_id,
         version,
         [
             MetadataBroker(listed.broker_id, *endpoint, listed.rack)
-            for listed, endpoint in reachable(broker.listed_brokers.brokers(), request.listener)
+            for listed, endpoint in reachable(broker.metadata_brokers.brokers(), request.listener)
         ],
         view.cluster_id,
-        broker.listed_brokers.controller_id(),
+        broker.metadata_brokers.controller_id(),
         topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if message.include_cluster_authorized_operations
@@ -109,7 +110,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> b
 
 
 async def _create_missing(broker: "Broker", wanted: _Wanted) -> Mapping[str, ErrorCode]:
-    """Create some of the topics that are missing; what clients hear of these if they are not seen now, either."""
+    """Create some of the missing topics; returns the error codes of those that are still not in the view."""
     if wanted.ids:
         return {}
     room = min(MAX_CREATED_PER_REQUEST, MAX_CREATED_AT_ONCE - broker.topics.creating_count)
@@ -124,7 +125,7 @@ async def _create_missing(broker: "Broker", wanted: _Wanted) -> Mapping[str, Err
 async def _encode_unknown(
     broker: "Broker", version: int, wanted: _Wanted, codes: Mapping[str, ErrorCode] | None
 ) -> Mapping[str | uuid.UUID, bytes]:
-    """What is said of each name or id without a topic. `codes`: of those created; None if none are."""
+    """The answer for each name or id without a topic. `codes`: of those created; None if none are."""
     unknown: dict[str | uuid.UUID, bytes] = {}
     async for named in in_turns(wanted.named):
         if _record(broker, named) is None:
@@ -152,7 +153,7 @@ def _topics(
     records = [(named, _record(broker, named)) for named in wanted.named]
     known = iter(encode((record for _, record in records if record is not None), asked))
     return [
-        # One that was deleted a moment ago is unknown now, too.
+        # A topic that was deleted a moment ago is unknown now, too.
         (unknown.get(named) or encode_topic(_unknown(named, None), asked.version))
         if record is None
         else next(known)
@@ -167,7 +168,7 @@ def _unknown(named: str | uuid.UUID, codes: Mapping[str, ErrorCode] | None) -> M
         return _failed(ErrorCode.INVALID_TOPIC_EXCEPTION, named)
     if codes is None:
         return _failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, named)
-    # One that is to be created, but not by this request.
+    # A topic that is to be created, but not by this request.
     return _failed(codes.get(named, ErrorCode.LEADER_NOT_AVAILABLE), named)
 
 
@@ -176,12 +177,12 @@ def _failed(code: ErrorCode, name: str) -> MetadataTopic:
 
 
 async def _create(broker: "Broker", name: str) -> ErrorCode:
-    """What a client is told about the topic if this broker does not see it afterwards."""
+    """The error code of the topic if it is not in this broker's view afterwards."""
     try:
         await broker.topics.create(NewTopic(name=name), timeout_ms=AUTO_CREATE_TIMEOUT_MS)
     except KafkaError as error:
         match error.code:
-            case ErrorCode.TOPIC_ALREADY_EXISTS:  # seen soon, or being deleted
+            case ErrorCode.TOPIC_ALREADY_EXISTS:  # in the view soon, or being deleted
                 deleting = broker.view.topic(name, include_deleting=True) is not None
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if deleting else ErrorCode.LEADER_NOT_AVAILABLE
             case ErrorCode.REQUEST_TIMED_OUT:

@@ -1,4 +1,4 @@
-"""OffsetCommit (8), versions 2 to 8: how far a group has come in partitions.
+"""OffsetCommit (8), versions 2 to 8: a group's offsets in partitions.
 
 v2: a retention of the client's own for its offsets, instead of a timestamp. v3: throttle time. v5: no
 retention; offsets are kept as long as their group (KIP-211). v6: leader epochs (KIP-320). v7: static members
@@ -7,15 +7,14 @@ retention; offsets are kept as long as their group (KIP-211). v6: leader epochs 
 
 import logging
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.consumer import OffsetCommitResponse
+from typing import TYPE_CHECKING
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.groups.commits import PartlyCommittedError
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.api_messages import OffsetCommitRequest, OffsetCommitResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.serving.error_per_partition import answer_each, partitions_of
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
+_Partition = _Topic.OffsetCommitResponsePartition
 
 _NO_RETENTION = -1
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -38,26 +38,35 @@ _MAX_TIMESTAMP_MS = (1 << 63) - 1
 Offsets = dict[tuple[str, int], CommittedOffset]
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Store what can be stored, all of it or nothing, and answer for each partition once it is durable."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: OffsetCommitRequest
+) -> OffsetCommitResponse:
+    """Store all legal offsets or none, and answer for each partition when they are durable."""
     records, absent = await _topics(broker, message)
     codes, offsets = await _sort_out(broker, message, records, absent)
     if any(code is not _UNKNOWN for code in codes):
         failure, stored = await _commit(broker, message, offsets)
         if failure is not ErrorCode.NONE:
             codes = [
-                # As in Kafka: a member that may not commit hears that, whatever its texts are like.
+                # As in Kafka, a member that may not commit gets that error, whatever its texts.
                 code if code is _UNKNOWN or (code is ErrorCode.NONE and partition in stored) else failure
                 async for partition, code in in_turns(zip(_named(message), codes, strict=True))
             ]
-    topics = await answer_each(message.topics, codes, _Topic, _Topic.OffsetCommitResponsePartition)
+    topics = await answer_each(
+        message.topics,
+        codes,
+        lambda index, code: _Partition(partition_index=index, error_code=code),
+        lambda name, partitions: _Topic(name=name, partitions=partitions),
+    )
     return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
-async def _topics(broker: "Broker", message: Any) -> tuple[list[TopicRecord | None], ErrorCode]:
-    """Each topic of the request, and what its other partitions hear.
+async def _topics(
+    broker: "Broker", message: OffsetCommitRequest
+) -> tuple[list[TopicRecord | None], ErrorCode]:
+    """Each topic of the request, and the error code of its other partitions.
 
-    The store is asked for topics that the view does not know as the client does: it may lag behind.
+    Topics that the view does not know as the client does are read from the store: the view may lag behind.
     """
     records = [broker.view.topic(topic.name) for topic in message.topics]
     unsettled: dict[str, None] = {}
@@ -78,14 +87,14 @@ async def _topics(broker: "Broker", message: Any) -> tuple[list[TopicRecord | No
     ], _UNKNOWN
 
 
-def _named(message: Any) -> Iterator[tuple[str, int]]:
+def _named(message: OffsetCommitRequest) -> Iterator[tuple[str, int]]:
     return ((topic.name, one.partition_index) for topic in message.topics for one in topic.partitions)
 
 
 async def _sort_out(
-    broker: "Broker", message: Any, records: list[TopicRecord | None], absent: ErrorCode
+    broker: "Broker", message: OffsetCommitRequest, records: list[TopicRecord | None], absent: ErrorCode
 ) -> tuple[list[ErrorCode], Offsets]:
-    """What is known of each partition beforehand, and the offsets of those that nothing is wrong with."""
+    """The error code of each partition that is refused beforehand, and the offsets of the others."""
     now_ms = broker.now_ms()
     expire_timestamp_ms = _expire_timestamp_ms(message.retention_time_ms, now_ms)
     metadata_max = broker.settings.offset_metadata_max_bytes
@@ -111,7 +120,7 @@ async def _sort_out(
 
 
 def _length(text: str) -> int:
-    """As Java counts, and so Kafka's limit: in UTF-16 code units."""
+    """In UTF-16 code units, as Java counts, and with it Kafka's limit."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
@@ -122,9 +131,9 @@ def _expire_timestamp_ms(retention_time_ms: int, now_ms: int) -> int | None:
 
 
 async def _commit(
-    broker: "Broker", message: Any, offsets: Offsets
+    broker: "Broker", message: OffsetCommitRequest, offsets: Offsets
 ) -> tuple[ErrorCode, Collection[tuple[str, int]]]:
-    """What became of the commit, and which offsets are durable although it failed."""
+    """The outcome of the commit, and the offsets that are durable although it failed."""
     try:
         code = await broker.groups.commit(
             message.group_id,

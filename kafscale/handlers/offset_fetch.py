@@ -1,18 +1,17 @@
-"""OffsetFetch (9), versions 1 to 8: how far groups have come.
+"""OffsetFetch (9), versions 1 to 8: the offsets of groups.
 
-v2: null topics ask for all that the group has, and an error is the whole request's (KIP-88). v3: throttle
+v2: null topics request all offsets of the group, and an error is the whole request's (KIP-88). v3: throttle
 time. v5: leader epochs (KIP-320). v6: flexible. v7: `require_stable`, which changes nothing without
-transactions but that commits under way are waited for (KIP-447). v8: several groups (KIP-709).
+transactions except that commits in flight are waited for (KIP-447). v8: several groups (KIP-709).
 """
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.consumer import OffsetFetchResponse
+from typing import TYPE_CHECKING, TypeVar
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.formats.committed_offset import NO_LEADER_EPOCH, CommittedOffset
+from kafscale.protocol.api_messages import OffsetFetchRequest, OffsetFetchResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.store_deadline import store_deadline
 from kafscale.tasks.concurrently import for_each
@@ -21,17 +20,26 @@ from kafscale.tasks.in_turns import in_turns
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
+_Topic = OffsetFetchResponse.OffsetFetchResponseTopic
+_GroupWanted = OffsetFetchRequest.OffsetFetchRequestGroup
+_WantedTopic = OffsetFetchRequest.OffsetFetchRequestTopic | _GroupWanted.OffsetFetchRequestTopics
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_GroupTopic = _Group.OffsetFetchResponseTopics
+
+# Version 8 has classes of its own, with the same fields.
+_Partition = TypeVar(
+    "_Partition", _Topic.OffsetFetchResponsePartition, _GroupTopic.OffsetFetchResponsePartitions
+)
 
 _FIRST_VERSION_WITH_ERROR_OF_REQUEST = 2
 _FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 _NO_OFFSET = -1
 
 Wanted = dict[str, dict[int, None]] | None
-"""Partitions by topic, each once; None: all that there are."""
+"""Partitions by topic, each once; None: all."""
 
 # Consumers before Kafka 3.9 take these for final, and librdkafka never asks again after NOT_COORDINATOR (its issue
-# 5586). After COORDINATOR_LOAD_IN_PROGRESS everybody does.
+# 5586). After COORDINATOR_LOAD_IN_PROGRESS every client does.
 _TO_BE_ASKED_AGAIN = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -39,8 +47,10 @@ _TO_BE_ASKED_AGAIN = (
 )
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Each group and partition once, however often it is named: a text is longer than what asks for it."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: OffsetFetchRequest
+) -> OffsetFetchResponse:
+    """Each group and partition once, however often it is named: an answer is longer than its request."""
     if request.api_version >= _FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = _wanted((group.group_id, group.topics) for group in message.groups)
         answers = await for_each(wanted.items(), partial(_answer_group, broker, message.require_stable))
@@ -48,7 +58,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     return await _answer_single(broker, request, message)
 
 
-def _wanted(groups: Iterable[tuple[str, Any]]) -> dict[str, Wanted]:
+def _wanted(groups: Iterable[tuple[str, Iterable[_WantedTopic] | None]]) -> dict[str, Wanted]:
     wanted: dict[str, Wanted] = {}
     for group_id, topics in groups:
         known = wanted.setdefault(group_id, {})
@@ -60,24 +70,32 @@ def _wanted(groups: Iterable[tuple[str, Any]]) -> dict[str, Wanted]:
     return wanted
 
 
-async def _answer_group(broker: "Broker", require_stable: bool, asked: tuple[str, Wanted]) -> Any:
+async def _answer_group(broker: "Broker", require_stable: bool, asked: tuple[str, Wanted]) -> _Group:
     group_id, wanted = asked
     code, stored = await _fetch(broker, group_id, require_stable)
     topics = {} if code is not ErrorCode.NONE else _found(wanted, stored)
+    answers = await _partitions(_GroupTopic.OffsetFetchResponsePartitions, topics)
     return _Group(
-        group_id=group_id, error_code=code, topics=await _topics(_Group.OffsetFetchResponseTopics, topics)
+        group_id=group_id,
+        error_code=code,
+        topics=[_GroupTopic(name=name, partitions=partitions) for name, partitions in answers.items()],
     )
 
 
-async def _answer_single(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def _answer_single(
+    broker: "Broker", request: "RequestContext", message: OffsetFetchRequest
+) -> OffsetFetchResponse:
     ((group_id, wanted),) = _wanted([(message.group_id, message.topics)]).items()
     code, stored = await _fetch(broker, group_id, message.require_stable)
     failed = code is not ErrorCode.NONE
     if failed and request.api_version >= _FIRST_VERSION_WITH_ERROR_OF_REQUEST:
         return OffsetFetchResponse(throttle_time_ms=0, error_code=code, topics=[])
-    topic_class = OffsetFetchResponse.OffsetFetchResponseTopic
-    topics = await _topics(topic_class, _found(wanted, stored), code)
-    return OffsetFetchResponse(throttle_time_ms=0, error_code=code, topics=topics)
+    answers = await _partitions(_Topic.OffsetFetchResponsePartition, _found(wanted, stored), code)
+    return OffsetFetchResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        topics=[_Topic(name=name, partitions=partitions) for name, partitions in answers.items()],
+    )
 
 
 Stored = Mapping[tuple[str, int], CommittedOffset]
@@ -108,13 +126,14 @@ def _found(wanted: Wanted, stored: Stored) -> Found:
     return found
 
 
-async def _topics(topic_class: Any, found: Found, code: ErrorCode = ErrorCode.NONE) -> list[Any]:
-    """The answers in the classes of the version; versions 8 and up have their own, with the same fields."""
-    partition_class = _partition_class(topic_class)
-    topics = {name: topic_class(name=name, partitions=[]) for name in found}
+async def _partitions(
+    partition_class: type[_Partition], found: Found, code: ErrorCode = ErrorCode.NONE
+) -> dict[str, list[_Partition]]:
+    """The answers by topic, in the class of the version."""
+    topics: dict[str, list[_Partition]] = {name: [] for name in found}
     partitions = ((name, index, one) for name, indexes in found.items() for index, one in indexes.items())
     async for name, index, committed in in_turns(partitions):
-        topics[name].partitions.append(
+        topics[name].append(
             partition_class(
                 partition_index=index,
                 committed_offset=_NO_OFFSET if committed is None else committed.offset,
@@ -123,10 +142,4 @@ async def _topics(topic_class: Any, found: Found, code: ErrorCode = ErrorCode.NO
                 error_code=code,
             )
         )
-    return list(topics.values())
-
-
-def _partition_class(topic_class: Any) -> Any:
-    if topic_class is _Group.OffsetFetchResponseTopics:
-        return topic_class.OffsetFetchResponsePartitions
-    return topic_class.OffsetFetchResponsePartition
+    return topics

@@ -1,14 +1,13 @@
-"""SyncGroup (14), versions 0 to 5: a member asks for its assignment, which the leader sends along with its own.
+"""SyncGroup (14), versions 0 to 5: a member requests its assignment; the leader's request carries all of them.
 
 v1: throttle time. v3: static members (KIP-345). v4: flexible. v5: protocol type and name, which must be those
 of the group (KIP-559).
 """
 
-from typing import TYPE_CHECKING, Any
-
-from kafka.protocol.consumer import SyncGroupResponse
+from typing import TYPE_CHECKING
 
 from kafscale.groups.effects import Synced
+from kafscale.protocol.api_messages import SyncGroupRequest, SyncGroupResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
+async def handle(broker: "Broker", request: "RequestContext", message: SyncGroupRequest) -> SyncGroupResponse:
     """Answer with the member's part, byte for byte, once the leader's assignments are durable."""
     try:
         synced = await _sync(broker, request, message)
@@ -32,7 +31,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     )
 
 
-async def _sync(broker: "Broker", request: "RequestContext", message: Any) -> Synced:
+async def _sync(broker: "Broker", request: "RequestContext", message: SyncGroupRequest) -> Synced:
     names_protocol = message.protocol_type is not None and message.protocol_name is not None
     if request.api_version >= _FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
         raise KafkaError(

@@ -1,14 +1,13 @@
 """UpdateFeatures (57), versions 0 to 2: finalizes feature levels (KIP-584).
 
 v1: validate-only and upgrade types in the place of allow-downgrade (KIP-778). v2: no results of single features,
-which are all or none anyway (KIP-1022). Any broker serves it, the one that clients take for the controller, too.
+which are all or none anyway (KIP-1022). Every broker serves it.
 """
 
-from typing import TYPE_CHECKING, Any, Final
-
-from kafka.protocol.admin import UpdateFeaturesResponse
+from typing import TYPE_CHECKING, Final
 
 from kafscale.cluster.feature_updates import FeatureUpdate, UpgradeType
+from kafscale.protocol.api_messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,8 +20,10 @@ _FIRST_VERSION_WITH_UPGRADE_TYPE: Final = 1
 _LAST_VERSION_WITH_RESULTS: Final = 1
 
 
-async def handle(broker: "Broker", request: "RequestContext", message: Any) -> Any:
-    """Finalize all the levels, or with validate-only say whether they could be; one refusal refuses all."""
+async def handle(
+    broker: "Broker", request: "RequestContext", message: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
+    """Finalize all levels, or with validate-only check whether they could be; one refusal refuses all."""
     has_type = request.api_version >= _FIRST_VERSION_WITH_UPGRADE_TYPE
     try:
         if len(message.feature_updates) > MAX_UPDATES:
@@ -49,7 +50,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
     )
 
 
-def _update(update: Any, has_type: bool) -> FeatureUpdate:
+def _update(update: UpdateFeaturesRequest.FeatureUpdateKey, has_type: bool) -> FeatureUpdate:
     if has_type:
         upgrade_type = update.upgrade_type
     else:

@@ -18,8 +18,10 @@ from kafscale.log.partition import Partition
 from kafscale.log.partition_factory import PartitionFactory
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.reading.log_reader import LogReader
+from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.log.writing.flusher import Flusher
 from kafscale.log.writing.publisher import Publisher
+from kafscale.log.writing.segment_buffer import AppendWaiter
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata.model import TopicRecord, TopicState
@@ -27,6 +29,7 @@ from kafscale.metadata.store import MetadataStore
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import LeadershipChange, Metrics
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.record_batch import BatchHeader
 from kafscale.settings.broker import Settings
 
 logger = logging.getLogger(__name__)
@@ -243,6 +246,35 @@ class LogManager:
             await is_leader_still(self._metadata, partition)
             and self.partition(partition.id.topic, partition.id.index) is partition
         )
+
+    # --- appending
+
+    def append(
+        self,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        waiter: AppendWaiter,
+    ) -> FlushTimes | None:
+        """Append a validated batch to a partition whose log is open, and begin its flush if it is due.
+
+        `waiter` is notified of the outcome, at once for a refusal or for the retry of a published batch. Returns the
+        times of the flush that will publish the batch; None if nothing was appended.
+        """
+        log = partition.log
+        assert log is not None
+        grown = log.append(batch, header, partition.rules, now_ms, self.pool, waiter)
+        if not grown:
+            return None
+        times = log.newest.times
+        self.budget.charge(grown)
+        self.flusher.appended(partition)
+        counters = self.metrics.topic(partition.id.topic)
+        counters.bytes_in += len(batch)
+        counters.records_in += header.record_count
+        counters.batches_in += 1
+        return times
 
     # --- leading
 

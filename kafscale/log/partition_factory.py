@@ -5,13 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kafscale.cluster.topic_configs import (
-    CompressionType,
-    MessageTimestampType,
-    TopicConfig,
-    effective,
-    is_legal,
-)
+from kafscale.cluster.topic_config_table import CompressionType, MessageTimestampType
+from kafscale.cluster.topic_configs import TopicConfig, effective, is_legal
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.log.partition import NOT_LED, Partition, PartitionId

@@ -209,6 +209,11 @@ class PartitionLog:
         """The oldest buffer that is not closed yet."""
         return self._buffers[self._closed_count] if len(self._buffers) > self._closed_count else None
 
+    @property
+    def newest(self) -> SegmentBuffer:
+        """The buffer that the last batch was appended to; there must be one."""
+        return self._buffers[-1]
+
     def holds(self, buffer: SegmentBuffer) -> bool:
         """Whether it is not published yet."""
         return any(buffer is one for one in self._buffers)

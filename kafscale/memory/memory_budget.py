@@ -29,10 +29,8 @@ class MemoryBudget:
         # Frames that wait for records to be flushed: whole requests leave them all but the reserve.
         self.waiting_frames = 0
         self._waiting: dict[Callable[[], None], int] = {}
-        # Called when somebody begins to wait: whoever can free memory earlier than he would should do it.
-        self.on_shortage: Callable[[], None] | None = None
-        # Called when memory is free again, each before the line of requests is served.
-        self.on_freed: list[Callable[[], None]] = []
+        self._shortage_listeners: list[Callable[[], None]] = []
+        self._freed_listeners: list[Callable[[], None]] = []
 
     @property
     def record_bytes(self) -> int:
@@ -72,6 +70,14 @@ class MemoryBudget:
         self.frame_bytes -= size_bytes
         self.release(size_bytes)
 
+    def subscribe_shortage(self, listener: Callable[[], None]) -> None:
+        """Call `listener` each time that a request begins to wait: it may free memory earlier than it would."""
+        self._shortage_listeners.append(listener)
+
+    def subscribe_freed(self, listener: Callable[[], None]) -> None:
+        """Call `listener` each time that memory is free again, before the waiting requests are served."""
+        self._freed_listeners.append(listener)
+
     def when_free(self, size_bytes: int, callback: Callable[[], None]) -> None:
         """Call back once, when `size_bytes` have been counted for the caller, in the order of asking.
 
@@ -82,8 +88,8 @@ class MemoryBudget:
 
     def report_shortage(self) -> None:
         """Ask for memory to be freed earlier than it would be."""
-        if self.on_shortage is not None:
-            self.on_shortage()
+        for listener in self._shortage_listeners:
+            listener()
 
     def forget(self, callback: Callable[[], None]) -> None:
         """The callback is no longer wanted; no error when it does not wait."""
@@ -97,7 +103,7 @@ class MemoryBudget:
         return not self.waiting_frames and self.used_bytes + size_bytes <= self.limit_bytes
 
     def _serve(self) -> None:
-        for freed in self.on_freed:
+        for freed in self._freed_listeners:
             freed()
         while self._waiting:
             callback, size_bytes = next(iter(self._waiting.items()))

@@ -90,7 +90,7 @@ def groups(shard: int) -> str:
 
 
 def group(group_id: str) -> str:
-    """A group's record. A group id may hold anything: it is percent-encoded."""
+    """A group's record. A group id may be anything: it is percent-encoded."""
     return f"{GROUPS}{shard_of(group_id)}/{quote(group_id, safe='')}"
 
 
@@ -136,7 +136,7 @@ def export_holder(topic_name: str) -> str:
 
 
 def export_progress(topic_name: str, table: str) -> str:
-    """How far a topic's export into a table has come. A table's name may hold anything: it is percent-encoded."""
+    """How far a topic's export into a table has come. A table's name may be anything: it is percent-encoded."""
     return f"{EXPORTS}{topic_name}/tables/{quote(table, safe='')}"
 
 

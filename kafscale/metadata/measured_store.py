@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class MeasuredMetadataStore:
     """Passes every call of `MetadataStore` on to `store` and counts it in `metrics` under the method's name.
 
-    `contact`, if any, hears of every answer. A watch has no end to measure and is passed on as it is.
+    `contact`, if any, is notified of every answer. A watch has no end to measure and is passed on as it is.
     """
 
     def __init__(self, store: MetadataStore, metrics: Metrics, contact: StoreContact | None = None) -> None:
@@ -50,7 +50,7 @@ class MeasuredMetadataStore:
     async def transact(
         self, compares: Sequence[Compare], operations: Sequence[Operation]
     ) -> TransactionResult:
-        """`MetadataStore.transact`. A compare that does not hold is an answer, no error."""
+        """`MetadataStore.transact`. A compare that is not true is an answer, no error."""
         return await self._answer(self._transact, self._store.transact(compares, operations))
 
     def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:

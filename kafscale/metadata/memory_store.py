@@ -13,7 +13,7 @@ from kafscale.metadata.watch_hub import WatchHub
 
 
 class MemoryStore:
-    """A `MetadataStore` that forgets everything with its process. Time is the event loop's.
+    """A `MetadataStore` that loses everything with its process. Time is the event loop's.
 
     Every method lets other tasks run before it acts, as a store over a network would.
     """

@@ -1,4 +1,4 @@
-"""What the cluster knows about itself: brokers, topics and leaders, as values."""
+"""The state of the cluster: brokers, topics and leaders, as values."""
 
 import uuid
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class ListenerName(StrEnum):
 
 
 class Endpoint(NamedTuple):
-    """Where clients are told to connect."""
+    """The address that clients connect to."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class Endpoint(NamedTuple):
 class BrokerRecord:
     """A live broker as it registered. `host` and `port` are the advertised ones.
 
-    `external` is what clients of the listener EXTERNAL are told, None where the broker has no such listener.
+    `external` is for clients of the listener EXTERNAL, None where the broker has no such listener.
     `features`: the levels that it supports, by feature; none for a broker older than features.
     """
 
@@ -86,7 +86,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderRecord:
-    """Who leads a partition, and under which leader epoch it gained it."""
+    """A partition's leader, and the leader epoch of its election."""
 
     broker_id: int
     leader_epoch: int
@@ -102,7 +102,7 @@ class CoordinatorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupShardRecord:
-    """What fences the coordinators of a shard: every write of one carries the next `sequence` of its epoch."""
+    """The fence between coordinators of a shard: every write of one carries the next `sequence` of its epoch."""
 
     broker_id: int
     coordinator_epoch: int

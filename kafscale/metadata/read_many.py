@@ -6,9 +6,9 @@ from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore
 
 
 async def read_many(store: MetadataStore, keys: Sequence[str]) -> dict[str, KeyValue]:
-    """What the store has of `keys`, at most `max_operations` of them; those that are absent are left out.
+    """The entries of `keys`, at most `max_operations` of them; absent keys are skipped.
 
-    A transaction without operations, whose compares fail unless every key is absent, tells what they hold.
+    A transaction without operations, whose compares fail unless every key is absent, returns their values.
     Raises as `MetadataStore.get`.
     """
     result = await store.transact([Compare(key, ABSENT) for key in keys], [])

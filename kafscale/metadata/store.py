@@ -50,7 +50,7 @@ Operation = Put | Delete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionResult:
-    """Whether every compare held and the operations were applied, and at which revision.
+    """The result of a transaction: whether every compare was true, and the revision of its operations.
 
     `revision` is the store's revision after the transaction: the `mod_revision` of each key it put. A
     transaction that changes nothing (no operations, or deletes of absent keys) makes no new revision.
@@ -72,7 +72,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What one or more transactions changed under a watched prefix, in order of revision.
+    """The changes of one or more transactions under a watched prefix, in order of revision.
 
     A transaction is never split over two `Changes`. `revision` is that of the newest transaction in it.
     """
@@ -96,7 +96,7 @@ class MetadataReader(Protocol):
 
 
 class MetadataStore(MetadataReader, Protocol):
-    """What every backend does; `tests/contract/test_metadata_store.py` is the contract.
+    """The interface of every backend; `tests/contract/test_metadata_store.py` is the contract.
 
     Revisions only grow, by one or more a transaction; others may use them up, too, so nothing but their order
     means anything. Keys are not empty and sort by code point (the order of their UTF-8).

@@ -32,7 +32,7 @@ class StoreContact:
         self._answered_ms = asked_ms
 
     def is_doubtful_silence(self, silent_ms: int) -> bool:
-        """Whether so long a silence may have cost other brokers their leases, which they renew like this one."""
+        """True if so long a silence may have cost other brokers their leases, which they renew like this one."""
         return 2 * silent_ms >= self._lease_ttl_ms
 
     @property
@@ -47,12 +47,12 @@ class StoreContact:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the silence has lasted for a lease's time: this broker's own may have ended."""
+        """True if the silence has lasted for a lease's time: this broker's own may have ended."""
         return self.silent_ms >= self._lease_ttl_ms
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether the store is silent, or was until a moment ago: what it cost other brokers shows about now."""
+        """True if the store is silent, or was until a moment ago: what it cost other brokers shows about now."""
         if self.is_doubtful_silence(self.silent_ms):
             return True
         ended_ms = self._silence_ended_ms

@@ -1,4 +1,4 @@
-"""What an embedded metadata store decides: transactions and leases over a keyspace, staged, then committed.
+"""The decisions of an embedded metadata store: transactions and leases over a keyspace, staged, then committed.
 
 Theory of operation. Every call decides at once, on top of what was staged before it, and stages its changes.
 `staged` is what must become durable; then `commit` makes it the state, or `rollback` forgets it. So a backend
@@ -48,7 +48,7 @@ class StoreState:
 
     @property
     def keyspace(self) -> Keyspace:
-        """What is committed."""
+        """The committed entries."""
         return self._keyspace
 
     @property
@@ -58,11 +58,11 @@ class StoreState:
 
     @property
     def staged(self) -> tuple[Changes, ...]:
-        """What a commit would apply, one entry a transaction, in order of revision."""
+        """The changes that a commit would apply, one entry a transaction, in order of revision."""
         return tuple(self._log)
 
     def staged_keys(self) -> dict[str, KeyValue | None]:
-        """What each changed key would hold after a commit; None: it would not be there."""
+        """The value of each changed key after a commit; None: the key would be absent."""
         return dict(self._overlay)
 
     def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
@@ -101,7 +101,7 @@ class StoreState:
         return True
 
     def renew_every_lease(self, now: float) -> None:
-        """Renew all: for when the store itself was away and nobody could renew, as a new etcd leader does."""
+        """Renew all: for when the store itself was away and no lease could be renewed, as a new etcd leader does."""
         for lease in tuple(self._leases):
             self.renew_lease(lease, now)
 

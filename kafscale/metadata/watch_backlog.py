@@ -1,4 +1,4 @@
-"""What was committed to watched keys and their watcher has not been given yet, up to a limit."""
+"""The committed changes of watched keys that their watcher has not received yet, up to a limit."""
 
 import asyncio
 from collections.abc import Callable
@@ -58,6 +58,6 @@ class WatchBacklog:
 
 
 def size_bytes(change: KeyValue | Delete) -> int:
-    """What a change takes in memory, about."""
+    """The approximate memory of a change."""
     value_bytes = len(change.value) if isinstance(change, KeyValue) else 0
     return len(change.key) + value_bytes + _CHANGE_OVERHEAD_BYTES

@@ -1,4 +1,4 @@
-"""Whether the broker is alive and ready, and if not, why: named checks, each of which may give a reason."""
+"""Liveness and readiness of the broker, with reasons: named checks, each of which may give a reason."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,7 +9,7 @@ STOPPING = "the broker is stopping"
 
 
 class Health:
-    """What `/healthz` and `/readyz` answer.
+    """The answers of `/healthz` and `/readyz`.
 
     Checks return None when all is well and a reason otherwise. They are called from the admin server's
     threads: they may only look at plain values, or wait for a bounded time.
@@ -54,7 +54,7 @@ class Health:
         return problems
 
     def warnings(self) -> Mapping[str, str]:
-        """Reasons by name; empty when there is nothing to tell."""
+        """Reasons by name; empty when there is none."""
         return _problems(self._warnings)
 
     def liveness_problems(self) -> Mapping[str, str]:

@@ -13,14 +13,14 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def problem(address: Address) -> str | None:
-    """What `/healthz` at that address says against the broker; None when it is alive."""
+    """The problem that `/healthz` at that address reports; None when the broker is alive."""
     host = _LOOPBACK.get(address.host, address.host)
     connection = http.client.HTTPConnection(host, address.port, timeout=TIMEOUT_SEC)
     try:
         connection.request("GET", "/healthz")
         response = connection.getresponse()
-        told = response.read().decode(errors="replace").strip()
-        return None if response.status == http.HTTPStatus.OK else told
+        answer = response.read().decode(errors="replace").strip()
+        return None if response.status == http.HTTPStatus.OK else answer
     except (OSError, http.client.HTTPException) as error:
         return f"{address} does not answer: {error or type(error).__name__}"
     finally:

@@ -172,7 +172,7 @@ class _RequestTooLargeError(Exception):
 
 
 class _BoundedInput(io.RawIOBase):
-    """What a client sends, until a point in time and up to `MAX_REQUEST_BYTES`."""
+    """The bytes that a client sends, until a point in time and up to `MAX_REQUEST_BYTES`."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection

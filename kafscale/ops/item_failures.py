@@ -1,4 +1,4 @@
-"""What background work could not do for one of its items: counted, and logged at a limited rate.
+"""Failures of background work at single items: counted, and logged at a limited rate.
 
 Such work serves many partitions, topics or objects. An error that it does not know of one of them, a defect or a
 value that it does not expect, ends neither the work nor the broker: the others are served.

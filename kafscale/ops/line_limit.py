@@ -13,7 +13,7 @@ TRACEBACK_LINES: Final = 20
 """A line with a traceback counts as so many."""
 
 MAX_KINDS: Final = 1_000
-"""Kinds that are told apart; those beyond it share one limit."""
+"""Kinds with a limit of their own; those beyond it share one."""
 
 
 class _Kind:

@@ -1,7 +1,15 @@
-"""Every metric the broker exports: one row each, from which the export and its documentation derive."""
+"""Every metric that the broker exports: one row each, in the order of the documentation.
+
+A counter or histogram is counted in the field of `metrics` that is bound to its row; a gauge is read at each scrape.
+Export, documentation, and what alerts and dashboards may name derive from the rows (decision 0060).
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from kafscale.ops.histogram import DURATION_BOUNDS_SEC
+
+SIZE_BOUNDS_BYTES = tuple(float(2**exponent) for exponent in range(10, 31, 2))
 
 
 class MetricType(StrEnum):
@@ -14,24 +22,45 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One row of the table. `name`: as Prometheus stores it; a histogram adds `_bucket`, `_sum`, `_count`."""
+    """One row of the table. `name`: as Prometheus stores it; a histogram adds `_bucket`, `_sum`, `_count`.
+
+    `bounds`: a histogram's upper bounds, where it is counted by `metrics`.
+    """
 
     name: str
     type: MetricType
     labels: tuple[str, ...] = ()
     documentation: str
+    bounds: tuple[float, ...] = ()
+
+
+_rows: list[Family] = []
+
+
+def _row(
+    metric_type: MetricType,
+    name: str,
+    documentation: str,
+    labels: tuple[str, ...],
+    bounds: tuple[float, ...] = (),
+) -> Family:
+    family = Family(name=name, type=metric_type, labels=labels, documentation=documentation, bounds=bounds)
+    _rows.append(family)
+    return family
 
 
 def _counter(name: str, documentation: str, *labels: str) -> Family:
-    return Family(name=name, type=MetricType.COUNTER, labels=labels, documentation=documentation)
+    return _row(MetricType.COUNTER, name, documentation, labels)
 
 
 def _gauge(name: str, documentation: str, *labels: str) -> Family:
-    return Family(name=name, type=MetricType.GAUGE, labels=labels, documentation=documentation)
+    return _row(MetricType.GAUGE, name, documentation, labels)
 
 
-def _histogram(name: str, documentation: str, *labels: str) -> Family:
-    return Family(name=name, type=MetricType.HISTOGRAM, labels=labels, documentation=documentation)
+def _histogram(
+    name: str, documentation: str, *labels: str, bounds: tuple[float, ...] = DURATION_BOUNDS_SEC
+) -> Family:
+    return _row(MetricType.HISTOGRAM, name, documentation, labels, bounds)
 
 
 BROKER_INFO = _gauge(
@@ -71,14 +100,32 @@ REQUEST_ERRORS = _counter(
     "error",
 )
 
-FLUSH_BYTES = _histogram("kafscale_flush_bytes", "Size of the segments that were flushed.")
+REQUEST_STAGE = _histogram(
+    "kafscale_request_stage_seconds",
+    "Time of Fetch and Produce requests by stage; a request's stages follow one another and add up to its time. "
+    "FETCH: `queue` until its turn, `wait` for min_bytes, `plan`, `load` from the object store, `check` of what was "
+    "loaded, `decompress`, `send`. PRODUCE: `queue`, `append`, `flush_wait`, `upload`, `commit` in the metadata "
+    "store, `reply`.",
+    "api",
+    "stage",
+)
+REQUEST_ACTIVE = _histogram(
+    "kafscale_request_active_seconds",
+    "Time from a Fetch request's last byte to its reply's hand-over to the socket, without the stage `wait`: how "
+    "long its client waits for records that are there.",
+    "api",
+)
+
+FLUSH_BYTES = _histogram(
+    "kafscale_flush_bytes", "Size of the segments that were flushed.", bounds=SIZE_BOUNDS_BYTES
+)
 FLUSH_DURATION = _histogram(
     "kafscale_flush_duration_seconds", "Time from sealing a buffer to the outcome of its publication."
 )
-FLUSHES = _counter("kafscale_flushes_total", "Flushes by what became of them.", "outcome")
+FLUSHES = _counter("kafscale_flushes_total", "Flushes by outcome.", "outcome")
 INDEX_REBUILDS = _counter(
     "kafscale_index_rebuilds_total",
-    "Indexes of large segments that were missing or wrong and were made anew from their segment.",
+    "Indexes of large segments that were missing or wrong and were rebuilt from their segment.",
 )
 
 OBJECT_STORE_DURATION = _histogram(
@@ -123,7 +170,7 @@ OBJECT_STORE_LATENCY = _gauge(
 )
 OBJECT_STORE_PROBES = _counter(
     "kafscale_object_store_probes_total",
-    "Calls to the object store made only to see how it is, by what became of them.",
+    "Calls to the object store made only to see how it is, by outcome.",
     "outcome",
 )
 
@@ -255,29 +302,27 @@ GROUP_SHARDS = _gauge(
 BROKERS = _gauge("kafscale_brokers", "Live brokers, as this broker sees it.")
 LEADERSHIP_CHANGES = _counter(
     "kafscale_leadership_changes_total",
-    "Partitions that this broker came to lead (`gained`), let another lead (`handed_over`), or was replaced in "
-    "or gave up after a failure (`lost`).",
+    "Elections of this broker as a partition's leader (`gained`), and ends of its leadership: by a hand-over "
+    "(`handed_over`), or by a newer leader or a failure (`lost`).",
     "change",
 )
-MERGES = _counter(
-    "kafscale_merges_total", "Merges of neighbouring segments, by what became of them.", "outcome"
-)
+MERGES = _counter("kafscale_merges_total", "Merges of neighbouring segments, by outcome.", "outcome")
 MERGED_SEGMENTS = _counter(
     "kafscale_merged_segments_total", "Segments in whose place a merged one was published."
 )
 MERGED_BYTES = _counter("kafscale_merged_bytes_total", "Bytes of the merged segments that were published.")
 GARBAGE_REMOVED = _counter(
     "kafscale_garbage_removed_total",
-    "Objects removed that nothing referred to: leftovers of replaced leaders, segments below the log start.",
+    "Orphans deleted: uploads of replaced leaders, segments below the log start.",
 )
 SEGMENTS_EXPIRED = _counter(
     "kafscale_segments_expired_total",
-    "Segments that retention let go of, by the limit that they were beyond.",
+    "Segments removed by retention, by the limit that they exceeded.",
     "limit",
 )
 BYTES_EXPIRED = _counter(
     "kafscale_bytes_expired_total",
-    "Bytes of segments that retention let go of, by the limit that they were beyond.",
+    "Bytes of segments removed by retention, by the limit that they exceeded.",
     "limit",
 )
 SEGMENTS_LOST = _counter(
@@ -305,77 +350,5 @@ PARTITIONS_HELD_UP = _gauge(
     "Partitions led by this broker that take no records until a checkpoint of them can be stored.",
 )
 
-FAMILIES: tuple[Family, ...] = (
-    BROKER_INFO,
-    TOPIC_BYTES_IN,
-    TOPIC_RECORDS_IN,
-    TOPIC_BATCHES_IN,
-    TOPIC_BYTES_OUT,
-    TOPIC_RECORDS_OUT,
-    DECOMPRESSED_BATCHES,
-    DECOMPRESSED_BYTES,
-    REQUEST_DURATION,
-    REQUEST_ERRORS,
-    FLUSH_BYTES,
-    FLUSH_DURATION,
-    FLUSHES,
-    INDEX_REBUILDS,
-    OBJECT_STORE_DURATION,
-    OBJECT_STORE_BYTES,
-    OBJECT_STORE_ERRORS,
-    OBJECT_STORE_HEALTH,
-    OBJECT_STORE_SLOW_RATIO,
-    OBJECT_STORE_FAILED_RATIO,
-    OBJECT_STORE_LATENCY,
-    OBJECT_STORE_PROBES,
-    SEGMENT_READS,
-    SEGMENT_READ_BYTES,
-    SEGMENT_READ_MISSES,
-    SEGMENT_READ_ERRORS,
-    SEGMENT_READS_PASSED_OVER,
-    REPLICA_PASSED_OVER,
-    METADATA_STORE_DURATION,
-    METADATA_STORE_ERRORS,
-    METADATA_STORE_SILENT,
-    BUFFER_USED,
-    BUFFER_LIMIT,
-    CACHE_USED,
-    CACHE_LIMIT,
-    CACHE_HITS,
-    CACHE_MISSES,
-    CACHE_EVICTIONS,
-    GROUPS,
-    GROUP_MEMBERS,
-    GROUP_MEMORY_USED,
-    GROUP_MEMORY_LIMIT,
-    GROUPS_STORED,
-    GROUPS_STORED_LIMIT,
-    GROUP_REBALANCE_DURATION,
-    OFFSET_COMMITS,
-    OFFSET_COMMIT_DURATION,
-    CONSUMER_GROUP_LAG,
-    CONSUMER_GROUP_LAG_SERIES,
-    CONSUMER_GROUP_LAG_SERIES_OMITTED,
-    CONNECTIONS,
-    CONNECTIONS_ACCEPTED,
-    CONNECTIONS_REJECTED,
-    FRAMES_REFUSED,
-    TOPICS,
-    PARTITIONS_LED,
-    PARTITIONS_FOLLOWED,
-    PARTITIONS_OFFLINE,
-    GROUP_SHARDS,
-    BROKERS,
-    LEADERSHIP_CHANGES,
-    MERGES,
-    MERGED_SEGMENTS,
-    MERGED_BYTES,
-    GARBAGE_REMOVED,
-    SEGMENTS_EXPIRED,
-    BYTES_EXPIRED,
-    SEGMENTS_LOST,
-    LEASES_ENDED,
-    BACKGROUND_FAILURES,
-    RECORDS_UNREADABLE,
-    PARTITIONS_HELD_UP,
-)
+FAMILIES: tuple[Family, ...] = tuple(_rows)
+"""All rows, in the order of their declaration."""

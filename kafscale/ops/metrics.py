@@ -1,4 +1,4 @@
-"""What the broker counts: plain integers on slotted objects, read only when somebody scrapes them.
+"""The broker's counters: plain integers on slotted objects, read only at a scrape.
 
 A caller fetches its object once (`metrics.topic("orders")`) and then adds to its attributes, which costs
 what an attribute costs. Only the event loop's thread writes; the scrape reads from another thread and may
@@ -7,36 +7,34 @@ see one counter of an event before the next.
 
 import asyncio
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from kafscale.ops import metric_families
+from kafscale.ops import metric_families as families
+from kafscale.ops.counted import counted, counted_by, observed, part
+from kafscale.ops.histogram import Histogram as Histogram
 from kafscale.ops.item_failures import BackgroundWork
 from kafscale.ops.metric_families import Family, MetricType
+from kafscale.ops.request_stages import FetchStages, ProduceStages
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
-DURATION_BOUNDS_SEC = (
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
-)  # fmt: skip
 MAX_TOPICS: Final = 10_000
 """Topics with series of their own: a client that creates topics must not fill what scrapes them."""
 
 OTHER_TOPICS: Final = "(others)"
 """Stands for the topics beyond `MAX_TOPICS`; no topic can have this name."""
 
-SIZE_BOUNDS_BYTES = tuple(float(2**exponent) for exponent in range(10, 31, 2))
-
 ReadSeries = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 """Gives the values of a gauge's labels, in their order, and the sample."""
 
 
 class FlushOutcome(StrEnum):
-    """What became of a flush. `FENCED`: another broker leads. `FAILED`: given up, nobody was acknowledged."""
+    """The outcome of a flush. `FENCED`: another broker leads. `FAILED`: nothing of it was acknowledged."""
 
     PUBLISHED = "published"
     FENCED = "fenced"
@@ -44,14 +42,14 @@ class FlushOutcome(StrEnum):
 
 
 class ProbeOutcome(StrEnum):
-    """What became of a call that was made only to see how the object store is."""
+    """The outcome of a call that was made only to see how the object store is."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
 
 class LeadershipChange(StrEnum):
-    """How a partition came to be led by this broker, or ceased to be."""
+    """How this broker's leadership of a partition began or ended."""
 
     GAINED = "gained"
     HANDED_OVER = "handed_over"
@@ -59,21 +57,21 @@ class LeadershipChange(StrEnum):
 
 
 class ExpiryReason(StrEnum):
-    """By which limit retention let a segment go."""
+    """The limit by which retention removed a segment."""
 
     SIZE = "size"
     TIME = "time"
 
 
 class LossOutcome(StrEnum):
-    """What became of a segment whose object was found missing."""
+    """The outcome for a segment whose object was found missing."""
 
     DROPPED = "dropped"
     KEPT = "kept"
 
 
 class FrameRefusal(StrEnum):
-    """Why a request ended its connection."""
+    """The reason why a request ended its connection."""
 
     BAD_LENGTH = "bad_length"
     TOO_LARGE = "too_large"
@@ -82,43 +80,30 @@ class FrameRefusal(StrEnum):
     TOO_SLOW = "too_slow"
 
 
-class Histogram:
-    """Observations counted by upper bound. The last of `counts` is for what exceeds every bound."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one observation; a value equal to a bound belongs to it, as Prometheus' `le` says."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
 
 
+@dataclass(slots=True, eq=False)
 class TopicMetrics:
     """One topic's counters: add to the attributes. Bytes are those of whole record batches."""
 
-    __slots__ = ("batches_in", "bytes_in", "bytes_out", "records_in", "records_out")
-
-    def __init__(self) -> None:
-        self.bytes_in = 0
-        self.records_in = 0
-        self.batches_in = 0
-        self.bytes_out = 0
-        self.records_out = 0
+    bytes_in: int = counted(families.TOPIC_BYTES_IN)
+    records_in: int = counted(families.TOPIC_RECORDS_IN)
+    batches_in: int = counted(families.TOPIC_BATCHES_IN)
+    bytes_out: int = counted(families.TOPIC_BYTES_OUT)
+    records_out: int = counted(families.TOPIC_RECORDS_OUT)
 
 
+@dataclass(slots=True, eq=False)
 class ApiMetrics:
     """One API's requests and the error codes it answered."""
 
-    __slots__ = ("duration", "errors")
-
-    def __init__(self) -> None:
-        self.duration = Histogram(DURATION_BOUNDS_SEC)
-        self.errors: Counter[int] = Counter()
+    duration: Histogram = observed(families.REQUEST_DURATION)
+    errors: Counter[int] = counted_by(families.REQUEST_ERRORS, shown=_error_name)
 
     def observe(self, seconds: float, error_code: int = ErrorCode.NONE) -> None:
         """Count one answered request and, unless it is `NONE`, its error code."""
@@ -132,15 +117,13 @@ class ApiMetrics:
             self.errors[error_code] += 1
 
 
+@dataclass(slots=True, eq=False)
 class FlushMetrics:
     """All flushes of this broker."""
 
-    __slots__ = ("duration", "outcomes", "size")
-
-    def __init__(self) -> None:
-        self.size = Histogram(SIZE_BOUNDS_BYTES)
-        self.duration = Histogram(DURATION_BOUNDS_SEC)
-        self.outcomes: Counter[str] = Counter(dict.fromkeys(FlushOutcome, 0))
+    size: Histogram = observed(families.FLUSH_BYTES)
+    duration: Histogram = observed(families.FLUSH_DURATION)
+    outcomes: Counter[str] = counted_by(families.FLUSHES, FlushOutcome)
 
     def observe(self, size_bytes: int, seconds: float, outcome: FlushOutcome) -> None:
         """Count one finished flush."""
@@ -149,31 +132,26 @@ class FlushMetrics:
         self.outcomes[outcome] += 1
 
 
+@dataclass(slots=True, eq=False)
 class GroupMetrics:
     """The consumer groups that this broker coordinates. `commits`: committed offsets, one per partition."""
 
-    __slots__ = ("commit_duration", "commits", "rebalance_duration")
-
-    def __init__(self) -> None:
-        self.rebalance_duration = Histogram(DURATION_BOUNDS_SEC)
-        self.commit_duration = Histogram(DURATION_BOUNDS_SEC)
-        self.commits = 0
+    rebalance_duration: Histogram = observed(families.GROUP_REBALANCE_DURATION)
+    commit_duration: Histogram = observed(families.OFFSET_COMMIT_DURATION)
+    commits: int = counted(families.OFFSET_COMMITS)
 
 
+@dataclass(slots=True, eq=False)
 class OperationMetrics:
-    """One operation of a store: its calls, its errors by name, and the bytes it moved."""
+    """One operation of a store: its calls, and its errors by name."""
 
-    __slots__ = ("bytes", "duration", "errors")
-
-    def __init__(self) -> None:
-        self.duration = Histogram(DURATION_BOUNDS_SEC)
-        self.errors: Counter[str] = Counter()
-        self.bytes = 0
+    duration: Histogram
+    errors: Counter[str]
 
     def observe(self, seconds: float, error: BaseException | None = None) -> None:
         """Count one finished call; an error is counted under its class's name.
 
-        A call that nobody waits for any more, as the slower one of two for one answer, is no error.
+        A cancelled call, as the slower one of two for one answer, is no error.
         """
         self.duration.observe(seconds)
         if error is not None and not isinstance(error, asyncio.CancelledError):
@@ -191,47 +169,58 @@ class OperationMetrics:
         self.observe(time.perf_counter() - started)
 
 
+@dataclass(slots=True, eq=False)
+class ObjectStoreMetrics(OperationMetrics):
+    """One of `ObjectStore`'s methods, with the bytes that it moved."""
+
+    duration: Histogram = observed(families.OBJECT_STORE_DURATION)
+    errors: Counter[str] = counted_by(families.OBJECT_STORE_ERRORS)
+    bytes: int = counted(families.OBJECT_STORE_BYTES)
+
+
+@dataclass(slots=True, eq=False)
+class MetadataStoreMetrics(OperationMetrics):
+    """One of `MetadataStore`'s methods."""
+
+    duration: Histogram = observed(families.METADATA_STORE_DURATION)
+    errors: Counter[str] = counted_by(families.METADATA_STORE_ERRORS)
+
+
+@dataclass(slots=True, eq=False)
 class StoreReadMetrics:
-    """The reads of segments and indexes that one of two stores is asked for: add to the attributes."""
+    """The reads of segments and indexes that one of two stores serves: add to the attributes."""
 
-    __slots__ = ("bytes", "errors", "misses", "passed_over", "reads")
-
-    def __init__(self) -> None:
-        self.reads = 0
-        self.bytes = 0
-        self.misses = 0
-        self.passed_over = 0
-        self.errors: Counter[str] = Counter()
+    reads: int = counted(families.SEGMENT_READS)
+    bytes: int = counted(families.SEGMENT_READ_BYTES)
+    misses: int = counted(families.SEGMENT_READ_MISSES)
+    passed_over: int = counted(families.SEGMENT_READS_PASSED_OVER)
+    errors: Counter[str] = counted_by(families.SEGMENT_READ_ERRORS)
 
 
+@dataclass(slots=True, eq=False)
 class CacheMetrics:
-    """One cache's reads, and what it dropped to make room: add to the attributes."""
+    """One cache's reads and evictions: add to the attributes."""
 
-    __slots__ = ("evictions", "hits", "misses")
-
-    def __init__(self) -> None:
-        self.hits = 0
-        self.misses = 0
-        self.evictions = 0
+    hits: int = counted(families.CACHE_HITS)
+    misses: int = counted(families.CACHE_MISSES)
+    evictions: int = counted(families.CACHE_EVICTIONS)
 
 
 class MergeOutcome(StrEnum):
-    """What became of a merge. `GIVEN_UP`: the partition is led elsewhere, or the segments expired."""
+    """The outcome of a merge. `GIVEN_UP`: the partition is led elsewhere, or the segments expired."""
 
     PUBLISHED = "published"
     GIVEN_UP = "given_up"
     FAILED = "failed"
 
 
+@dataclass(slots=True, eq=False)
 class MergeMetrics:
     """Segments that were rewritten as larger ones."""
 
-    __slots__ = ("bytes", "outcomes", "sources")
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter(dict.fromkeys(MergeOutcome, 0))
-        self.sources = 0
-        self.bytes = 0
+    outcomes: Counter[str] = counted_by(families.MERGES, MergeOutcome)
+    sources: int = counted(families.MERGED_SEGMENTS)
+    bytes: int = counted(families.MERGED_BYTES)
 
     def count(self, outcome: MergeOutcome) -> None:
         """Count a merge that did not come to its end."""
@@ -244,56 +233,57 @@ class MergeMetrics:
         self.bytes += size_bytes
 
 
+@dataclass(slots=True, eq=False)
 class DecompressionMetrics:
     """Batches that were decompressed for clients without the codec; `bytes`: of them after it."""
 
-    __slots__ = ("batches", "bytes")
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.bytes = 0
+    batches: int = counted(families.DECOMPRESSED_BATCHES)
+    bytes: int = counted(families.DECOMPRESSED_BYTES)
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionMetrics:
     """Kafka clients: add to the attributes, and take from `current` when one leaves."""
 
-    __slots__ = ("accepted", "current", "rejected")
-
-    def __init__(self) -> None:
-        self.current = 0
-        self.accepted = 0
-        self.rejected = 0
+    current: int = counted(families.CONNECTIONS)
+    accepted: int = counted(families.CONNECTIONS_ACCEPTED)
+    rejected: int = counted(families.CONNECTIONS_REJECTED)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Metrics:
     """All of one broker's metrics. Names and meanings: `metric_families`; text form: `metric_export`."""
 
-    def __init__(self, *, broker_id: int = 0, version: str = "unknown") -> None:
-        self.broker_id = broker_id
-        self.version = version
-        self.topics: dict[str, TopicMetrics] = {}
-        self.apis: dict[str, ApiMetrics] = {}
-        self.object_store_operations: dict[str, OperationMetrics] = {}
-        self.metadata_store_operations: dict[str, OperationMetrics] = {}
-        self.segment_stores: dict[str, StoreReadMetrics] = {}
-        self.caches: dict[str, CacheMetrics] = {}
-        self.flushes = FlushMetrics()
-        self.groups = GroupMetrics()
-        self.merges = MergeMetrics()
-        self.decompression = DecompressionMetrics()
-        self.connections = ConnectionMetrics()
-        self.frames_refused: Counter[str] = Counter(dict.fromkeys(FrameRefusal, 0))
-        self.object_store_probes: Counter[str] = Counter(dict.fromkeys(ProbeOutcome, 0))
-        self.leadership_changes: Counter[str] = Counter(dict.fromkeys(LeadershipChange, 0))
-        self.leases_ended = 0
-        self.background_failures: Counter[str] = Counter(dict.fromkeys(BackgroundWork, 0))
-        self.garbage_removed = 0
-        self.segments_expired: Counter[str] = Counter(dict.fromkeys(ExpiryReason, 0))
-        self.bytes_expired: Counter[str] = Counter(dict.fromkeys(ExpiryReason, 0))
-        self.segments_lost: Counter[str] = Counter(dict.fromkeys(LossOutcome, 0))
-        self.index_rebuilds = 0
-        self.readings: dict[str, dict[tuple[str, ...], Callable[[], float]]] = {}
-        self.series_readings: dict[str, ReadSeries] = {}
+    broker_id: int = 0
+    version: str = "unknown"
+    topics: dict[str, TopicMetrics] = part(dict)
+    apis: dict[str, ApiMetrics] = part(dict)
+    object_store_operations: dict[str, ObjectStoreMetrics] = part(dict)
+    metadata_store_operations: dict[str, MetadataStoreMetrics] = part(dict)
+    segment_stores: dict[str, StoreReadMetrics] = part(dict)
+    caches: dict[str, CacheMetrics] = part(dict)
+    fetch_stages: FetchStages = part(FetchStages)
+    produce_stages: ProduceStages = part(ProduceStages)
+    flushes: FlushMetrics = part(FlushMetrics)
+    groups: GroupMetrics = part(GroupMetrics)
+    merges: MergeMetrics = part(MergeMetrics)
+    decompression: DecompressionMetrics = part(DecompressionMetrics)
+    connections: ConnectionMetrics = part(ConnectionMetrics)
+    frames_refused: Counter[str] = counted_by(families.FRAMES_REFUSED, FrameRefusal)
+    object_store_probes: Counter[str] = counted_by(families.OBJECT_STORE_PROBES, ProbeOutcome)
+    leadership_changes: Counter[str] = counted_by(families.LEADERSHIP_CHANGES, LeadershipChange)
+    leases_ended: int = counted(families.LEASES_ENDED)
+    background_failures: Counter[str] = counted_by(families.BACKGROUND_FAILURES, BackgroundWork)
+    garbage_removed: int = counted(families.GARBAGE_REMOVED)
+    segments_expired: Counter[str] = counted_by(families.SEGMENTS_EXPIRED, ExpiryReason)
+    bytes_expired: Counter[str] = counted_by(families.BYTES_EXPIRED, ExpiryReason)
+    segments_lost: Counter[str] = counted_by(families.SEGMENTS_LOST, LossOutcome)
+    index_rebuilds: int = counted(families.INDEX_REBUILDS)
+    readings: dict[str, dict[tuple[str, ...], Callable[[], float]]] = field(default_factory=dict)
+    series_readings: dict[str, ReadSeries] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.gauge(families.BROKER_INFO, lambda: 1, broker_id=str(self.broker_id), version=self.version)
 
     def topic(self, name: str) -> TopicMetrics:
         """The topic's counters, created at first use. Name only topics that exist: each is exported.
@@ -314,17 +304,17 @@ class Metrics:
         """The API's requests, created at first use and labelled with Kafka's name."""
         return self.apis.get(api.name) or self.apis.setdefault(api.name, ApiMetrics())
 
-    def object_store(self, operation: str) -> OperationMetrics:
+    def object_store(self, operation: str) -> ObjectStoreMetrics:
         """The calls of one of `ObjectStore`'s methods."""
-        return self.object_store_operations.setdefault(operation, OperationMetrics())
+        return self.object_store_operations.setdefault(operation, ObjectStoreMetrics())
 
     def lease_ended(self) -> None:
         """The broker's lease has ended although the broker runs."""
         self.leases_ended += 1
 
-    def metadata_store(self, operation: str) -> OperationMetrics:
+    def metadata_store(self, operation: str) -> MetadataStoreMetrics:
         """The calls of one of `MetadataStore`'s methods."""
-        return self.metadata_store_operations.setdefault(operation, OperationMetrics())
+        return self.metadata_store_operations.setdefault(operation, MetadataStoreMetrics())
 
     def store_reads(self, store: str) -> StoreReadMetrics:
         """The reads of segments from one store: `primary` or `replica`."""
@@ -358,5 +348,5 @@ class Metrics:
 
 
 def _check_gauge(family: Family) -> None:
-    if family.type is not MetricType.GAUGE or family not in metric_families.FAMILIES:
+    if family.type is not MetricType.GAUGE or family not in families.FAMILIES:
         raise ValueError(f"{family.name} is not a gauge of metric_families.FAMILIES")

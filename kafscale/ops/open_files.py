@@ -13,7 +13,7 @@ def allow_connections(wanted: int) -> int:
     """Raise the process's soft limit for `wanted` connections; returns how many of them it then allows.
 
     Connections that took the last descriptor would keep the embedded store from writing. A soft limit may be
-    raised up to the hard one by anybody; many systems start processes with 1024.
+    raised up to the hard one without privileges; many systems start processes with 1024.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_FILES

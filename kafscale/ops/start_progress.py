@@ -1,4 +1,4 @@
-"""What a broker that starts is waiting for, and for how long: for `/readyz`, and for the log when it takes long."""
+"""The step that a starting broker waits for, and for how long: for `/readyz`, and for the log when it takes long."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ class StartProgress:
 
     @contextmanager
     def step(self, name: str, detail: Detail = _no_detail) -> Iterator[None]:
-        """The block is this step. `detail` tells how far it is; it is asked in any thread."""
+        """The block is this step. `detail` returns how far it is; it is called in any thread."""
         self._step = step = _Step(name, self._now_ms(), detail)
         try:
             yield
@@ -51,7 +51,7 @@ class StartProgress:
         return (self._now_ms() - ms) / 1000
 
     def reason(self) -> str:
-        """What `/readyz` says; may be asked in any thread."""
+        """The answer of `/readyz`. For any thread."""
         step, whole = self._step, f"the broker is starting, for {self._since(self._began_ms):.1f} s"
         return whole if step is None else f"{whole}: {self._describe(step)}"
 

@@ -5,7 +5,7 @@ is slow as well. Of at least `MIN_CALLS` in the window, a share of `warn_share` 
 it has fallen to half of that, and a share of `crit_share` failed ones means UNAVAILABLE. So do `OUTAGE_CALLS`
 failures, with no success among them, that began `OUTAGE_MS` ago: a store that went away is noticed before the
 window is full of it. Only a run of successes ends UNAVAILABLE, at least `RECOVERY_CALLS` over `RECOVERY_MS`,
-and over twice that after each relapse; then the window starts anew, and calls that are older are not counted:
+and over twice that after each relapse; then the window starts again, and calls that are older are not counted:
 they say how the store was.
 """
 
@@ -20,7 +20,7 @@ OUTAGE_MS = 3_000
 RECOVERY_CALLS = 3
 RECOVERY_MS = 2_000
 MAX_RECOVERY_MS = 8_000
-# What the latency is told to: each bound is a quarter above the one before, from a millisecond to a minute.
+# The precision of the latency: each bound is a quarter above the one before, from a millisecond to a minute.
 LATENCY_BOUNDS_MS = tuple(1.25**exponent for exponent in range(50))
 
 
@@ -45,7 +45,7 @@ class HealthPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthFigures:
-    """What the last look found. `latency_ms`: the one that a share of `warn_share` of the calls exceeds."""
+    """The findings of the last look. `latency_ms`: the one that a share of `warn_share` of the calls exceeds."""
 
     state: StoreState = StoreState.HEALTHY
     calls: int = 0
@@ -55,7 +55,7 @@ class HealthFigures:
 
 
 class Call:
-    """One call under way. `allowance_ms`: what it may take longer than others for the bytes it moves."""
+    """One call in flight. `allowance_ms`: what it may take longer than others for the bytes it moves."""
 
     __slots__ = ("allowance_ms", "started_ms")
 
@@ -104,7 +104,7 @@ class _Counts:
 class HealthWindow:
     """One kind of calls to one store. Times are milliseconds of one clock that never goes back.
 
-    Its memory does not depend on the number of calls but for those under way.
+    Its memory does not depend on the number of calls but for those in flight.
     """
 
     def __init__(self, policy: HealthPolicy, now_ms: int) -> None:
@@ -223,7 +223,7 @@ class HealthWindow:
         return self.figures
 
     def _late(self, now_ms: int) -> list[Call]:
-        """The calls under way that are slow already."""
+        """The calls in flight that are slow already."""
         return [
             call
             for call in self._under_way
@@ -231,7 +231,7 @@ class HealthWindow:
         ]
 
     def _is_outage(self, now_ms: int, overdue: list[Call]) -> bool:
-        """Whether nothing but failures comes, for long enough."""
+        """True if there have been only failures for long enough."""
         # While other calls succeed, some that hang are no outage.
         hanging = overdue if now_ms - self._succeeded_ms >= OUTAGE_MS else []
         began_ms = [call.started_ms for call in hanging]
@@ -257,7 +257,7 @@ class HealthWindow:
     # --- whether to ask
 
     def is_in_doubt(self, now_ms: int) -> bool:
-        """Whether one should find out how the store is, rather than wait for calls that happen anyway."""
+        """True if the store should be probed, rather than judged by the next calls that happen anyway."""
         return self.state is not StoreState.HEALTHY or self._failures > 0 or bool(self._late(now_ms))
 
     def idle_ms(self, now_ms: int) -> int:

@@ -19,7 +19,7 @@ ZSTD_LEVEL = 3
 _GZIP_WINDOW_BITS = 31
 _ZSTD_LIKELY_RATIO = 16
 _MAX_ZSTD_CONTEXTS = 8
-# From this size on the library that makes a context for each call, but writes to where it is told, is the faster.
+# From this size on the library that makes a context for each call, but writes to a given buffer, is the faster.
 _ZSTD_LARGE_BYTES = 32 * 1024
 _CRAMJAM_ROOM_TOO_SMALL = "failed to write whole buffer"
 # What the libraries raise for data that is not theirs.
@@ -128,7 +128,7 @@ def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
 def decompress(
     codec: Codec, data: bytes | bytearray | memoryview, limit_bytes: int, *, magic: int = 2
 ) -> bytes | memoryview:
-    """What `data` holds, at most `limit_bytes`; for Codec.NONE a view of `data` itself.
+    """The decompressed `data`, at most `limit_bytes`; for Codec.NONE a view of `data` itself.
 
     `magic` is that of the batch: lz4 frames in magic 0 have a wrong header checksum (KAFKA-3160), which is
     not looked at. Raises CorruptDataError for anything but one complete stream, DecompressedTooLargeError

@@ -1,4 +1,4 @@
-"""What a control record says: its key names its kind, its value belongs to that kind (KIP-98)."""
+"""The meaning of a control record: its key names its kind, its value belongs to that kind (KIP-98)."""
 
 from struct import Struct, error
 from typing import NamedTuple
@@ -36,7 +36,7 @@ class ControlRecord(NamedTuple):
 
 
 def parse_control_record(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """What the record says. Later versions may have more fields, which are not looked at.
+    """The decoded record. Later versions may have more fields, which are not looked at.
 
     Raises CorruptDataError.
     """

@@ -39,7 +39,7 @@ _TOPIC_ID_BYTES = 16
 
 
 class FetchPartition(NamedTuple):
-    """What one partition is asked for. -1 stands for an epoch or offset the client did not send."""
+    """The part of a request for one partition. -1 stands for an epoch or offset the client did not send."""
 
     partition: int
     current_leader_epoch: int

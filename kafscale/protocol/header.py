@@ -60,5 +60,5 @@ def response_header(correlation_id: int, flexible: bool) -> bytes:
 
 
 def has_flexible_response_header(api_key: int, api_version: int) -> bool:
-    """Whether the response header has tagged fields: as the body, but never for ApiVersions (KIP-511)."""
+    """True if the response header has tagged fields: as the body, but never for ApiVersions (KIP-511)."""
     return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, api_version)

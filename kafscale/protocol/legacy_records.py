@@ -101,7 +101,7 @@ def _walk(view: memoryview) -> Iterator[tuple[_Message, int]]:
     """Each message with the position after it."""
     position = 0
     while position < len(view):
-        # Up to the magic a message looks like a batch, so that other magics can be told from noise.
+        # Up to the magic a message looks like a batch, so that other magics can be distinguished from noise.
         if len(view) - position <= MAGIC_POSITION:
             raise _corrupt(f"{len(view) - position} bytes at position {position} are shorter than a message")
         _, size = _OVERHEAD.unpack_from(view, position)

@@ -15,7 +15,7 @@ import lz4.block
 import lz4.frame
 
 BLOCK_BYTES = 64 * 1024
-"""What Kafka's own writer uses; its reader takes a buffer of the size that the header names."""
+"""The block size of Kafka's own writer; its reader takes a buffer of the size that the header names."""
 
 _HEADER = bytes.fromhex("04224d18604082")
 _END = bytes(4)
@@ -84,7 +84,7 @@ def _compress_high(block: memoryview, target: memoryview, level: int) -> int:
 
 
 def decompress(data: memoryview, limit_bytes: int, *, ignore_header_checksum: bool) -> bytes | None:
-    """What the one frame in `data` holds; None when that is more than `limit_bytes`.
+    """The contents of the one frame in `data`; None when they are more than `limit_bytes`.
 
     Raises ValueError, EOFError or RuntimeError for anything else.
     """

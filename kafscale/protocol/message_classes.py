@@ -48,7 +48,7 @@ _FLEXIBLE_FROM = {key: _first_flexible_version(message) for key, message in REQU
 
 
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether messages of this API and version use compact types and tagged fields (KIP-482).
+    """True if messages of this API and version use compact types and tagged fields (KIP-482).
 
     False for an API that kafka-python does not know. Versions past the known ones stay flexible.
     """

@@ -1,4 +1,4 @@
-"""Requests and responses of every API that needs no speed, as kafka-python's message objects.
+"""Requests and responses of every API that needs no speed, as the message objects of `api_messages`.
 
 Field names are Kafka's in snake case, nested structs are attributes of the message class. A field that the
 decoded version does not have reads as its default. Null strings, bytes and arrays, and Kafka's zero UUID,
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from kafscale.protocol.api_messages import Response
 from kafscale.protocol.header import has_flexible_response_header, response_header
 from kafscale.protocol.message_classes import REQUEST_CLASSES
 from kafscale.protocol.request_decoder import build_request_decoder
@@ -27,7 +28,7 @@ def _decoder(api_key: int, api_version: int) -> Callable[[bytes], Any]:
 
 
 def decode_request(api_key: int, api_version: int, body: memoryview) -> Any:
-    """Decode a request's body (after the header) into kafka-python's request object.
+    """Decode a request's body (after the header) into its class of `api_messages`.
 
     Raises `MalformedRequestError` on any byte that breaks the schema, after work and allocation in proportion
     to the body, and `ValueError` for an API or version without a codec.
@@ -41,7 +42,7 @@ def decode_request(api_key: int, api_version: int, body: memoryview) -> Any:
         ) from error
 
 
-def encode_response(message: Any, api_version: int, correlation_id: int) -> bytes:
+def encode_response(message: Response, api_version: int, correlation_id: int) -> bytes:
     """Encode a kafka-python response object as a whole frame: 4-byte length, header, body.
 
     Raises `struct.error` when a value does not fit its field.

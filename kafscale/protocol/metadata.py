@@ -2,7 +2,7 @@
 
 v1: rack, controller, internal topics. v2: cluster id. v3: throttle time. v5: offline replicas. v7: leader
 epoch. v8: authorized operations. v9: flexible. v10: topic ids. v11: no cluster authorized operations. v12: a
-topic asked for by an id nobody knows has a null name.
+topic asked for by an unknown id has a null name.
 """
 
 import struct
@@ -23,7 +23,7 @@ from kafscale.protocol.wire import (
 MIN_VERSION: Final = 0
 MAX_VERSION: Final = 12
 NO_AUTHORIZED_OPERATIONS: Final = -(1 << 31)
-"""What Kafka sends for authorized operations that were not asked for."""
+"""Kafka's value of authorized operations that were not requested."""
 
 _FIRST_FLEXIBLE_VERSION = 9
 _INT16 = struct.Struct(">h")

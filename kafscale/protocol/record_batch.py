@@ -88,7 +88,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether all records have the time `max_timestamp`, set by a broker."""
+        """True if all records have the time `max_timestamp`, set by a broker."""
         return self.attributes & LOG_APPEND_TIME_FLAG != 0
 
     @property
@@ -101,7 +101,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` is the time after which compaction may drop the batch (KIP-534)."""
+        """True if `base_timestamp` is the time after which compaction may drop the batch (KIP-534)."""
         return self.attributes & DELETE_HORIZON_FLAG != 0
 
     @property
@@ -313,7 +313,7 @@ def walk(buffer: Buffer, start: int, end: int, name: str) -> Iterator[tuple[int,
 
 
 def absurdity(header: BatchHeader, room_bytes: int) -> str:
-    """What in the header cannot be true of a stored batch; empty when nothing. `room_bytes`: up to the body's end."""
+    """The problem of a header that no stored batch can have, or nothing. `room_bytes`: up to the body's end."""
     if header.magic != MAGIC:
         return f"magic {header.magic} is not {MAGIC}"
     if header.batch_length < MIN_BATCH_LENGTH:

@@ -30,7 +30,7 @@ _MIN_RECORD_LENGTH = MIN_RECORD_BYTES - 1
 
 
 def claims_unlikely_count(header: BatchHeader) -> bool:
-    """Whether the batch is compressed and claims so many records that `count_records` should look."""
+    """True if the batch is compressed and claims so many records that `count_records` should look."""
     return (
         header.attributes & CODEC_MASK != 0
         and header.record_count > (header.batch_length - MIN_BATCH_LENGTH) * LIKELY_RECORDS_PER_BYTE
@@ -69,7 +69,7 @@ def count_records(batch: memoryview, header: BatchHeader, opened_limit_bytes: in
 
 
 def _holds(data: bytes | memoryview, count: int) -> bool:
-    """Whether `data` is `count` records by their lengths, and nothing else."""
+    """True if `data` is `count` records by their lengths, and nothing else."""
     position, end = 0, len(data)
     for _ in range(count):
         if position >= end:

@@ -2,7 +2,7 @@
 
 kafka-python's own decoders were written for clients that trust their broker: they cut strings that run past
 the end, take nulls where there are none, loop over any count, and copy the rest of the body for each
-section of tagged fields. A broker trusts nobody.
+section of tagged fields. A broker trusts no client.
 """
 
 import struct

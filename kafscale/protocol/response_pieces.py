@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kafka.protocol.schemas.fields.codecs import EncodeBuffer
 
+from kafscale.protocol.api_messages import Response
 from kafscale.protocol.header import has_flexible_response_header, response_header
 from kafscale.protocol.wire import array_count, uvarint
 
@@ -19,9 +20,10 @@ Field = Any
 """A kafka-python schema field."""
 
 
-def is_large(message: Any) -> bool:
-    """Whether a response has more array elements than one piece; at two levels, and those below count as one."""
-    weight, message_class = 0, message.__class__
+def is_large(message: Response) -> bool:
+    """True if a response has more array elements than one piece; at two levels, and those below count as one."""
+    weight = 0
+    message_class: Any = type(message)
     for name, nested in _arrays(message_class):
         values = getattr(message, name) or ()
         weight += len(values)
@@ -30,17 +32,18 @@ def is_large(message: Any) -> bool:
     return weight > ELEMENTS_PER_PIECE
 
 
-def encode_pieces(message: Any, api_version: int) -> Iterator[bytes]:
+def encode_pieces(message: Response, api_version: int) -> Iterator[bytes]:
     """Encode a response's body; each piece takes about a millisecond.
 
     Raises `struct.error` when a value does not fit its field.
     """
     encoder = _Encoder(api_version, message.flexible_version_q(api_version))
-    yield from encoder.struct(message._struct, message)
+    message_class: Any = type(message)
+    yield from encoder.struct(message_class._struct, message)
     yield encoder.taken()
 
 
-def frame_start(message: Any, api_version: int, correlation_id: int, body_bytes: int) -> bytes:
+def frame_start(message: Response, api_version: int, correlation_id: int, body_bytes: int) -> bytes:
     """Encode what comes before a response's body: 4-byte length and header."""
     header = response_header(correlation_id, has_flexible_response_header(message.API_KEY, api_version))
     return _LENGTH.pack(len(header) + body_bytes) + header
@@ -73,7 +76,7 @@ class _Encoder:
         self._out = EncodeBuffer()
 
     def taken(self) -> bytes:
-        """What was written since the last piece."""
+        """The bytes written since the last piece."""
         data = bytes(memoryview(self._out.buf)[: self._out.pos])
         self._out.reset()
         return data

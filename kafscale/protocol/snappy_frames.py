@@ -61,7 +61,7 @@ def compress_into_room(data: memoryview, room: memoryview) -> int:
 
 
 def decompress(data: memoryview, limit_bytes: int) -> bytes | None:
-    """What `data` holds, framed or raw; None when that is more than `limit_bytes`.
+    """The decompressed `data`, framed or raw; None when it is more than `limit_bytes`.
 
     Raises ValueError or cramjam.DecompressionError for anything else.
     """

@@ -18,7 +18,7 @@ MAX_TAGGED_FIELDS: Final = 64
 """Most tagged fields in one section. Kafka's own structs have fewer than ten, most have none."""
 
 UNDERRUN_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError)
-"""What reading past the end of a buffer, or text that is not UTF-8, raises inside a decoder."""
+"""The errors inside a decoder that reads past the end of a buffer, or text that is not UTF-8."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

@@ -1,1 +1,1 @@
-"""The TCP server: listeners, connections, frames, and the way from a request to its handler."""
+"""The TCP server: listeners, connections, frames, and the dispatch of requests to their handlers."""

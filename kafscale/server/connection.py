@@ -1,19 +1,19 @@
 """One client's connection: frames in, ordered replies out, and when to stop reading.
 
-Theory of operation. All connections of a broker receive into one shared buffer, whose content is used up or
-copied before the loop does anything else; only a frame that it cannot hold gets memory of its own
+Theory of operation. All connections of a broker receive into one shared buffer, whose content is consumed or
+copied before the loop does anything else; only a frame that does not fit gets memory of its own
 (`FrameInProgress`), which is charged to the budget as its bytes arrive (`frame_lanes` has the rules). A frame is
-dispatched as soon as it is whole, unless the connection's gate is closed: then it and what follows it are kept
-aside and nothing more is read until the gate opens. The gate is closed
+dispatched as soon as it is whole, unless the connection's gate is closed: then it and the bytes after it are kept,
+and nothing more is read until the gate opens. The gate is closed
 
-- while anything but Produce awaits its reply, and for anything but Produce while Produce does: as Kafka, which
-  looks at one request of a connection at a time, except that produce requests run together;
-- for Produce while the memory budget is exhausted, until the budget has served those who asked earlier;
-- while the client does not take the replies it was sent, or too much awaits its turn behind a late one;
-- after a number of requests in a row, until the loop has served others.
+- while any request but Produce is in flight, and for any request but Produce while Produce is: as in Kafka, which
+  handles one request of a connection at a time, except that produce requests run together;
+- for Produce while the memory budget is exhausted, until the budget has served earlier requests;
+- while the client does not take its replies, or too many bytes wait behind a late reply;
+- after a number of requests in a row, until the loop has served other connections.
 
-A large frame begins only while the gate is open to it: a client that takes no replies, or that has sent something
-else before, must not keep memory from the others. What is kept aside counts in its address's share.
+A large frame begins only while the gate is open to it: a client that takes no replies, or that has another request
+in flight, must not keep memory from the others. Bytes that are kept count in their address's share.
 """
 
 import asyncio
@@ -30,18 +30,17 @@ from kafscale.server.frame_lanes import share_key
 from kafscale.server.frames import FrameInProgress, FrameTooLargeError, frame_length, is_large
 from kafscale.server.memory_turn import MemoryTurn
 from kafscale.server.reply_queue import ReplyQueue, ReplySlot
+from kafscale.server.reply_writer import ReplyWriter
 from kafscale.serving.context import ClientSoftware
 
 LENGTH_BYTES = 4
 API_KEY_BYTES = 2
-# What a connection may keep of requests that wait for their turn without counting in its address's share.
+# Bytes that a connection may keep of requests that wait without counting in its address's share.
 UNCOUNTED_KEPT_BYTES = 4 * 1024
 # Produce requests of a client that may await their replies, and bytes of replies that await an earlier one.
 MAX_UNANSWERED = 10_000
 MAX_READY_BYTES = 1024 * 1024
-# Replies that leave together are joined up to this: many small buffers cost more to write than their copy.
-JOINED_MAX_BYTES = 64 * 1024
-# Requests of a client that are looked at before others have their turn.
+# Requests of a client that are handled before others have their turn.
 MAX_REQUESTS_IN_A_ROW = 100
 
 
@@ -58,47 +57,44 @@ class Connection(asyncio.BufferedProtocol):
         self._kept = b""
         self._counted_kept_bytes = 0
         self._replies = ReplyQueue()
+        self._writer = ReplyWriter(self._replies, host, self._written)
         self._appending = False
-        self._writing_paused = False
         self._reading_paused = False
         self._memory = MemoryTurn(host.budget, self._go_on_soon)
         self._unsent_bytes = 0
         self._ended = False
-        self._stopping = False
-        self._sending_soon = False
-        self._unsent: list[ReplySlot] = []
+        self.is_stopping = False
         self.peer_host = ""
         self._share_key = ""
         self.last_active_sec = 0.0
-        self.connected_at_sec = self.now_sec()
+        self.connected_at_sec = self._received_sec = self.now_sec()
 
     # --- asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
-        # With no buffer allowed, `pause_writing` says that not everything has left, `resume_writing` that it has.
-        self._transport.set_write_buffer_limits(high=0)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else "unknown"
+        self._writer.start(self._transport, self.peer_host)
         self._share_key = share_key(self.peer_host)
         self.last_active_sec = self._loop.time()
         if not self._host.admit(self):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, whoever ended it."""
+        """The connection is gone."""
         self._transport = None
         self._ended = True
         self._host.remove(self)
         self._drop_frame()
         self._memory.give_up()
         self._replies.abandon()
-        self._release_sent()
+        self._writer.close()
         self._set_kept(b"")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The memory for the next bytes."""
         if self._frame is not None:
             return self._frame.room()
         host = self._host
@@ -112,8 +108,9 @@ class Connection(asyncio.BufferedProtocol):
         return host.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
+        """Bytes have arrived."""
         self.last_active_sec = self._loop.time()
+        self._received_sec = self.now_sec()
         if self._frame is not None:
             self._frame.filled(nbytes)
             if self._frame.is_whole:
@@ -128,24 +125,22 @@ class Connection(asyncio.BufferedProtocol):
             self._consume(received)
 
     def eof_received(self) -> bool:
-        """The client will send nothing more: as Kafka, end the connection."""
+        """The client will send nothing more: as in Kafka, end the connection."""
         return False
 
     def pause_writing(self) -> None:
-        """The client takes its replies slower than they come."""
-        self._writing_paused = True
+        """The client takes its replies more slowly than they are made."""
+        self._writer.pause()
 
     def resume_writing(self) -> None:
         """Everything that was written has left."""
-        self._writing_paused = False
-        self._release_sent()
-        self._send_ready()
+        self._writer.resume()
         self._go_on()
 
     # --- frames
 
     def _consume(self, data: memoryview) -> None:
-        """Dispatch the whole frames of `data`, as far as the gate is open, and keep the rest."""
+        """Dispatch the whole frames of `data` while the gate is open, and keep the rest."""
         position, end, requests = 0, len(data), 0
         while end - position >= LENGTH_BYTES:
             try:
@@ -176,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             self._set_kept(bytes(data[position:end]))
 
     def _begin_frame(self, length: int, first: memoryview) -> bool:
-        """Give the frame memory of its own; False when it may not have it now: `_go_on` will be called."""
+        """Give the frame memory of its own; False if it must wait for it: `_go_on` will be called."""
         if is_large(length) and not self._may_be_next(first):
             return False
         try:
@@ -204,15 +199,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def takes_replies(self) -> bool:
-        """Whether the client reads what it is sent."""
-        return not self._writing_paused
+        """True if the client reads its replies."""
+        return not self._writer.is_paused
 
     def frame_may_go_on(self) -> None:
-        """The frame that waited for memory may be received further."""
+        """The rest of a frame that waited for memory may be received."""
         self._go_on_soon()
 
     def frame_overdue(self) -> None:
-        """The client does not send the rest of its frame."""
+        """The client does not send the rest of its frame in time."""
         self.refuse(FrameRefusal.TOO_SLOW, "the rest of a frame did not come in time")
 
     def _drop_frame(self) -> None:
@@ -224,22 +219,22 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_busy(self) -> bool:
-        """Whether nothing may be looked at now, whatever it is."""
+        """True if no request at all may be handled now."""
         return (
-            self._writing_paused
+            self._writer.is_paused
             or self._appending
             or len(self._replies) >= MAX_UNANSWERED
             or self._replies.ready_bytes >= MAX_READY_BYTES
         )
 
     def _may_be_next(self, request: memoryview) -> bool:
-        """Whether a request may be looked at, as far as the connection's other requests go."""
+        """True if the connection's other requests allow this one to be handled."""
         if self._is_busy:
             return False
         return not self._replies or (_is_produce(request) and self._replies.only_produce)
 
     def _gate_open(self, request: memoryview, *, is_counted: bool = False) -> bool:
-        """Whether the request may be looked at now. A large frame has waited for its memory (`is_counted`)."""
+        """True if the request may be handled now. A large frame has waited for its memory (`is_counted`)."""
         if not self._may_be_next(request):
             return False
         if is_counted or not _is_produce(request):
@@ -269,8 +264,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """The gate may have opened: look at what was kept aside, then read on."""
-        if not self._reading_paused or self._memory.wanted_bytes or self._stopping or self._ended:
+        """The gate may have opened: handle the kept bytes, then read on."""
+        if not self._reading_paused or self._memory.wanted_bytes or self.is_stopping or self._ended:
             return
         if self._frame is not None:
             if self._frame.is_whole:
@@ -324,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _done_with(self, frame: FrameInProgress | None) -> None:
-        """The request has been looked at: its bytes are not needed any more."""
+        """The request has been handled: its bytes are not needed any more."""
         if frame is not None:
             frame.give_back()
         if self._memory.granted_bytes:
@@ -332,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the next reply."""
-        slot = ReplySlot(self, self._host.metrics.api(api_key), api_key is ApiKey.PRODUCE)
+        slot = ReplySlot(self, self._host.metrics.api(api_key), api_key is ApiKey.PRODUCE, self._received_sec)
         self._replies.add(slot)
         return slot
 
@@ -344,50 +339,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def reply_ready(self, slot: ReplySlot) -> None:
         """The reply can leave when those before it have."""
-        self._replies.ready(slot)
-        if not (slot.is_produce and slot.size_bytes):
-            self._send_ready()
-        elif not self._sending_soon:
-            # A flush answers many requests of a connection, one after the other: in one write.
-            self._sending_soon = True
-            self._loop.call_soon(self._send_together)
+        self._writer.ready(slot)
 
-    def _send_together(self) -> None:
-        self._sending_soon = False
-        self._send_ready()
-
-    def _send_ready(self) -> None:
-        """Write the replies that may leave now, in order."""
-        if self._writing_paused or self._ended or self._transport is None:
-            return
-        ready = self._replies.take_ready()
-        if not ready:
-            return
-        self._unsent += [slot for slot in ready if slot.held is not None]
-        buffers = [buffer for slot in ready for buffer in slot.buffers or ()]
-        if len(buffers) == 1:
-            self._transport.write(buffers[0])
-        elif sum(slot.size_bytes for slot in ready) <= JOINED_MAX_BYTES:
-            if buffers:
-                self._transport.write(b"".join(buffers))
-        else:
-            self._transport.writelines(buffers)
-        if not self._writing_paused:
-            self._release_sent()
+    def _written(self) -> None:
+        """Replies were written: the gate may have opened."""
         if self._reading_paused and not self._appending:
             self._go_on_soon()
-
-    def _release_sent(self) -> None:
-        for slot in self._unsent:
-            if slot.held is not None:
-                slot.held.release()
-        self._unsent.clear()
 
     # --- the end
 
     def is_idle_since(self, before_sec: float) -> bool:
-        """Whether nothing has moved since then. Who takes its replies slowly is not idle, who takes none is."""
-        if self._writing_paused and self._transport is not None:
+        """True if nothing has moved since then. A slow reader of replies is not idle."""
+        if self._writer.is_paused and self._transport is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes != self._unsent_bytes:
                 self._unsent_bytes = unsent_bytes
@@ -397,27 +360,28 @@ class Connection(asyncio.BufferedProtocol):
         return self.last_active_sec < before_sec
 
     def refuse(self, reason: FrameRefusal, problem: str) -> None:
-        """Close the connection because of what its client sent."""
+        """Close the connection because of a frame that its client sent."""
         self._host.metrics.frame_refused(reason)
         self._host.log_refusal(reason, self.peer_host, problem)
         self.abort()
 
     def stop_reading(self) -> None:
-        """The broker is stopping: answer what waits, look at nothing more."""
-        self._stopping = True
+        """The broker is stopping: answer the requests in flight, and handle no more."""
+        self.is_stopping = True
         self._set_kept(b"")
         self._memory.give_up()
         self._pause_reading()
 
     def close(self) -> None:
-        """Close once every reply that may leave has left."""
-        self._send_ready()
+        """Close when every reply that may leave has left."""
+        self._writer.write()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once; what was answered before has left as far as the client takes it."""
-        self._send_ready()
+        """Close at once; earlier replies have left as far as the client takes them."""
+        self._writer.write()
+        self._writer.stop()
         self._ended = True
         if self._transport is not None:
             self._transport.abort()

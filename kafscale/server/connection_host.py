@@ -1,25 +1,69 @@
-"""What a connection needs of the broker around it."""
+"""The services that a connection needs of the broker around it, and those that it offers."""
 
 from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kafscale.memory.memory_budget import MemoryBudget
-from kafscale.ops.metrics import Metrics
+from kafscale.metadata.model import ListenerName
+from kafscale.ops.metrics import FrameRefusal, Metrics
+from kafscale.protocol.api_keys import ApiKey
 from kafscale.server.frames import FrameMemory
+from kafscale.server.reply_queue import ReplySlot
+from kafscale.serving.context import ClientSoftware
 
-if TYPE_CHECKING:
-    from kafscale.server.connection import Connection
+
+class Requester(Protocol):
+    """A connection as the dispatcher sees it."""
+
+    peer_host: str
+    listener: ListenerName
+    software: ClientSoftware
+
+    def open_slot(self, api_key: ApiKey) -> ReplySlot:
+        """The place of the reply."""
+
+    def refuse(self, reason: FrameRefusal, problem: str) -> None:
+        """Close the connection because of a frame that its client sent."""
+
+
+class HostedConnection(Protocol):
+    """A connection as the listener sees it."""
+
+    peer_host: str
+
+    @property
+    def takes_replies(self) -> bool:
+        """True if the client reads its replies."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """True if no more requests are handled."""
+
+    def is_idle_since(self, before_sec: float) -> bool:
+        """True if nothing has moved since then, by the loop's clock."""
+
+    def stop_reading(self) -> None:
+        """The broker is stopping: answer the requests in flight, and handle no more."""
+
+    def close(self) -> None:
+        """Close when every reply that may leave has left."""
+
+    def abort(self) -> None:
+        """Close at once."""
 
 
 class RequestDispatcher(Protocol):
-    """What a connection does with a whole frame (`Dispatcher`)."""
+    """Takes the whole frames of a connection (`Dispatcher`)."""
 
-    def dispatch(self, connection: "Connection", frame: memoryview) -> Awaitable[None] | None:
+    def dispatch(self, requester: Requester, frame: memoryview) -> Awaitable[None] | None:
         """See `Dispatcher.dispatch`."""
 
 
 class ConnectionHost(Protocol):
-    """What all connections of a broker share (`Listener`)."""
+    """The things that all connections of a broker share (`Listener`).
+
+    `slow_request_sec`: a request that takes so long is logged; infinity for none.
+    """
 
     receive_buffer: memoryview
     small_receive_buffer: memoryview
@@ -27,22 +71,26 @@ class ConnectionHost(Protocol):
     frame_memory: FrameMemory
     budget: MemoryBudget
     metrics: Metrics
+    slow_request_sec: float
 
     @property
     def dispatcher(self) -> RequestDispatcher:
-        """Where frames go."""
+        """Takes whole frames."""
 
-    def admit(self, connection: "Connection") -> bool:
-        """Whether there is a place for one more client."""
+    def admit(self, connection: HostedConnection) -> bool:
+        """True if there is a place for one more client."""
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: HostedConnection) -> None:
         """The connection is gone."""
 
     def run_request(self, request: Coroutine[Any, Any, None]) -> None:
-        """Run what a request left to do, beyond the connection's end if need be."""
+        """Run the rest of a request, beyond the connection's end if need be."""
 
     def log_refusal(self, kind: str, client: str, problem: str) -> None:
-        """Log why a client was turned away; lines of one kind and client are limited."""
+        """Log why a client was refused; lines of one kind and client are limited."""
 
     def log_failure(self, client: str, problem: Exception) -> None:
         """Log a defect that ended a request; lines of one place in the code are limited."""
+
+    def log_slow(self, client: str, fields: dict[str, object]) -> None:
+        """Log where the time of a slow request went; lines of one client and API are limited."""

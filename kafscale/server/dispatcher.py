@@ -4,19 +4,19 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
-from typing import Any, Protocol
 
 from kafscale.handlers.api_versions import unsupported_version_response
-from kafscale.handlers.routes import ROUTES_BY_KEY, Route, version_range
-from kafscale.metadata.model import ListenerName
+from kafscale.handlers.routes import ROUTES_BY_KEY, Answer, Route, version_range
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.api_messages import Request, Response
 from kafscale.protocol.header import RequestHeader, parse_request_header
 from kafscale.protocol.messages import decode_request, encode_response
 from kafscale.protocol.response_pieces import encode_pieces, frame_start, is_large
 from kafscale.protocol.types import Buffer
+from kafscale.server.connection_host import Requester
 from kafscale.server.reply_queue import ReplySlot
-from kafscale.serving.context import Broker, ClientSoftware, RequestContext
+from kafscale.serving.context import Broker, RequestContext
 from kafscale.serving.lasting_body import lasting
 
 logger = logging.getLogger(__name__)
@@ -25,20 +25,6 @@ logger = logging.getLogger(__name__)
 LARGE_MESSAGE_BYTES = 128 * 1024
 
 _REPLY_ANYWAY_VERSION = 0
-
-
-class Requester(Protocol):
-    """Whose request it is (`Connection`)."""
-
-    peer_host: str
-    listener: ListenerName
-    software: ClientSoftware
-
-    def open_slot(self, api_key: ApiKey) -> ReplySlot:
-        """The place of the reply."""
-
-    def refuse(self, reason: FrameRefusal, problem: str) -> None:
-        """Close the connection because of what its client sent."""
 
 
 class Dispatcher:
@@ -50,23 +36,24 @@ class Dispatcher:
     def dispatch(self, requester: Requester, frame: memoryview) -> Awaitable[None] | None:
         """Hand the request to its handler.
 
-        `frame` is not used after the return, unless something is returned: then it must be awaited first,
-        and before the connection's next request (see `produce.handle`). Raises `MalformedRequestError`.
+        `frame` is not used after the return, unless an awaitable is returned: that must be awaited first, and
+        before the connection's next request (see `produce.handle`). Raises `MalformedRequestError`.
         """
         header = parse_request_header(frame)
         route = ROUTES_BY_KEY.get(header.api_key)
         if route is None or not route.min_version <= header.api_version <= route.max_version:
             self._unsupported(requester, header)
             return None
-        request = RequestContext(
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=requester.peer_host,
-            listener=requester.listener,
-            software=requester.software,
-        )
         body = frame[header.body_offset :]
+        request = RequestContext(
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            requester.peer_host,
+            requester.software,
+            requester.listener,
+            len(body),
+        )
         slot = requester.open_slot(route.api)
         if route.body_handler is not None:
             return route.body_handler(self._broker, request, body, slot)
@@ -99,7 +86,7 @@ class Dispatcher:
             await answering
 
     def _handle(
-        self, route: Route, request: RequestContext, message: Any, slot: ReplySlot
+        self, route: Route, request: RequestContext, message: Request, slot: ReplySlot
     ) -> Awaitable[None] | None:
         assert route.message_handler is not None
         answer = route.message_handler(self._broker, request, message)
@@ -107,12 +94,14 @@ class Dispatcher:
             return self._answer_later(answer, request, slot)
         return self._answer(answer, request, slot)
 
-    async def _answer_later(self, answer: Awaitable[Any], request: RequestContext, slot: ReplySlot) -> None:
+    async def _answer_later(
+        self, answer: Awaitable[Answer], request: RequestContext, slot: ReplySlot
+    ) -> None:
         answering = self._answer(await answer, request, slot)
         if answering is not None:
             await answering
 
-    def _answer(self, answer: Any, request: RequestContext, slot: ReplySlot) -> Awaitable[None] | None:
+    def _answer(self, answer: Answer, request: RequestContext, slot: ReplySlot) -> Awaitable[None] | None:
         if isinstance(answer, bytes):
             slot.send((answer,))
         elif is_large(answer):
@@ -123,8 +112,8 @@ class Dispatcher:
         return None
 
     @staticmethod
-    async def _answer_in_turns(answer: Any, request: RequestContext, slot: ReplySlot) -> None:
-        """Encode the answer while others run in between."""
+    async def _answer_in_turns(answer: Response, request: RequestContext, slot: ReplySlot) -> None:
+        """Encode the answer; other tasks run in between."""
         pieces: list[bytes] = []
         for piece in encode_pieces(answer, request.api_version):
             pieces.append(piece)
@@ -133,5 +122,5 @@ class Dispatcher:
         slot.send((start, *pieces), error_code=_error_code(answer))
 
 
-def _error_code(answer: Any) -> int:
+def _error_code(answer: Response) -> int:
     return getattr(answer, "error_code", 0) or 0

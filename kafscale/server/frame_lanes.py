@@ -1,4 +1,4 @@
-"""How much memory frames that arrive in pieces may take, and which of them waits: decisions only, no I/O.
+"""The memory of frames that arrive in pieces, and which of them waits: decisions only, no I/O.
 
 Theory of operation. A frame is charged for the bytes that have arrived. The length that it announces is a claim and
 charges nothing. Small frames (up to 64 KiB) and large ones go in a lane each, so neither kind can use up
@@ -7,8 +7,8 @@ address (`share_bytes`). A frame that has reached a bound is not read further: i
 address has one place in the rotation however many connections it opens, and its frames are in the order in which
 they began to wait.
 
-Frames that hold half of what they need could wait for one another without end. They do not, because one frame of
-each lane is its *head*, and no bound of the lane holds for the head:
+Frames that have half of the memory that they need could wait for one another without end. They do not, because one
+frame of each lane is its *head*, to which no bound of the lane applies:
 
 1. While a frame waits, the lane has a head: the first to wait becomes it, and when it ends, the next in the line.
 2. The head is stopped by records alone, when they fill the budget. Records go away by themselves: flushes end, by
@@ -16,10 +16,10 @@ each lane is its *head*, and no bound of the lane holds for the head:
    (a quarter), and the head goes on as soon as records take no more than half, so they cannot keep it waiting.
 3. A head that may go on ends: either its bytes arrive, or it misses the deadline on its progress, and the
    connection is closed (`frames.FrameInProgress`). The clock stands still only while the broker makes a frame wait.
-4. When a head ends, its memory is free, and 1. holds again with one frame less in front of each that waits.
+4. When a head ends, its memory is free, and 1. is true again with one frame less in front of each that waits.
 
-So every frame whose client sends it becomes whole, after at most as many deadlines as addresses and frames of its own
-address are before it. Whole requests depend on none of this: they may always use the reserve (`MemoryBudget`).
+So every frame whose client sends all of it becomes whole, after at most as many deadlines as addresses and frames of
+its own address are before it. Whole requests depend on none of this: the reserve is always theirs (`MemoryBudget`).
 Memory is bounded by the two lanes' limits and one frame more in each.
 """
 
@@ -31,15 +31,15 @@ from typing import Final
 
 from kafscale.memory.memory_budget import MemoryBudget
 
-# What a frame is charged for in advance when its turn has come: what is free is not promised twice.
+# Bytes charged in advance when a frame's turn has come: free memory is not promised twice.
 GRANT_BYTES: Final = 256 * 1024
-# Addresses whose frames are looked at when memory becomes free, the head's apart.
+# Addresses whose frames are considered when memory becomes free, besides the head's.
 _MAX_ADDRESSES_LOOKED_AT: Final = 64
 _IPV6_NETWORK_BITS: Final = 64
 
 
 def share_key(peer_host: str) -> str:
-    """Whose share a peer uses: its address, or the network of 64 bits that one IPv6 host usually has to itself."""
+    """The share that a peer uses: its address, or the network of 64 bits that one IPv6 host usually owns."""
     if ":" not in peer_host:
         return peer_host
     try:
@@ -52,7 +52,7 @@ def share_key(peer_host: str) -> str:
 
 
 class Passage:
-    """One frame on its way through a lane: what is charged for it, and whether it waits."""
+    """One frame in a lane: its charged bytes, and whether it waits."""
 
     __slots__ = ("charged_bytes", "filled_bytes", "go_on", "is_counted", "length", "peer", "waits")
 
@@ -73,7 +73,7 @@ class FrameLane:
     def __init__(
         self, budget: MemoryBudget, *, limit_bytes: int, share_bytes: int, left_free_bytes: int = 0
     ) -> None:
-        """`left_free_bytes`: what frames other than the head leave free of the budget."""
+        """`left_free_bytes`: the part of the budget that frames other than the head leave free."""
         self._budget = budget
         self._limit_bytes = limit_bytes
         self._share_bytes = share_bytes
@@ -82,21 +82,21 @@ class FrameLane:
         self._by_peer: dict[str, int] = {}
         self._line: dict[str, dict[Passage, None]] = {}
         self._head: Passage | None = None
-        budget.on_freed.append(self._serve)
+        budget.subscribe_freed(self._serve)
 
     def has_room(self, peer: str) -> bool:
-        """Whether this peer is below its bounds, so that much of what it sends may be received at once."""
+        """True if this peer is below its bounds, so that many bytes may be received at once."""
         return self._counted_bytes < self._limit_bytes and self._by_peer.get(peer, 0) < self._share_bytes
 
     def room_bytes(self, passage: Passage) -> int:
-        """How much more of the frame may be received now."""
+        """The bytes of the frame that may be received now."""
         rest = passage.length - passage.filled_bytes
         granted = passage.charged_bytes - passage.filled_bytes
         free = self._head_free_bytes if passage is self._head else self._free_bytes(passage.peer)
         return min(rest, granted + free)
 
     def received(self, passage: Passage, size_bytes: int) -> bool:
-        """Count what has arrived. False when nothing more may be received: the passage waits now, or is whole."""
+        """Count bytes that have arrived. False if nothing more may be received: the frame waits now, or is whole."""
         passage.filled_bytes += size_bytes
         if passage.filled_bytes > passage.charged_bytes:
             self._charge(passage, passage.filled_bytes - passage.charged_bytes)
@@ -105,7 +105,7 @@ class FrameLane:
         return self.room_bytes(passage) > 0 or self._wait(passage)
 
     def end(self, passage: Passage) -> None:
-        """The frame's memory is free."""
+        """Release the frame's memory."""
         self._leave_line(passage)
         if passage is self._head:
             self._head = None
@@ -115,7 +115,7 @@ class FrameLane:
         self._budget.release_frame(charged)
 
     def keep(self, peer: str, size_bytes: int) -> None:
-        """Count what a connection keeps of requests that it may not look at yet; less, if negative."""
+        """Count bytes that a connection keeps of requests that it may not handle yet; less, if negative."""
         self._count(peer, size_bytes)
         if size_bytes > 0:
             self._budget.charge_frame(size_bytes)
@@ -126,7 +126,7 @@ class FrameLane:
 
     @property
     def _head_free_bytes(self) -> int:
-        """What the head may take: without a bound while records leave half of the budget."""
+        """Bytes that the head may take: without a bound while records leave half of the budget."""
         budget = self._budget
         return sys.maxsize if budget.record_bytes <= budget.limit_bytes // 2 else budget.free_bytes
 
@@ -157,7 +157,7 @@ class FrameLane:
     # --- the line
 
     def _wait(self, passage: Passage) -> bool:
-        """Put the passage into the line; True when it need not wait after all."""
+        """Put the passage into the line; True if it need not wait after all."""
         if self._head is None:
             self._make_head(passage)
         if passage is self._head:
@@ -189,10 +189,10 @@ class FrameLane:
             del self._line[passage.peer]
 
     def _serve(self) -> None:
-        """Memory is free: let go on who may."""
+        """Memory is free: continue the frames that fit."""
         head = self._head
         if head is not None and head.waits and self._head_free_bytes:
-            self._let_go_on(head)
+            self._continue(head)
         if not self._line:
             return
         if head is None:
@@ -221,8 +221,8 @@ class FrameLane:
             if grant > self._free_bytes(peer):
                 return
             self._charge(passage, grant)
-            self._let_go_on(passage)
+            self._continue(passage)
 
-    def _let_go_on(self, passage: Passage) -> None:
+    def _continue(self, passage: Passage) -> None:
         self._leave_line(passage)
         passage.go_on()

@@ -1,4 +1,4 @@
-"""Frames: their length, checked before anything is allocated, and the memory of those that come in pieces."""
+"""Frames: their length, checked before memory is allocated, and the memory of those that arrive in pieces."""
 
 import asyncio
 from struct import Struct
@@ -16,7 +16,7 @@ _LENGTH = Struct(">i")
 MIN_FRAME_BYTES = 8
 # Frames up to this size have a lane of their own, which large ones cannot fill.
 SMALL_FRAME_BYTES = 64 * 1024
-# What may arrive whatever the lane says: a connection learns only by receiving that its client has sent more.
+# Received whatever the lane says: a connection learns only by receiving that its client has sent more.
 MIN_ROOM_BYTES = 4 * 1024
 
 
@@ -45,7 +45,7 @@ def frame_length(data: memoryview, position: int, max_bytes: int) -> int:
 
 
 def is_large(length: int) -> bool:
-    """Whether a frame of this length goes in the lane of large ones."""
+    """True if a frame of this length goes in the lane of large ones."""
     return length > SMALL_FRAME_BYTES
 
 
@@ -54,17 +54,17 @@ class FrameOwner(Protocol):
 
     @property
     def takes_replies(self) -> bool:
-        """Whether the client reads what it is sent."""
+        """True if the client reads its replies."""
 
     def frame_may_go_on(self) -> None:
-        """The frame has waited for memory, and may be received further."""
+        """The frame has waited for memory, and the rest may be received."""
 
     def frame_overdue(self) -> None:
-        """The client does not send the rest, or does not take replies, so that the frame has to wait."""
+        """The client does not send the rest in time, or does not take replies, so that the frame has to wait."""
 
 
 class FrameInProgress:
-    """A frame with memory of its own, which may still be coming. `give_back` ends its life.
+    """A frame with memory of its own, which may still be arriving. `give_back` ends its life.
 
     Deadline on progress: in every `PROGRESS_SEC` its client sends `PROGRESS_BYTES` or the rest, and it sends the
     whole within `FIRST_SEC` and a second more per `BYTES_PER_SEC`. Time in which the broker makes the frame wait
@@ -107,23 +107,23 @@ class FrameInProgress:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it has come."""
+        """True if all of it has arrived."""
         return self._passage.filled_bytes == self._passage.length
 
     @property
     def waits(self) -> bool:
-        """Whether nothing more may be received until `FrameOwner.frame_may_go_on`."""
+        """True if nothing more may be received until `FrameOwner.frame_may_go_on`."""
         return self._passage.waits
 
     def room(self) -> memoryview:
-        """Where more of the frame, and nothing beyond it, is to be received: not empty until it is whole."""
+        """The memory for more of this frame and nothing beyond it; not empty until it is whole."""
         assert self._slab is not None
         filled = self._passage.filled_bytes
         room_bytes = max(MIN_ROOM_BYTES, self._lane.room_bytes(self._passage))
         return self._slab.view[filled : min(filled + room_bytes, self._passage.length)]
 
     def filled(self, size_bytes: int) -> None:
-        """So much more has come."""
+        """So many more bytes have arrived."""
         self._lane.received(self._passage, size_bytes)
         if self._reused_bytes and self.is_whole:
             self._memory.reused_bytes -= self._reused_bytes
@@ -135,11 +135,11 @@ class FrameInProgress:
         return self._slab.view[: self._passage.length]
 
     def taken(self) -> None:
-        """The whole frame is being looked at: its client owes nothing."""
+        """The whole frame is being handled: its deadline ends."""
         self._timer.cancel()
 
     def give_back(self) -> None:
-        """The frame is not needed any more, and nobody holds a view of it."""
+        """Release the frame's memory, of which no view exists any more."""
         self._timer.cancel()
         if self._slab is not None:
             slab, self._slab = self._slab, None
@@ -162,17 +162,17 @@ class FrameInProgress:
 
 
 class FrameMemory:
-    """Gives frames their memory, and knows the lanes that they go in.
+    """Gives frames their memory, and assigns them to lanes.
 
-    What is charged for a frame is what has come of it, and fresh memory becomes resident no sooner. Memory that was
-    used before is resident from the start: frames in progress get such up to a limit (`reused_bytes`) and fresh
-    memory beyond, so that announcing alone takes little.
+    A frame is charged for the bytes that have arrived, and fresh memory becomes resident no sooner. Memory that was
+    used before is resident from the start: frames in progress get such memory up to a limit (`reused_bytes`) and
+    fresh memory beyond, so that announcing a length alone takes little.
     """
 
-    # Shares of the budget. Large frames together, and those of one address; and they leave the reserve free.
+    # Shares of the budget: of large frames together, and of those of one address. They leave the reserve free.
     _LARGE_SHARE: Final = 3 / 8
     _LARGE_SHARE_OF_PEER: Final = 3 / 16
-    # The same of small frames, and of whole requests that connections keep until their turn.
+    # The same for small frames, and for whole requests that connections keep until their turn.
     _SMALL_SHARE: Final = 1 / 4
     _SMALL_SHARE_OF_PEER: Final = 1 / 16
     _REUSED_SHARE: Final = 1 / 4
@@ -195,15 +195,15 @@ class FrameMemory:
         self.reused_bytes = 0
 
     def has_room(self, peer: str) -> bool:
-        """Whether a connection of this peer may receive much at once, in the buffer that all share."""
+        """True if a connection of this peer may receive much at once, in the buffer that all share."""
         return self._large.has_room(peer) and self._small.has_room(peer)
 
     def keep(self, peer: str, size_bytes: int) -> None:
-        """Count bytes that a connection keeps until it may look at them; less, if negative."""
+        """Count bytes that a connection keeps until it may handle them; less, if negative."""
         self._small.keep(peer, size_bytes)
 
     def begin(self, length: int, first: memoryview, peer: str, owner: FrameOwner) -> FrameInProgress:
-        """Memory for a frame of which `first` has come. Raises `OSError` when the system gives none."""
+        """Memory for a frame of which `first` has arrived. Raises `OSError` if the system gives none."""
         lane = self._large if is_large(length) else self._small
         return FrameInProgress(Passage(peer, length, owner.frame_may_go_on), lane, self, first, owner)
 
@@ -216,8 +216,8 @@ class FrameMemory:
         return slab, reused_bytes
 
     def release(self, slab: Slab, reused_bytes: int) -> None:
-        """Give back what `acquire` gave; `reused_bytes`: what is still counted."""
+        """Give memory of `acquire` back; `reused_bytes`: those that are still counted."""
         self.reused_bytes -= reused_bytes
-        # No frame takes such a large one from the spares: there it would only stay.
+        # No frame takes such a large slab from the spares: it would only stay there.
         if slab.capacity_bytes <= self._reused_limit_bytes:
             self._pool.release(slab)

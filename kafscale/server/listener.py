@@ -1,7 +1,8 @@
-"""The broker's listening sockets and what their connections share."""
+"""The broker's listening sockets, and the services that their connections share."""
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -12,6 +13,7 @@ from kafscale.memory.slab import SlabPool
 from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import Metrics
 from kafscale.server.connection import Connection
+from kafscale.server.connection_host import HostedConnection
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.frames import FrameMemory
 from kafscale.server.repeated_lines import RepeatedLines
@@ -19,7 +21,7 @@ from kafscale.settings.kinds import Address
 
 logger = logging.getLogger(__name__)
 
-# Large enough that a busy producer's frames come with few system calls, and used by all connections in turn.
+# Large enough that a busy producer's frames arrive with few system calls, and used by all connections in turn.
 RECEIVE_BUFFER_BYTES = 256 * 1024
 SMALL_RECEIVE_BUFFER_BYTES = 4 * 1024
 BACKLOG = 1024
@@ -32,7 +34,7 @@ _IDLE_CHECKS_PER_TIMEOUT = 10
 
 
 class Listener:
-    """Accepts clients up to a limit, closes idle ones, and ends them all in good order."""
+    """Accepts clients up to a limit, closes idle ones, and closes all in an orderly stop."""
 
     def __init__(
         self,
@@ -43,18 +45,21 @@ class Listener:
         frame_max_bytes: int,
         max_connections: int,
         max_idle_ms: int,
+        slow_request_ms: int = 0,
     ) -> None:
+        """`slow_request_ms`: a request that takes longer is logged; 0 for none."""
         self.dispatcher: Dispatcher
         self.budget = budget
         self.metrics = metrics
         self.frame_max_bytes = frame_max_bytes
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        # For clients whose next request has to wait anyway: what they send now must be kept.
+        # For clients whose next request has to wait anyway: the bytes that they send now must be kept.
         self.small_receive_buffer = self.receive_buffer[:SMALL_RECEIVE_BUFFER_BYTES]
         self.frame_memory = FrameMemory(pool, budget)
+        self.slow_request_sec = slow_request_ms / 1000 or math.inf
         self._max_connections = max_connections
         self._max_idle_sec = max_idle_ms / 1000
-        self._connections: set[Connection] = set()
+        self._connections: set[HostedConnection] = set()
         self._requests: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -65,9 +70,9 @@ class Listener:
     async def bind(
         self, host: str, port: int, name: ListenerName = ListenerName.PLAINTEXT
     ) -> tuple[str, int]:
-        """Take an address, without accepting anybody yet; returns the one in use (for port 0 the system's).
+        """Bind an address without accepting clients yet; returns the one in use (for port 0 the system's choice).
 
-        Raises `StartupError` when that is not possible.
+        Raises `StartupError` if that is not possible.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -83,16 +88,16 @@ class Listener:
         return str(bound[0]), int(bound[1])
 
     async def start(self, dispatcher: Dispatcher) -> None:
-        """Accept clients at the addresses that `bind` took."""
+        """Accept clients at the bound addresses."""
         self.dispatcher = dispatcher
         for server in self._servers:
             await server.start_serving()
         self._check_idle()
 
-    # --- what connections ask for
+    # --- services for connections
 
-    def admit(self, connection: Connection) -> bool:
-        """Whether there is a place for one more client."""
+    def admit(self, connection: HostedConnection) -> bool:
+        """True if there is a place for one more client."""
         self._connections.add(connection)
         self._no_connections.clear()
         counters = self.metrics.connections
@@ -108,7 +113,7 @@ class Listener:
             return False
         return True
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: HostedConnection) -> None:
         """The connection is gone."""
         if connection in self._connections:
             self._connections.remove(connection)
@@ -117,13 +122,13 @@ class Listener:
                 self._no_connections.set()
 
     def run_request(self, request: Coroutine[Any, Any, None]) -> None:
-        """Run what a request could not do at once."""
+        """Run the rest of a request that could not be answered at once."""
         task = asyncio.create_task(request, name="request")
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
     def log_refusal(self, kind: str, client: str, problem: str) -> None:
-        """Log why a client was turned away: one line a minute for each client and kind of problem at most."""
+        """Log why a client was refused: one line a minute for each client and kind of problem at most."""
         left_out = self._repeated_lines.admit((kind, client))
         if left_out is not None:
             extra = {"client": client, "problem": problem, **_count(left_out)}
@@ -136,6 +141,12 @@ class Listener:
             extra = {"client": client, **_count(left_out)}
             logger.error("a request failed", exc_info=problem, extra=extra)
 
+    def log_slow(self, client: str, fields: dict[str, object]) -> None:
+        """Log where the time of a slow request went: one line a minute for each client and API at most."""
+        left_out = self._repeated_lines.admit((f"slow {fields['api']}", client))
+        if left_out is not None:
+            logger.warning("a request was slow", extra={"client": client, **fields, **_count(left_out)})
+
     # --- idle clients
 
     def _check_idle(self) -> None:
@@ -143,14 +154,14 @@ class Listener:
         before_sec = loop.time() - self._max_idle_sec
         for connection in list(self._connections):
             if connection.is_idle_since(before_sec):
-                # Not `close`: that waits until the client has taken what it was sent.
+                # Not `close`, which waits until the client has taken its replies.
                 connection.abort()
         self._idle_timer = loop.call_later(self._max_idle_sec / _IDLE_CHECKS_PER_TIMEOUT, self._check_idle)
 
     # --- the end
 
     def stop_accepting(self) -> None:
-        """Listen no more and read no more from the clients; those that wait still get their replies."""
+        """Stop listening and reading; requests in flight still get their replies."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         for server in self._servers:
@@ -159,7 +170,7 @@ class Listener:
             connection.stop_reading()
 
     async def finish_requests(self, timeout_sec: float) -> None:
-        """Wait for the requests that were begun, those that only wait for records to be published excepted."""
+        """Wait for the requests in flight, except those that only wait for records to be published."""
         if self._requests:
             await asyncio.wait(self._requests, timeout=timeout_sec)
 
@@ -168,7 +179,7 @@ class Listener:
         await self._no_connections.wait()
 
     async def close(self) -> None:
-        """Close every connection, once what was written to it has left, and end what requests still do."""
+        """Close every connection when its written replies have left, and cancel the requests in flight."""
         for connection in list(self._connections):
             connection.close()
         try:
@@ -188,7 +199,7 @@ def _count(left_out: int) -> dict[str, int]:
 
 
 def _place(problem: Exception) -> str:
-    """Where an exception was raised."""
+    """The place where an exception was raised."""
     place = problem.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

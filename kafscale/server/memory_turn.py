@@ -1,4 +1,4 @@
-"""A connection's place in the line for memory, and what it was granted there."""
+"""A connection's place in the line for memory, and the memory granted there."""
 
 from collections.abc import Callable
 
@@ -17,12 +17,12 @@ class MemoryTurn:
         self.granted_bytes = 0
 
     def wait(self, size_bytes: int) -> None:
-        """Wait in line for so much; `on_granted` is called when the budget has counted it."""
+        """Wait in line for so many bytes; `on_granted` is called when the budget has charged them."""
         self.wanted_bytes = size_bytes
         self._budget.when_free(size_bytes, self._granted)
 
     def give_up(self) -> None:
-        """Leave the line, or give back what was granted."""
+        """Leave the line, or release the granted memory."""
         if self.wanted_bytes:
             self.wanted_bytes = 0
             self._budget.forget(self._granted)

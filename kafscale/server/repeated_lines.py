@@ -1,4 +1,4 @@
-"""Which log lines that one client can cause again and again are written: one of a kind a minute."""
+"""A limit for log lines that one client can cause again and again: one of a kind a minute."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,19 +8,19 @@ _MAX_KINDS: Final = 1000
 
 
 class RepeatedLines:
-    """Remembers what was written lately, in bounded memory. `now_sec` is a monotonic clock.
+    """Remembers the lines written lately, in bounded memory. `now_sec` is a monotonic clock.
 
-    With more clients than it remembers, lines come more often: the handler's limit for all of them holds then
+    With more clients than it remembers, lines come more often: the log handler's limit for all of them applies then
     (`kafscale.ops.line_limit`).
     """
 
     def __init__(self, now_sec: Callable[[], float]) -> None:
         self._now_sec = now_sec
-        # When a kind was written last, and how often it was left out since; the oldest first.
+        # When a kind was written last, and how often it was suppressed since; the oldest first.
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
     def admit(self, kind: tuple[str, str]) -> int | None:
-        """How many lines of this kind were left out before the one that may be written now; None for not now."""
+        """Returns how many lines of the kind were suppressed before one that may be written; None: not now."""
         now = self._now_sec()
         written_sec, left_out = self._kinds.get(kind, (now - INTERVAL_SEC, 0))
         if now - written_sec < INTERVAL_SEC:

@@ -1,4 +1,4 @@
-"""The replies of one connection, which leave in the order of its requests whenever they are ready."""
+"""The replies of one connection, which leave in the order of its requests."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from typing import Protocol
 from kafscale.ops.metrics import ApiMetrics
 from kafscale.protocol.types import Buffer
 from kafscale.serving.context import Held
+from kafscale.serving.request_times import RequestTimes
 
 
 class ReplySink(Protocol):
@@ -32,18 +33,27 @@ class ReplySlot:
     __slots__ = (
         "_metrics",
         "_sink",
-        "_started_sec",
         "abandoned",
         "buffers",
         "held",
         "is_produce",
+        "ready_sec",
+        "received_sec",
         "size_bytes",
+        "started_sec",
+        "times",
     )
 
-    def __init__(self, sink: ReplySink, metrics: ApiMetrics, is_produce: bool) -> None:
+    def __init__(
+        self, sink: ReplySink, metrics: ApiMetrics, is_produce: bool, received_sec: float | None = None
+    ) -> None:
+        """`received_sec`: when the request's last byte arrived, by the sink's clock; None: now."""
         self._sink = sink
         self._metrics = metrics
-        self._started_sec = sink.now_sec()
+        self.started_sec = sink.now_sec()
+        self.received_sec = self.started_sec if received_sec is None else received_sec
+        self.ready_sec = 0.0
+        self.times: RequestTimes | None = None
         self.is_produce = is_produce
         self.abandoned: Callable[[], None] | None = None
         self.buffers: Sequence[Buffer] | None = None
@@ -52,7 +62,7 @@ class ReplySlot:
 
     @property
     def connected_for_ms(self) -> int:
-        """How long the connection has been open."""
+        """The age of the connection."""
         return int((self._sink.now_sec() - self._sink.connected_at_sec) * 1000)
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
@@ -61,7 +71,8 @@ class ReplySlot:
         self.size_bytes = sum(map(len, buffers))
         self.held = held
         self.abandoned = None
-        self._metrics.observe(self._sink.now_sec() - self._started_sec, error_code)
+        self.ready_sec = self._sink.now_sec()
+        self._metrics.observe(self.ready_sec - self.received_sec, error_code)
         self._sink.reply_ready(self)
 
     def drop(self) -> None:
@@ -69,14 +80,14 @@ class ReplySlot:
         self.send(())
 
     def end_connection(self) -> None:
-        """There is no reply, and the client must not go on as if all were well."""
+        """There is no reply, and the client must not go on as if there had been one."""
         self._sink.abort()
 
 
 class ReplyQueue:
     """Slots in the order of the requests. Pure: the connection does the writing.
 
-    `ready_bytes`: what is ready and waits for an earlier reply.
+    `ready_bytes`: of replies that are ready and wait for an earlier one.
     """
 
     __slots__ = ("_others", "_slots", "ready_bytes")
@@ -91,7 +102,7 @@ class ReplyQueue:
 
     @property
     def only_produce(self) -> bool:
-        """Whether all requests without a reply so far are Produce requests."""
+        """True if all requests without a reply so far are Produce requests."""
         return self._others == 0
 
     def add(self, slot: ReplySlot) -> None:
@@ -116,7 +127,7 @@ class ReplyQueue:
         return ready
 
     def abandon(self) -> None:
-        """The connection is gone: nobody reads what would come."""
+        """The connection is gone: replies are not read any more."""
         for slot in self._slots:
             if slot.abandoned is not None:
                 slot.abandoned()

@@ -1,1 +1,1 @@
-"""What handlers share: the broker as they see it, requests that wait, state between requests."""
+"""The parts that handlers share: the broker's services, requests that wait, state between requests."""

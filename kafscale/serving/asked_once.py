@@ -1,13 +1,13 @@
-"""A Fetch request as it is answered: each partition once."""
+"""A Fetch request with each partition once."""
 
 from kafscale.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_request
 
 
 def decode_asked_once(body: memoryview, version: int) -> FetchRequest:
-    """Decode a Fetch request's body, without what names a partition again.
+    """Decode a Fetch request's body, without repeated partitions.
 
-    As in Kafka, whose request becomes a map, a partition has the place at which it stands first and what is
-    asked of it last. Raises `MalformedRequestError` as `decode_fetch_request` does.
+    As in Kafka, whose request becomes a map, a repeated partition has the place of its first entry and the values
+    of its last. Raises `MalformedRequestError` as `decode_fetch_request` does.
     """
     fetch = decode_fetch_request(body, version)
     return fetch if _names_each_once(fetch) else fetch._replace(topics=_merged(fetch.topics))

@@ -1,4 +1,4 @@
-"""The operations that a client may do, as bit sets (KIP-430): without an authorizer, all there are."""
+"""The operations that a client may do, as bit sets (KIP-430): all, since there is no authorizer."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """Looks into the records of the few produced batches that need it, on a thread, one batch at a time.
 
-Old message sets are converted; the records of a batch that claims unlikely many are counted. Each has turns of its
-own: old producers do not wait behind what is most likely an attack.
+Old message sets are converted; the records of a batch that claims unlikely many are counted. Each kind has turns of
+its own: old producers do not wait behind a likely attack.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ _MOST_OPENED_BYTES: Final = 64 * 1024 * 1024
 
 
 def opened_limit_bytes(max_message_bytes: int) -> int:
-    """The most that one compressed batch may hold when it is opened: 16 times the largest batch, or 64 MiB.
+    """The most bytes of a compressed batch after decompression: 16 times the largest batch, or 64 MiB.
 
     More only where a batch itself may be larger than 64 MiB.
     """
@@ -32,11 +32,11 @@ class BatchOpener:
         self._counts = ThreadTurns()
 
     async def convert(self, message_set: memoryview, max_message_bytes: int) -> memoryview:
-        """The batch in place of a message set, which must stay as it is. Raises InvalidBatchError."""
+        """The batch in place of a message set, which must stay unchanged. Raises `InvalidBatchError`."""
         limit_bytes = opened_limit_bytes(max_message_bytes)
         convert = partial(convert_message_set, message_set, max_message_bytes, limit_bytes)
         return memoryview(await self._conversions.run(convert))
 
     async def count(self, batch: memoryview, header: BatchHeader, max_message_bytes: int) -> None:
-        """Raise InvalidBatchError if the batch, which must stay as it is, does not hold what it claims."""
+        """Raises `InvalidBatchError` unless the batch has as many records as it claims. It must stay unchanged."""
         await self._counts.run(partial(count_records, batch, header, opened_limit_bytes(max_message_bytes)))

@@ -1,9 +1,9 @@
-"""What the three config APIs share: kinds of resources, and the checks that come before any of them acts."""
+"""The parts that the three config APIs share: kinds of resources, and the checks before any change."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -14,21 +14,53 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker
 
 ALTER_TIMEOUT_MS: Final = 20_000
-"""The config APIs carry no timeout; this is less than what clients wait for a reply."""
-
+"""The config APIs carry no timeout; this is less than clients wait for a reply."""
 
 _MAX_INT_DIGITS: Final = 10
 
 
+class Config(Protocol):
+    """A config of a request."""
+
+    @property
+    def name(self) -> str:
+        """Its key."""
+
+    @property
+    def value(self) -> str | None:
+        """What it is to become."""
+
+
+C = TypeVar("C", bound=Config)
+C_co = TypeVar("C_co", bound=Config, covariant=True)
+Result = TypeVar("Result")
+
+
+class Resource(Protocol[C_co]):
+    """A resource of a request, with the configs to change."""
+
+    @property
+    def resource_type(self) -> int:
+        """A `ResourceType`, or any other number."""
+
+    @property
+    def resource_name(self) -> str:
+        """Empty: all of the type."""
+
+    @property
+    def configs(self) -> Sequence[C_co]:
+        """In the client's order, as often as it names them."""
+
+
 class ResourceType(IntEnum):
-    """What a config can belong to, by Kafka's numbers (`ConfigResource.Type`); only two are served."""
+    """Kinds of resources that have configs, by Kafka's numbers (`ConfigResource.Type`); only two are served."""
 
     TOPIC = 2
     BROKER = 4
 
 
 def check_broker_name(broker: "Broker", name: str) -> None:
-    """Refuse the name of another broker. Raises `KafkaError` INVALID_REQUEST."""
+    """Raises `KafkaError` INVALID_REQUEST for the name of another broker."""
     own = broker.settings.broker_id
     if not name.isdecimal() or len(name) > _MAX_INT_DIGITS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {quoted(name)}")
@@ -39,7 +71,7 @@ def check_broker_name(broker: "Broker", name: str) -> None:
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that no topic can have. Raises `KafkaError` INVALID_REQUEST, INVALID_TOPIC_EXCEPTION."""
+    """Raises `KafkaError` INVALID_REQUEST or INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     problem = topic_name_problem(name)
@@ -49,18 +81,18 @@ def check_topic_name(name: str) -> None:
 
 async def alter_each(
     broker: "Broker",
-    resources: Sequence[Any],
-    alter_topic: Callable[[Any], Awaitable[None]],
-    result: Callable[[Any, ErrorCode, str | None], Any],
-    null_is_legal: Callable[[Any], bool],
-) -> list[Any]:
+    resources: Sequence[Resource[C]],
+    alter_topic: Callable[[str, Sequence[C]], Awaitable[None]],
+    result: Callable[[Resource[C], ErrorCode, str | None], Result],
+    null_is_legal: Callable[[C], bool],
+) -> list[Result]:
     """Alter each resource of a request by `alter_topic`; the results, in their order.
 
-    `null_is_legal` says of a config of the request whether it may be without a value.
+    `null_is_legal`: whether a config of the request may be without a value.
     """
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
 
-    async def alter(resource: Any) -> Any:
+    async def alter(resource: Resource[C]) -> Result:
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -68,9 +100,9 @@ async def alter_each(
             match resource.resource_type:
                 case ResourceType.TOPIC:
                     check_topic_name(resource.resource_name)
-                    await alter_topic(resource)
+                    await alter_topic(resource.resource_name, resource.configs)
                 case ResourceType.BROKER:
-                    # To delete a key that is not set is no change: kafka-reassign-partitions clears its throttles so.
+                    # Deleting a key that is not set changes nothing: kafka-reassign-partitions does it.
                     changes = [config for config in resource.configs if not null_is_legal(config)]
                     _refuse_broker_configs(broker, resource, changes)
                 case other:
@@ -82,7 +114,7 @@ async def alter_each(
     return await for_each(resources, alter)
 
 
-def _check_configs(resource: Any, null_is_legal: Callable[[Any], bool]) -> None:
+def _check_configs(resource: Resource[C], null_is_legal: Callable[[C], bool]) -> None:
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -96,7 +128,7 @@ def _check_configs(resource: Any, null_is_legal: Callable[[Any], bool]) -> None:
         )
 
 
-def _refuse_broker_configs(broker: "Broker", resource: Any, changes: Sequence[Any]) -> None:
+def _refuse_broker_configs(broker: "Broker", resource: Resource[C], changes: Sequence[C]) -> None:
     """Settings are fixed while a broker runs."""
     if resource.resource_name:
         check_broker_name(broker, resource.resource_name)

@@ -1,9 +1,9 @@
-"""What a handler is given: the broker's services, the request it answers, and where a hot path's reply goes."""
+"""A handler's arguments: the broker's services, the request to answer, and the place of a hot path's reply."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.producer_ids import ProducerIds
@@ -23,10 +23,11 @@ from kafscale.serving.decompression import Decompression
 from kafscale.serving.encoded_topics import EncodedTopics
 from kafscale.serving.idle_answers import IdleAnswers
 from kafscale.serving.leader_changes import LeaderChanges
-from kafscale.serving.listed_brokers import ListedBrokers
+from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.read_replicas import ReadReplicas
-from kafscale.serving.sequence_refusals import SequenceRefusals
+from kafscale.serving.request_times import RequestTimes
+from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import Settings
 
@@ -36,7 +37,7 @@ class Broker:
     """The services of this broker. Handlers keep no state of their own. `now_ms`: Unix milliseconds.
 
     `decoding`: the turns of large messages, which are decoded in a thread, one at a time: their decoding must
-    not fill the threads that segments are sealed in, nor keep several of them from the event loop's.
+    neither fill the threads that segments are sealed in, nor compete several-fold with the event loop's thread.
     """
 
     settings: Settings
@@ -50,13 +51,13 @@ class Broker:
     read_replicas: ReadReplicas
     purgatory: ProducePurgatory
     batch_opener: BatchOpener
-    listed_brokers: ListedBrokers
+    metadata_brokers: MetadataBrokers
     stale_view: StaleView
     leader_changes: LeaderChanges
     deadlines: Deadlines
     decompression: Decompression
     idle_answers: IdleAnswers
-    sequence_refusals: SequenceRefusals
+    sequence_error_check: SequenceErrorCheck
     gap_guard: ProducerGapGuard
     record_deletion: RecordDeletion
     groups: GroupCoordinator
@@ -67,24 +68,25 @@ class Broker:
 
 @dataclass(slots=True)
 class ClientSoftware:
-    """What a connection's client says of itself. `has_codecs`: whether it reads all that a batch may be in."""
+    """The client of a connection, by ApiVersions. `has_codecs`: it reads batches in every codec."""
 
     has_codecs: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
-    """The request at hand. `client_host` is the peer's address as text, `listener` where it came in.
+class RequestContext(NamedTuple):
+    """One request. `client_host`: the peer's address as text. `listener`: where the client is connected.
 
-    `software` is the connection's, the same for all its requests.
+    `software`: the connection's, shared by all its requests. `size_bytes`: of the body, without the header. A tuple,
+    because one is made for each request and a frozen dataclass takes three times as long to make.
     """
 
     api_version: int
     correlation_id: int
     client_id: str | None
     client_host: str
+    software: ClientSoftware
     listener: ListenerName = ListenerName.PLAINTEXT
-    software: ClientSoftware = field(default_factory=ClientSoftware)
+    size_bytes: int = 0
 
 
 class Held(Protocol):
@@ -97,14 +99,16 @@ class Held(Protocol):
 class Reply(Protocol):
     """The place of one reply among its connection's: replies leave in the order of the requests.
 
-    `abandoned` is called when the connection ends before the reply was sent.
+    `abandoned` is called when the connection ends before the reply was sent. `times`: counted when the reply has
+    left; to be set before `send`.
     """
 
     abandoned: Callable[[], None] | None
+    times: RequestTimes | None
 
     @property
     def connected_for_ms(self) -> int:
-        """How long the connection has been open."""
+        """The age of the connection."""
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
         """Send a whole frame, once. `held` is released when the last byte has left; `error_code` is counted."""

@@ -1,4 +1,4 @@
-"""When requests that wait are to be answered at the latest: one timer of the loop for all that end together."""
+"""Deadlines of requests that wait: one timer of the event loop for all that end together."""
 
 import asyncio
 import logging
@@ -7,13 +7,13 @@ from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
-# How much later than asked for a wait may end: a part of it, and no more than so much.
+# How much later than requested a wait may end: by one part in so many of it, and no more than so much.
 _LATE_PART = 50
 _LATE_MAX_MS = 10
 
 
 class Waiter(Protocol):
-    """Who waits. `deadline_ms` belongs to `Deadlines`: None before and after."""
+    """A request that waits. `deadline_ms` belongs to `Deadlines`: None before and after."""
 
     deadline_ms: int | None
 
@@ -22,7 +22,7 @@ class Waiter(Protocol):
 
 
 class _Moment:
-    """Those whose waits end at the same time, in the order in which they came."""
+    """The waiters whose waits end at the same time, in the order in which they began."""
 
     __slots__ = ("timer", "waiters")
 
@@ -32,10 +32,10 @@ class _Moment:
 
 
 class Deadlines:
-    """Ends waits in milliseconds of the loop's clock, never early and by a fiftieth late at most.
+    """Ends waits, never early and at most a fiftieth late. Milliseconds of the loop's clock.
 
     Waits are rounded up so that many end in one call of the loop: a timer for each costs more than the rest of
-    an idle consumer's poll, and replies that leave together bring requests that come together.
+    an idle consumer's poll, and replies that leave together are followed by requests that arrive together.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Deadlines:
         return sum(len(moment.waiters) for moment in self._moments.values())
 
     def add(self, waiter: Waiter, wait_ms: int) -> None:
-        """Call `waiter.expired` when `wait_ms` have passed, unless it is removed before."""
+        """Call `waiter.expired` after `wait_ms`, unless it is removed before."""
         assert waiter.deadline_ms is None
         step_ms = min(wait_ms // _LATE_PART, _LATE_MAX_MS) or 1
         at_ms = waiter.deadline_ms = ceil((self._now_ms() + wait_ms) / step_ms) * step_ms
@@ -58,7 +58,7 @@ class Deadlines:
         return asyncio.get_running_loop().time() * 1000
 
     def remove(self, waiter: Waiter) -> None:
-        """The waiter waits no longer; no error when it does not anyway."""
+        """Remove a waiter; no error if it does not wait."""
         at_ms, waiter.deadline_ms = waiter.deadline_ms, None
         moment = None if at_ms is None else self._moments.get(at_ms)
         if at_ms is None or moment is None:
@@ -73,7 +73,7 @@ class Deadlines:
 
     def _end(self, at_ms: int) -> None:
         for waiter in self._moments.pop(at_ms).waiters:
-            # What one of them answers may end another's wait.
+            # The answer of one may have ended another's wait.
             if waiter.deadline_ms == at_ms:
                 waiter.deadline_ms = None
                 try:

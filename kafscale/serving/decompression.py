@@ -1,8 +1,8 @@
-"""Hands batches out decompressed to clients that may not have the codec: KafkaJS, kafka-python, aiokafka.
+"""Decompresses batches for clients that may not have the codec: KafkaJS, kafka-python, aiokafka.
 
-By default a broker compresses what its producers did not, with snappy. A client whose own producer compressed
-nothing may be without snappy, and cannot tell what to do about such a batch. Who has the codecs says so by its
-software's name in ApiVersions (KIP-511); to all others they are decompressed. See docs/decisions/0049.
+By default a broker compresses with snappy what its producers left uncompressed. A client whose own producer does not
+compress may be without snappy, and fails at such a batch. Clients that have the codecs are known by their software's
+name in ApiVersions (KIP-511); for all others batches are decompressed. See docs/decisions/0049.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ CLIENTS_WITH_CODECS: Final = frozenset(
         "rskafka",
     )
 )
-"""Software names of clients that have snappy, lz4 and zstd without anything that a user has to add."""
+"""Software names of clients that have snappy, lz4 and zstd without an optional dependency."""
 
-# What a reply has at most, but for its first batch.
+# The most bytes of a reply, but for its first batch.
 REPLY_MAX_BYTES = 4 * 1024 * 1024
-# A batch that holds more goes out as it is. What the broker compressed holds no more than `max.message.bytes`.
+# A batch of more bytes is sent as it is. One that the broker compressed has no more than `max.message.bytes`.
 BATCH_MAX_BYTES = 16 * 1024 * 1024
-# While clients that are slow to take their replies keep much memory.
+# The same while clients that take their replies slowly keep much memory.
 SHORT_BATCH_MAX_BYTES = 2 * 1024 * 1024
-# So many replies are decompressed at the same time: each keeps a processor busy, and takes memory.
+# Replies that are decompressed concurrently: each keeps a processor busy, and takes memory.
 _AT_ONCE = 2
 
 
@@ -55,17 +55,17 @@ class Decompression:
 
     @property
     def is_for_none(self) -> bool:
-        """Whether every client reads all codecs, also one that has not said what it is."""
+        """True if every client counts as reading all codecs, even one that has not named its software."""
         return ALL_CLIENTS in self._names
 
     def has_codecs(self, software_name: str) -> bool:
-        """Whether a client of this name reads all codecs."""
+        """True if a client of this name reads all codecs."""
         return self.is_for_none or software_name in self._names
 
     async def apply(self, reads: Sequence[tuple[Read, int]], max_bytes: int) -> None:
         """Decompress a reply's reads, each with its own limit in bytes; `max_bytes` limits all together.
 
-        Later batches that do not fit any more are left out of the reads.
+        Later batches that do not fit any more are removed from the reads.
         """
         async with self._turns:
             is_short = self._reader.is_short_of_memory
@@ -86,13 +86,13 @@ class Decompression:
         try:
             plain = await asyncio.shield(job)
         except asyncio.CancelledError:
-            # It reads the caller's memory.
+            # The thread reads the caller's memory.
             while not job.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([job])
             raise
         except CorruptDataError as damage:
-            logger.warning("handed batches out as they are stored", extra={"problem": str(damage)})
+            logger.warning("sent batches as they are stored", extra={"problem": str(damage)})
             return
         if plain is not None:
             self._metrics.batches += plain.decompressed

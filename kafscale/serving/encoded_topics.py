@@ -1,8 +1,8 @@
-"""Topics as Metadata tells them, encoded once and kept until what they are made of has changed.
+"""Topics as Metadata describes them, encoded once and kept until their sources have changed.
 
-All clients ask for all their topics every few minutes, and at once after a broker went: 10,000 partitions are
-20 ms of work each time. What is kept of a topic goes with what it was made of, so it is never out of date: the
-topic's record, and the generation of the brokers and of the topic's leaders in the picture of the cluster.
+All clients request all their topics every few minutes, and at once after a broker is gone: 10,000 partitions are
+20 ms of work each time. An encoded topic is kept with its sources, so it is never out of date: the topic's record,
+and the generation of the brokers and of the topic's leaders in the view.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from kafscale.serving.placement import ReachableBrokers, place_partitions, reach
 from kafscale.serving.read_replicas import ReadReplicas
 
 ENCODED_TOPICS_BYTES: Final = 16 * 1024 * 1024
-"""What is kept of all topics, for all versions and listeners: 500,000 partitions for one of each."""
+"""Of all topics, for all versions and listeners: 500,000 partitions for one of each."""
 
 PARTITIONS_AT_ONCE: Final = 2_000
 """About four milliseconds' worth of partitions to encode."""
@@ -30,7 +30,7 @@ _FIRST_VERSION_WITH_LISTENER_NOT_FOUND: Final = 6
 
 
 class Asked(NamedTuple):
-    """What of a Metadata request makes a difference to the topics in its answer."""
+    """The parts of a Metadata request that the topics in its answer depend on."""
 
     version: int
     listener: ListenerName
@@ -44,7 +44,7 @@ class _Encoded(NamedTuple):
 
 
 class EncodedTopics:
-    """The topics of one picture of the cluster, as the clients of one broker are told of them."""
+    """The topics of a view, as one broker describes them to its clients."""
 
     def __init__(
         self, view: ClusterView, read_replicas: ReadReplicas, limit_bytes: int = ENCODED_TOPICS_BYTES
@@ -55,11 +55,11 @@ class EncodedTopics:
 
     @property
     def used_bytes(self) -> int:
-        """What is kept takes so much memory, about."""
+        """About how much memory the encoded topics take."""
         return self._kept.used_bytes
 
     async def prepare(self, topics: Iterable[TopicRecord], asked: Asked) -> None:
-        """Encode what is not kept of the topics, while others run after each `PARTITIONS_AT_ONCE`."""
+        """Encode the topics that are not kept; other tasks run after each `PARTITIONS_AT_ONCE`."""
         part: list[TopicRecord] = []
         partition_count = 0
         for record in topics:
@@ -71,7 +71,7 @@ class EncodedTopics:
                 await asyncio.sleep(0)
 
     def encode(self, topics: Iterable[TopicRecord], asked: Asked) -> list[bytes]:
-        """The topics, which are those of the picture as it is now, with their partitions."""
+        """The topics, which must be those of the view as it is now, with their partitions."""
         kept, generation = self._kept, self._view.generation
         variant = f"{asked.version} {asked.listener} {asked.with_operations}"
         brokers: ReachableBrokers | None = None

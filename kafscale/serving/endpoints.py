@@ -1,4 +1,4 @@
-"""Which brokers a client can reach, by the listener that it came to (KIP-103)."""
+"""The brokers that a client can reach, by the listener that it is connected to (KIP-103)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ from kafscale.metadata.model import BrokerRecord, Endpoint, ListenerName
 def reachable(
     brokers: Iterable[BrokerRecord], listener: ListenerName
 ) -> Iterator[tuple[BrokerRecord, Endpoint]]:
-    """Those of the brokers that have this listener, with where it is."""
+    """The brokers that have this listener, with its address."""
     for broker in brokers:
         endpoint = broker.endpoint(listener)
         if endpoint is not None:

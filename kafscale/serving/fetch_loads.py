@@ -1,14 +1,15 @@
-"""Loads what a fetch wants and memory does not have: all at the same time, and once more where it was replaced."""
+"""Loads what a fetch wants and memory does not have: concurrently, and again where segments were replaced."""
 
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, Final
 
 from kafscale.errors import CorruptDataError, StoreError, StoreUnavailableError
 from kafscale.log.partition import Partition
 from kafscale.log.reading.cached_segment import CachedSegment
 from kafscale.log.reading.current_references import OutdatedReferenceError, load_named
+from kafscale.log.reading.load_notes import LoadNotes
 from kafscale.log.reading.log_reader import Missing
 from kafscale.ops.store_health import StoreState
 from kafscale.protocol.error_codes import ErrorCode
@@ -18,37 +19,47 @@ from kafscale.serving.store_deadline import store_deadline
 
 logger = logging.getLogger(__name__)
 
-# Segments that one fetch loads at one time.
-MAX_LOADS_AT_ONCE = 64
-# How often a fetch plans what to read, when what it wants is merged meanwhile.
-_PLANS = 3
+MAX_LOADS_AT_ONCE: Final = 64
+"""Segments that one fetch loads concurrently."""
+
+# How often a fetch plans its reads while merges replace what it wants.
+_PLANS: Final = 3
 
 
 class FetchLoads:
-    """The loads of one fetch. Whoever made it releases what is in `loaded`, whatever becomes of the loads."""
+    """The loads of one fetch. The caller releases the segments in `loaded`, whatever the outcome of the loads."""
 
     def __init__(self, broker: Broker) -> None:
         self.loaded: list[CachedSegment] = []
         self._broker = broker
         self._turns = asyncio.Semaphore(MAX_LOADS_AT_ONCE)
 
-    async def load(self, fetch: PartitionFetch, partition: Partition, max_bytes: int) -> None:
-        """Load up to `max_bytes` of a partition; what stands in the way of it, the fetch is told."""
+    async def load_all(
+        self, planned: Iterable[tuple[PartitionFetch, Partition, int]], notes: LoadNotes
+    ) -> None:
+        """Load up to so many bytes of each partition. A failure becomes the `load_error_code` of its fetch."""
+        await gather_all(self._load(*plan, notes) for plan in planned)
+
+    async def _load(
+        self, fetch: PartitionFetch, partition: Partition, max_bytes: int, notes: LoadNotes
+    ) -> None:
         try:
             self._check_store()
-            # What the deadline ends is loaded all the same, and at hand when the client asks again.
+            # A load goes on after the deadline, and is in memory when the client asks again.
             async with store_deadline():
-                await self._load_what_is_named(fetch, partition, max_bytes)
+                await self._load_what_is_named(fetch, partition, max_bytes, notes)
         except CorruptDataError as problem:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
             fetch.load_error_code = ErrorCode.CORRUPT_MESSAGE
         except StoreError as problem:
-            # That the store is away is in the log already, once; consumers ask again and again.
+            # The log says once that the store is away; consumers ask again and again.
             level = logging.DEBUG if self._is_store_away else logging.WARNING
             logger.log(level, "could not read from the object store", extra={"problem": str(problem)})
             fetch.load_error_code = ErrorCode.KAFKA_STORAGE_ERROR
 
-    async def _load_what_is_named(self, fetch: PartitionFetch, partition: Partition, max_bytes: int) -> None:
+    async def _load_what_is_named(
+        self, fetch: PartitionFetch, partition: Partition, max_bytes: int, notes: LoadNotes
+    ) -> None:
         logs, offset = self._broker.logs, fetch.wanted.fetch_offset
 
         async def load(missing: Missing) -> None:
@@ -58,13 +69,15 @@ class FetchLoads:
         for attempts_left in range(_PLANS, 0, -1):
             await logs.load(partition)
             cached, missing = logs.reader.plan(partition, offset, max_bytes)
-            # What comes must not drive out what is there already.
+            notes.segments_cached += len(cached)
+            notes.segments_missing += len(missing)
+            # Held, so that arriving segments do not evict them.
             self.loaded.extend(segment.hold() for segment in cached)
             try:
                 await gather_all(map(load, missing))
                 return
             except OutdatedReferenceError as outdated:
-                # A merge or the retention has removed what was to be read: what does the record name now?
+                # A merge or the retention has removed the object: read what the record names now.
                 if attempts_left == 1:
                     raise StoreUnavailableError(
                         "segments are replaced faster than they are read"
@@ -83,7 +96,7 @@ class FetchLoads:
 
 
 async def gather_all(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do everything at the same time; only then raise the first error, if there was one."""
+    """Run all concurrently; when all have ended, raise the first error, if there is one."""
     for outcome in await asyncio.gather(*steps, return_exceptions=True):
         if outcome is not None:
             raise outcome

@@ -1,9 +1,8 @@
-"""What idle consumers were answered: the same bytes are the answer to the same request while nothing changes.
+"""Answers to idle consumers: the same bytes answer the same request while nothing changes.
 
 A consumer at the end of its partitions sends the same Fetch again and again, but for the correlation id. Its
-answer depends on the request's body, the states of its partitions, which partition a name stands for here, and
-what the cluster view says of topics, leaders and brokers. An answer is used only while all of these are as
-they were when it was made.
+answer depends on the request's body, the states of its partitions, the partition that a name stands for here, and
+the view's topics, leaders and brokers. An answer is used only while all of these are as they were when it was made.
 """
 
 import struct
@@ -18,14 +17,14 @@ from kafscale.log.partition import Partition
 from kafscale.metadata.model import NO_BROKER
 from kafscale.protocol.fetch import FetchRequest
 from kafscale.protocol.types import Buffer
+from kafscale.serving.leader_epoch import NO_EPOCH
 from kafscale.serving.partition_fetch import PartitionFetch
-from kafscale.serving.partition_lookup import NO_EPOCH
 
 # librdkafka begins each Fetch with another partition: a consumer of a hundred has a hundred requests.
 LIMIT_BYTES = 32 * 1024 * 1024
-# A larger request is too dear to keep.
+# A larger request is too expensive to keep.
 BODY_MAX_BYTES = 64 * 1024
-# Of an answer: its objects, and per partition what stands for it here.
+# Of an answer: its objects, and those of each partition.
 _ANSWER_BYTES = 600
 _PARTITION_BYTES = 16
 
@@ -40,7 +39,7 @@ _revisions_and_leadership: Final = attrgetter("revision", "is_led")
 
 
 class IdleAnswer:
-    """One request's answer. Immutable; whether it is still right is for `IdleAnswers.is_current` to say.
+    """One request's answer. Immutable; `IdleAnswers.is_current` says whether it is still valid.
 
     A partition's revision stands for its record: both change together, and a record may be large.
     """
@@ -67,7 +66,7 @@ class IdleAnswer:
         self.partitions = partitions
         self.changes = changes
         self.follows = any(partition.is_followed for partition in partitions)
-        # With a rack, where consumers are sent depends on who leads, too.
+        # With a rack, the broker that consumers are sent to depends on the leader, too.
         self._read_state = _revisions_and_leadership if fetch.rack_id else _revisions
         self._states = list(map(self._read_state, partitions))
         self._before = frame[:_CORRELATION_ID_AT]
@@ -75,12 +74,12 @@ class IdleAnswer:
 
     @property
     def size_bytes(self) -> int:
-        """About what the answer keeps of memory."""
+        """About how much memory the answer takes."""
         kept_bytes = len(self.asked[1]) + len(self._after)
         return _ANSWER_BYTES + kept_bytes + _PARTITION_BYTES * len(self.partitions)
 
     def has_same_states(self) -> bool:
-        """Whether its partitions are as they were."""
+        """True if its partitions are as they were."""
         return list(map(self._read_state, self.partitions)) == self._states
 
     def frame(self, correlation_id: int) -> bytes:
@@ -93,7 +92,7 @@ def _ignore(_: IdleAnswer) -> None:
 
 
 class IdleAnswers:
-    """The answers of all connections, those not used for longest dropped first."""
+    """The answers of all connections; the least recently used are evicted first."""
 
     def __init__(self, view: ClusterView, logs: LogManager, limit_bytes: int = LIMIT_BYTES) -> None:
         self._view = view
@@ -110,14 +109,14 @@ class IdleAnswers:
 
     @property
     def changes(self) -> int:
-        """Grows whenever the view or what is readable here changes: both only grow, so their sum tells."""
+        """Grows whenever the view or the readable partitions change: both counts only grow, and so does their sum."""
         return self._view.change_count + self._logs.readable_changes
 
     def find(self, asked: Asked) -> IdleAnswer | None:
-        """The answer to this request if it is still the right one."""
+        """The answer to this request if it is still valid."""
         changes = self.changes
         if changes != self._changes:
-            # None of them will be right again, and they keep partitions that may be gone.
+            # None of them will be valid again, and they refer to partitions that may be gone.
             self._answers = self._none()
             self._changes = changes
             return None
@@ -128,11 +127,11 @@ class IdleAnswers:
         return None
 
     def is_current(self, answer: IdleAnswer) -> bool:
-        """Whether a request that came now would, after its wait, be answered so."""
+        """True if a request that arrived now would get this answer after its wait."""
         return (
             answer.changes == self.changes
             and answer.has_same_states()
-            # Whoever reads a followed partition says so each time.
+            # Each read of a followed partition is noted: it is followed as long as it is read.
             and (not answer.follows or self._are_readable(answer.partitions))
         )
 
@@ -141,7 +140,7 @@ class IdleAnswers:
         return all(readable(one.id.topic, one.id.index) is one for one in partitions)
 
     def forget(self, answer: IdleAnswer) -> None:
-        """The answer is right no more."""
+        """Remove an answer that is not valid any more."""
         self._answers.remove(answer.asked)
 
     def keep(
@@ -152,9 +151,9 @@ class IdleAnswers:
         fetches: Sequence[PartitionFetch],
         buffers: Sequence[Buffer],
     ) -> None:
-        """Keep what a fetch was answered that waited for `max_wait_ms`, if the same request would get it again.
+        """Keep the answer of a fetch that waited for `max_wait_ms`, if the same request would get it again.
 
-        `changes`: as it was when the request was read, and its partitions were found.
+        `changes`: its value when the request was read and its partitions were found.
         """
         if changes != self.changes or len(buffers) != 1:
             return
@@ -165,7 +164,7 @@ class IdleAnswers:
 
 
 def _is_idle(fetch: PartitionFetch) -> bool:
-    """Whether the partition's part of the answer says that there is nothing after the offset, and no more."""
+    """True if the partition's part of the answer says only that there is nothing after the offset."""
     partition, wanted = fetch.partition, fetch.wanted
     return (
         partition is not None

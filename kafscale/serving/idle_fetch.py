@@ -1,10 +1,12 @@
-"""A fetch that was answered with nothing before: waits like any other, and is decoded only if something happens."""
+"""A fetch whose last answer was empty: waits like any other, and is decoded only if something happens."""
 
 import asyncio
+import time
 
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.asked_once import decode_asked_once
 from kafscale.serving.context import Broker, Reply, RequestContext
+from kafscale.serving.fetch_times import FetchTimes
 from kafscale.serving.idle_answers import IdleAnswer
 from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.serving.pending_fetch import PendingFetch
@@ -16,6 +18,7 @@ class IdleFetch:
     __slots__ = (
         "_answer",
         "_available_bytes",
+        "_began_waiting_sec",
         "_broker",
         "_ended",
         "_reply",
@@ -36,23 +39,27 @@ class IdleFetch:
     def start(self) -> None:
         """Begin to wait: the answer is current, so there is nothing to send and nothing to refuse."""
         self._started_sec = asyncio.get_running_loop().time()
+        self._began_waiting_sec = time.perf_counter()
         self._reply.abandoned = self._stop_waiting
         for partition in self._answer.partitions:
             partition.listen(self)
         self._broker.deadlines.add(self, self._answer.max_wait_ms)
 
     def expired(self) -> None:
-        """Nothing has come, or not enough."""
+        """The wait is over, and nothing was published, or not enough."""
         if self._ended:
             return
         broker = self._broker
         if broker.idle_answers.is_current(self._answer) and not broker.stale_view.sends_away():
             self._stop_waiting()
+            times = FetchTimes(broker.metrics.fetch_stages, self._request)
+            times.wait_sec = time.perf_counter() - self._began_waiting_sec
+            self._reply.times = times
             self._reply.send((self._answer.frame(self._request.correlation_id),))
         else:
             self._decode_and_reply()
 
-    # --- what a partition tells
+    # --- notifications of partitions
 
     def grown(self, size_bytes: int) -> None:
         """More was published in one of the partitions."""
@@ -76,7 +83,7 @@ class IdleFetch:
             partition.forget(self)
 
     def _decode_and_reply(self) -> None:
-        """Reply what the fetch would that would have waited if the answer had not been known."""
+        """Answer as the `PendingFetch` would that would have waited in place of this."""
         self._stop_waiting()
         self._broker.idle_answers.forget(self._answer)
         version, body = self._answer.asked
@@ -94,7 +101,7 @@ class IdleFetch:
             for topic in fetch.topics
         ]
         pending = PendingFetch(self._broker, self._request, fetch, topics, self._reply)
-        pending.take_over(self._started_sec)
+        pending.take_over(self._started_sec, time.perf_counter() - self._began_waiting_sec)
 
 
 def _unknown(name: str | None) -> ErrorCode:

@@ -1,7 +1,7 @@
-"""Refusals of produce that wait for a moment until it is known who leads: a client that asks then is told.
+"""Refusals of produce that wait briefly for a partition's new leader, so that their clients find it.
 
-While a partition goes from one broker to another nobody leads it for some milliseconds. A client that hears
-NOT_LEADER_OR_FOLLOWER at once finds no leader, or the old one, and waits for its back-off before it asks again.
+During a hand-over a partition has no leader for some milliseconds. A client that gets NOT_LEADER_OR_FOLLOWER at once
+finds no leader, or the old one, and waits for its back-off before it requests Metadata again.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ MAX_WAIT_SEC = 0.5
 
 
 class LeaderChanges:
-    """One wait for each partition that changes its leader, for all whose refusal depends on it."""
+    """One wait for each partition that changes its leader, shared by all refusals of it."""
 
     def __init__(self, view: ClusterView, broker_id: int, max_wait_sec: float = MAX_WAIT_SEC) -> None:
         self._view = view
@@ -24,7 +24,7 @@ class LeaderChanges:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def when_known(self, topic: str, index: int, refuse: Callable[[], None]) -> None:
-        """Call `refuse` once another broker leads the partition, or nobody does for too long."""
+        """Call `refuse` when another broker leads the partition, or none has for too long."""
         if self._is_known(topic, index):
             refuse()
             return
@@ -51,7 +51,7 @@ class LeaderChanges:
                 refuse()
 
     async def close(self) -> None:
-        """Refuse what waits."""
+        """Refuse the requests that wait."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

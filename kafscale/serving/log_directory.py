@@ -1,4 +1,4 @@
-"""The one log directory that brokers tell clients of."""
+"""The one log directory that brokers show to clients."""
 
 from kafscale.settings.broker import Settings
 

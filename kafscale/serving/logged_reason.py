@@ -1,4 +1,4 @@
-"""Why a member says that it joins or leaves (KIP-800), as far as it goes into the log."""
+"""A member's reason for joining or leaving (KIP-800), cut for the log."""
 
 from typing import Final
 
@@ -7,5 +7,5 @@ MAX_REASON_CHARACTERS: Final = 255
 
 
 def logged_reason(reason: str | None) -> str:
-    """The reason, cut to what a log line can carry; empty without one."""
+    """The reason, cut for a log line; empty without one."""
     return (reason or "")[:MAX_REASON_CHARACTERS]

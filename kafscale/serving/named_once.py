@@ -1,28 +1,31 @@
 """The partitions that a request names, each once: a request may name one of them a hundred thousand times."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kafscale.tasks.concurrently import for_each
 from kafscale.tasks.in_turns import in_turns
 
+P = TypeVar("P")
 R = TypeVar("R")
+TopicAnswer = TypeVar("TopicAnswer")
 
 
-class NamedOnce(NamedTuple):
+class NamedOnce(NamedTuple, Generic[P]):
     """What is asked of each partition, by topic and partition, in the order in which they are first named.
 
     Of a partition that is named again it is what stands last, as in Kafka, whose requests become maps.
     `again`: those partitions.
     """
 
-    topics: Mapping[str, Mapping[int, Any]]
+    topics: Mapping[str, Mapping[int, P]]
     again: frozenset[tuple[str, int]]
 
     async def answer_each(
-        self, answer: Callable[[str, Any], Awaitable[R]], topic_answer: Callable[[str, list[R]], Any]
-    ) -> list[Any]:
+        self,
+        answer: Callable[[str, P], Awaitable[R]],
+        topic_answer: Callable[[str, list[R]], TopicAnswer],
+    ) -> list[TopicAnswer]:
         """The answers by topic: `answer` is given a topic and what is asked of a partition of it."""
         pairs = [(topic, asked) for topic, partitions in self.topics.items() for asked in partitions.values()]
         answers = iter(await for_each(pairs, lambda pair: answer(*pair)))
@@ -32,15 +35,12 @@ class NamedOnce(NamedTuple):
         ]
 
 
-async def named_once(topics: Sequence[Any], topic_name: str, partition_index: str) -> NamedOnce:
-    """Look at a request's topics; the names are those of the message's fields."""
-    name_of, index_of = attrgetter(topic_name), attrgetter(partition_index)
-    once: dict[str, dict[int, Any]] = {name_of(topic): {} for topic in topics}
+async def named_once(topics: Iterable[tuple[str, Sequence[P]]], index_of: Callable[[P], int]) -> NamedOnce[P]:
+    """Look at a request's topics, each with what is asked of its partitions."""
+    named = tuple(topics)
+    once: dict[str, dict[int, P]] = {name: {} for name, _ in named}
     again: set[tuple[str, int]] = set()
-    named: Iterable[tuple[str, Any]] = (
-        (name_of(topic), asked) for topic in topics for asked in topic.partitions
-    )
-    async for name, asked in in_turns(named):
+    async for name, asked in in_turns((name, asked) for name, partitions in named for asked in partitions):
         index = index_of(asked)
         if index in once[name]:
             again.add((name, index))

@@ -1,4 +1,4 @@
-"""One partition of a fetch: what is wanted of it, and what stands in the way."""
+"""One partition of a fetch: the client's wishes, and the reasons not to serve them."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ from kafscale.protocol.fetch import FetchPartition
 class PartitionFetch:
     """One partition of the request; `partition` is None when this broker cannot serve it.
 
-    `unknown` is the error for a partition that is not there, which depends on how the request named it;
-    `load_error_code` is why not all could be read from the store. `to_follow` is the topic of a partition that
-    is led elsewhere and must be followed before it can be read; `preferred_read_replica` is the broker that
-    the client should read from instead (KIP-392).
+    `unknown`: the error for a partition that does not exist, which depends on how the request named it.
+    `load_error_code`: why not all could be read from the store. `to_follow`: the topic of a partition that another
+    broker leads and that must be followed before it can be read. `preferred_read_replica`: the broker that the
+    client should read from instead (KIP-392).
     """
 
     wanted: FetchPartition
@@ -27,9 +27,9 @@ class PartitionFetch:
     preferred_read_replica: int = NO_BROKER
 
     def check_offset(self) -> None:
-        """Find out whether the offset is within the partition as it is now, unless it is above its end.
+        """Refuse an offset below the log start offset as it is now.
 
-        That is `is_above_end`, of which the metadata store has the last word.
+        One above the end is `is_above_end`, which the metadata store decides.
         """
         if self.error_code or self.partition is None:
             return
@@ -38,7 +38,7 @@ class PartitionFetch:
 
     @property
     def is_above_end(self) -> bool:
-        """Whether the offset is above the log end offset as this broker knows it."""
+        """True if the offset is above the log end offset as this broker knows it."""
         return (
             self.partition is not None
             and not self.error_code
@@ -46,7 +46,7 @@ class PartitionFetch:
         )
 
     def available_bytes(self, enough: int) -> int:
-        """About how much there is to read from the offset on; counting stops at `enough`."""
+        """About how many bytes there are to read from the offset on; counting stops at `enough`."""
         if self.error_code or self.partition is None or self.preferred_read_replica != NO_BROKER:
             return 0
         if self.wanted.fetch_offset >= self.partition.high_watermark:

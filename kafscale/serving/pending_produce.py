@@ -1,13 +1,17 @@
 """A produce request between its append and its reply."""
 
 import logging
+import time
 
 from kafscale.log.partition import Partition
+from kafscale.log.writing.flush_times import FlushTimes
+from kafscale.ops.request_stages import ProduceStages
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.produce import PartitionProduceResponse, encode_produce_response
-from kafscale.serving.context import Reply
+from kafscale.serving.context import Reply, RequestContext
 from kafscale.serving.produce_purgatory import ProducePurgatory
-from kafscale.serving.sequence_refusals import BY_SEQUENCE, SequenceRefusals
+from kafscale.serving.produce_times import ProduceTimes
+from kafscale.serving.sequence_error_check import BY_SEQUENCE, SequenceErrorCheck
 
 logger = logging.getLogger(__name__)
 
@@ -18,17 +22,19 @@ _PARTITION_HELD_BYTES = 256
 
 
 class PartitionAppend:
-    """What became of one partition of the request; an `AppendWaiter`.
+    """The outcome of one partition of the request; an `AppendWaiter`.
 
-    `led`: what it is appended to, while a refusal for the producer's sequence is still to be made sure of.
+    `led`: the partition appended to, while a sequence error would still have to be checked. `flush`: the times of
+    the flush that publishes the batch, None if there is none.
     """
 
-    __slots__ = ("_request", "led", "log_append_time_ms", "partition", "result")
+    __slots__ = ("_request", "flush", "led", "log_append_time_ms", "partition", "result")
 
     def __init__(self, request: "PendingProduce", partition: int) -> None:
         self._request = request
         self.partition = partition
         self.led: Partition | None = None
+        self.flush: FlushTimes | None = None
         self.log_append_time_ms = NO_TIMESTAMP
         self.result: PartitionProduceResponse | None = None
 
@@ -38,20 +44,20 @@ class PartitionAppend:
             self.result = PartitionProduceResponse(
                 self.partition, ErrorCode.NONE, base_offset, self.log_append_time_ms, log_start_offset, None
             )
-            self._request.one_done()
+            self._request.one_done(self.flush)
 
     def refused(self, error_code: int, message: str) -> None:
-        """The records will not be published, or it is not known yet whether they will (a timeout)."""
+        """The records will not be published, or it is not known yet whether they will be (a timeout)."""
         if self.led is not None and error_code in BY_SEQUENCE:
             led, self.led = self.led, None
-            self._request.sequence_refusals.when_sure(
+            self._request.sequence_error_check.after_leader_check(
                 led, lambda leads: self._refused_by_sequence(leads, error_code, message)
             )
         elif self.result is None:
             self.result = PartitionProduceResponse(
                 self.partition, error_code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, message
             )
-            self._request.one_done()
+            self._request.one_done(self.flush)
 
     def _refused_by_sequence(self, leads: bool, error_code: int, message: str) -> None:
         if leads:
@@ -64,36 +70,45 @@ class PendingProduce:
     """Collects the outcomes of a request's partitions and replies when it has them all."""
 
     __slots__ = (
+        "_appended_sec",
+        "_client_id",
         "_correlation_id",
         "_purgatory",
         "_remaining",
         "_reply",
+        "_request_bytes",
+        "_stages",
         "_topics",
         "_version",
         "deadline_ms",
         "held_bytes",
-        "sequence_refusals",
+        "sequence_error_check",
     )
 
     def __init__(
         self,
-        version: int,
-        correlation_id: int,
+        request: RequestContext,
         reply: Reply,
         deadline_ms: int,
         purgatory: ProducePurgatory,
-        sequence_refusals: SequenceRefusals,
+        sequence_error_check: SequenceErrorCheck,
+        stages: ProduceStages,
     ) -> None:
-        self._version = version
-        self._correlation_id = correlation_id
+        # Not the request itself: thousands wait, and each object more is one more for the garbage collector.
+        self._version = request.api_version
+        self._correlation_id = request.correlation_id
+        self._client_id = request.client_id
+        self._request_bytes = request.size_bytes
         self._reply = reply
+        self._stages = stages
+        self._appended_sec = 0.0
         self._purgatory = purgatory
         self._topics: list[tuple[str, list[PartitionAppend]]] = []
         # One more than there are partitions until `all_appended`: no reply goes out before.
         self._remaining = 1
         self.deadline_ms = deadline_ms
         self.held_bytes = 0
-        self.sequence_refusals = sequence_refusals
+        self.sequence_error_check = sequence_error_check
 
     def topic(self, name: str, count: int) -> list[PartitionAppend]:
         """The place for a topic's partitions, of which there will be `count`."""
@@ -104,22 +119,23 @@ class PendingProduce:
         return partitions
 
     def all_appended(self) -> None:
-        """Every partition has been appended or refused: reply, or wait for what is missing."""
+        """Every partition has been appended or refused: reply, or wait for the missing outcomes."""
+        self._appended_sec = time.perf_counter()
         self._remaining -= 1
         if self._remaining:
             self._purgatory.add(self)
         else:
-            self._send()
+            self._send(None)
 
-    def one_done(self) -> None:
-        """One more partition has its result."""
+    def one_done(self, flush: FlushTimes | None) -> None:
+        """One more partition has its result; `flush`: the times of its flush, if there was one."""
         self._remaining -= 1
         if not self._remaining:
             self._purgatory.remove(self)
-            self._send()
+            self._send(flush)
 
     def expire(self) -> None:
-        """The client waits no longer: what is not known by now is answered as unknown.
+        """The client's wait is over: outcomes that are not known by now are answered as unknown.
 
         The records may still be published, once and in order (architecture.md, "Publish").
         """
@@ -129,15 +145,15 @@ class PendingProduce:
                     ErrorCode.REQUEST_TIMED_OUT, "the records were not published within the request's timeout"
                 )
 
-    def _send(self) -> None:
+    def _send(self, last_flush: FlushTimes | None) -> None:
         try:
-            self._encode_and_send()
+            self._encode_and_send(last_flush)
         except Exception:
-            # Not the matter of whoever brings the outcome: other requests wait for it too.
+            # Not raised to the caller, who brings the outcome: other requests wait for it, too.
             logger.exception("could not answer a produce request")
             self._reply.end_connection()
 
-    def _encode_and_send(self) -> None:
+    def _encode_and_send(self, last_flush: FlushTimes | None) -> None:
         error_code = 0
         topics = []
         for name, partitions in self._topics:
@@ -148,18 +164,26 @@ class PendingProduce:
                 results.append(partition.result)
             topics.append((name, results))
         frame = encode_produce_response(self._correlation_id, self._version, topics)
-        # The partitions refer to this object: without the circle it goes with its last user, not at some collection.
+        # The partitions refer to this object: without the cycle it is freed with its last user, not by the collector.
         self._topics = []
+        self._reply.times = ProduceTimes(
+            self._stages,
+            self._client_id,
+            self._correlation_id,
+            self._request_bytes,
+            self._appended_sec,
+            last_flush,
+        )
         self._reply.send((frame,), error_code=error_code)
 
 
 class Unanswered:
-    """The waiter of a request with acks=0: nobody is told."""
+    """The waiter of a request with acks=0, which has no reply."""
 
     __slots__ = ()
 
     def published(self, base_offset: int, log_start_offset: int) -> None:
-        """Nobody asks."""
+        """Ignored: there is no reply."""
 
     def refused(self, error_code: int, message: str) -> None:
-        """Nobody asks."""
+        """Ignored: there is no reply."""

@@ -1,4 +1,4 @@
-"""Where a topic's partitions are, as Metadata and the APIs beside it tell the clients of one listener."""
+"""The leaders and replicas of a topic's partitions, as Metadata and similar APIs show them on one listener."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class ReachableBrokers(NamedTuple):
 def reachable_brokers(
     view: ClusterView, listener: ListenerName, otherwise: ErrorCode = ErrorCode.LISTENER_NOT_FOUND
 ) -> ReachableBrokers:
-    """Those of the live brokers that have the listener; `otherwise`: for a partition that another one leads."""
+    """The live brokers that have the listener; `otherwise`: for a partition that another broker leads."""
     racks = {live.broker_id: live.rack for live, _ in reachable(view.brokers(), listener)}
     return ReachableBrokers(racks=racks, otherwise=int(otherwise))
 

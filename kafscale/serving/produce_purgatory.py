@@ -1,4 +1,4 @@
-"""Produce requests that wait for their records to be published, and what they are told at their deadline."""
+"""Produce requests that wait for their records to be published, and their deadlines."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ SWEEP_INTERVAL_SEC = 0.25
 
 
 class Expirable(Protocol):
-    """A request that waits until `deadline_ms` at most, and by that keeps `held_bytes` of memory in use."""
+    """A request that waits until `deadline_ms` at most, and keeps `held_bytes` of memory meanwhile."""
 
     deadline_ms: int
     held_bytes: int
@@ -20,7 +20,7 @@ class Expirable(Protocol):
 
 
 class ProducePurgatory:
-    """Requests in waiting, looked through a few times a second while there are any (Kafka's name for it)."""
+    """Requests that wait, checked a few times a second while there are any (Kafka's name for it)."""
 
     def __init__(self, now_ms: Callable[[], int], budget: MemoryBudget) -> None:
         self._now_ms = now_ms
@@ -39,7 +39,7 @@ class ProducePurgatory:
             self._timer = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_SEC, self._sweep)
 
     def remove(self, request: Expirable) -> None:
-        """The request is answered; no error when it does not wait."""
+        """Remove a request that is answered; no error if it does not wait."""
         if request in self._waiting:
             del self._waiting[request]
             self._budget.release(request.held_bytes)
@@ -53,7 +53,7 @@ class ProducePurgatory:
             self._timer = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_SEC, self._sweep)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop the checks."""
         if self._timer is not None:
             self._timer.cancel()
         self._waiting.clear()

@@ -1,8 +1,8 @@
-"""Which broker of each rack the consumers of a partition read from, if not from its leader (KIP-392).
+"""The broker of each rack that consumers of a partition read from, if not from its leader (KIP-392).
 
-Every broker can serve every partition. One of each rack is named, always the same for a partition, whose cache
-then has what the rack's consumers read. Metadata lists them as the partition's replicas: Java consumers read
-only from replicas that they were told of, and would ask the leader in vain again and again.
+Every broker can serve every partition. One of each rack is named, always the same for a partition, so that its cache
+has what the rack's consumers read. Metadata lists them as the partition's replicas: Java consumers read only from
+replicas that Metadata lists, and would otherwise return to the leader in vain.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from kafscale.cluster.view import ClusterView
 from kafscale.metadata.model import NO_BROKER, TopicRecord
 
 READ_REPLICAS_BYTES: Final = 32 * 1024 * 1024
-"""What is kept of all topics and racks: 2,000,000 partitions for three racks of up to 8 brokers, else 200,000."""
+"""Of all topics and racks: 2,000,000 partitions for three racks of up to 8 brokers, else 200,000."""
 
 CHOICES_AT_ONCE: Final = 10_000
-"""After so many partitions, times racks, `prepare` lets others run."""
+"""After so many partitions, times racks, `prepare` lets other tasks run."""
 
 _BROKER_ID_BYTES: Final = 4
 _ENTRY_OVERHEAD_BYTES: Final = 400
 
 
 class _Chosen:
-    """For each partition of a topic the one of a rack's brokers. `nearby`: those that it was chosen from."""
+    """The broker of a rack for each partition of a topic. `nearby`: the candidates."""
 
     __slots__ = ("brokers", "nearby", "rack", "topic")
 
@@ -38,21 +38,21 @@ class _Chosen:
 
 
 class ReadReplicas:
-    """The choices of one picture of the cluster, kept by rack and topic within `limit_bytes`.
+    """The choices for one view, kept by rack and topic within `limit_bytes`.
 
-    A broker that comes or goes changes its own rack's, for which its own weights are computed.
+    A broker that joins or leaves changes the choices of its own rack, and only its own weights are computed.
     """
 
     def __init__(self, view: ClusterView, limit_bytes: int = READ_REPLICAS_BYTES) -> None:
         self._view = view
-        self._generation = self._prepared = 0  # Of the brokers: that of a picture without any.
+        self._generation = self._prepared = 0  # Of the brokers: that of a view without any.
         self._racks: dict[str, tuple[int, ...]] = {}
         self._rankings: dict[str, Rankings] = {}
         self._kept: ByteLimitedLru[tuple[str, str], _Chosen] = ByteLimitedLru(limit_bytes, self._forget)
 
     @property
     def used_bytes(self) -> int:
-        """What is kept takes so much memory, about."""
+        """About how much memory the choices take."""
         return self._kept.used_bytes
 
     def one(self, topic: str, index: int, rack: str) -> int:
@@ -68,9 +68,9 @@ class ReadReplicas:
         return {rack: self._choice(rack, nearby, topic) for rack, nearby in self._nearby(topic.name).items()}
 
     async def prepare(self) -> None:
-        """Choose for all topics if brokers have changed, while others run in between.
+        """Choose for all topics if brokers have changed; other tasks run in between.
 
-        What changes meanwhile is chosen when it is asked for.
+        What changes meanwhile is chosen when it is needed.
         """
         generation, _ = self._view.generation("")
         if generation == self._prepared:
@@ -105,7 +105,7 @@ class ReadReplicas:
         if found is not None and _size_bytes(found.nearby, found.brokers) == _size_bytes(nearby, brokers):
             found.nearby, found.brokers = nearby, brokers
         else:
-            if found is not None:  # Its ranking goes with it: it may be larger than what comes.
+            if found is not None:  # Its ranking is removed with it, which may be larger than the new one.
                 self._kept.remove(key)
             self._kept.put(key, _Chosen(rack, topic.name, nearby, brokers), _size_bytes(nearby, brokers))
         return brokers

@@ -1,4 +1,4 @@
-"""The memory that a fetch's reply is made of, held until the reply has left."""
+"""The memory that a fetch's reply consists of, kept until the reply has left."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from kafscale.log.reading.log_reader import Read
 
 
 class ReplyReads:
-    """Everything that a reply's buffers are views of."""
+    """The memory that a reply's buffers are views of."""
 
     __slots__ = ("_loaded", "_reads")
 
@@ -16,7 +16,7 @@ class ReplyReads:
         self._reads: list[Read] = []
 
     def add(self, read: Read) -> None:
-        """Hold what was read, too."""
+        """Keep the memory of a read, too."""
         self._reads.append(read)
 
     def __iter__(self) -> Iterator[Read]:
@@ -24,7 +24,7 @@ class ReplyReads:
 
     @property
     def has_any(self) -> bool:
-        """There is something to send."""
+        """True if there is something to send."""
         return any(read.size_bytes for read in self._reads)
 
     def release(self) -> None:

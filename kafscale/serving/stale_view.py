@@ -1,8 +1,8 @@
-"""Whether this broker's view of the cluster is so old that a consumer should ask another broker.
+"""Sends consumers to another broker while this broker's view of the cluster is stale.
 
-A broker that is cut off from the metadata store alone hears of no publication and of no leader. What was published
-before stays readable here, but a consumer at the end of it would wait for records that come elsewhere. For liveness
-only: what this broker may write and acknowledge is decided by the store (docs/decisions/0047-stale-views.md).
+A broker that alone is cut off from the metadata store learns of no publication and of no leader. Records published
+before stay readable here, but a consumer at their end would wait for records that another broker publishes. For
+liveness only: the store decides what this broker may write and acknowledge (docs/decisions/0047-stale-views.md).
 """
 
 from collections.abc import Callable
@@ -11,40 +11,40 @@ from typing import Final
 from kafscale.metadata.store_contact import StoreContact
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
-from kafscale.serving.listed_brokers import ListedBrokers
+from kafscale.serving.metadata_brokers import MetadataBrokers
 
 LEAST_WAIT_MS: Final = 200
-"""So long takes a fetch that is refused for a stale view, however short its client's wait: none asks in a loop."""
+"""A fetch refused for a stale view takes at least so long, so that its client does not ask in a tight loop."""
 
 
 class StaleView:
-    """One broker's. `end_waiting` answers all that wait for records, of which some may wait for long."""
+    """Of one broker. `end_waiting` answers all fetches that wait for records; some may wait for long."""
 
     def __init__(
-        self, contact: StoreContact, listed_brokers: ListedBrokers, end_waiting: Callable[[], None]
+        self, contact: StoreContact, metadata_brokers: MetadataBrokers, end_waiting: Callable[[], None]
     ) -> None:
         self._contact = contact
-        self._listed_brokers = listed_brokers
+        self._metadata_brokers = metadata_brokers
         self._end_waiting = end_waiting
         self._ended_waiting_at: int | None = None
 
     def look(self) -> None:
-        """The store has not answered: once in a silence, when it has lasted, those that wait hear of it."""
+        """The store has not answered: once in a silence that lasts, end the waits of fetches."""
         silent_since_ms = self._contact.answered_ms
         if self._ended_waiting_at != silent_since_ms and self.sends_away():
             self._ended_waiting_at = silent_since_ms
             self._end_waiting()
 
     def sends_away(self) -> bool:
-        """Whether consumers should look for another broker, of which there is one at least."""
-        return self._contact.is_lost and len(self._listed_brokers.brokers()) > 1
+        """True if consumers should look for another broker; there is at least one."""
+        return self._contact.is_lost and len(self._metadata_brokers.brokers()) > 1
 
     def began_before(self, connected_for_ms: int) -> bool:
-        """Whether the store fell silent while a connection of this age was open."""
+        """True if the store fell silent while a connection of this age was open."""
         return connected_for_ms > self._contact.silent_ms
 
     def warning(self) -> str | None:
-        """What `/readyz` says meanwhile; may be asked in any thread."""
+        """The line of `/readyz` meanwhile; may be called in any thread."""
         if not self._contact.is_lost:
             return None
         silent_sec = self._contact.silent_ms // 1000

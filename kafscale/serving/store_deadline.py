@@ -1,4 +1,4 @@
-"""How long a request that has no deadline of its own waits for a store."""
+"""The deadline of requests that wait for a store and have none of their own."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ STORE_DEADLINE_SEC = 8.0
 
 @asynccontextmanager
 async def store_deadline() -> AsyncIterator[None]:
-    """Ends what runs in it after `STORE_DEADLINE_SEC`, and raises `StoreUnavailableError` then."""
+    """Cancels its block after `STORE_DEADLINE_SEC`, and raises `StoreUnavailableError` then."""
     try:
         async with asyncio.timeout(STORE_DEADLINE_SEC):
             yield

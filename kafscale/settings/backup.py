@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 from kafscale.settings.kinds import bucket, http_url, key_prefix, text
 from kafscale.settings.rows import derived, secret, setting
-from kafscale.settings.segments import SegmentSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackupSettings(SegmentSettings):
+@dataclass(frozen=True, kw_only=True)
+class BackupSettings:
     """Where backups are; a part of `Settings`. Brokers do not use it, `kafscale backup` and `recover` do."""
 
     backup_bucket: str | None = derived(

@@ -46,7 +46,7 @@ class Address:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether the host stands for every address of the machine, which no client can connect to."""
+        """True if the host stands for every address of the machine, which no client can connect to."""
         return is_wildcard(self.host)
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Address:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether `host` is `0.0.0.0` or `::` in any spelling."""
+    """True if `host` is `0.0.0.0` or `::` in any spelling."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from kafscale.settings.kinds import bucket, client_names, http_url, integer, size, text
 from kafscale.settings.rows import INT32_MAX, INT64_MAX, MIB, derived, setting
-from kafscale.settings.stores import StoreSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSettings(StoreSettings):
-    """What becomes of published segments; a part of `Settings`."""
+@dataclass(frozen=True, kw_only=True)
+class SegmentSettings:
+    """Caching, merging and retention of published segments; a part of `Settings`."""
 
     cache_size_bytes: int = setting(
         "KAFSCALE_CACHE_SIZE",
@@ -67,13 +66,13 @@ class SegmentSettings(StoreSettings):
         "KAFSCALE_RETENTION_MS",
         integer(-1, INT64_MAX),
         "604800000",
-        "How long records are kept, -1 for ever; a topic's `retention.ms` goes before it.",
+        "How long records are kept, -1 without limit; a topic's `retention.ms` overrides it.",
     )
     retention_bytes: int = setting(
         "KAFSCALE_RETENTION_BYTES",
         integer(-1, INT64_MAX),
         "-1",
-        "How many bytes a partition keeps, -1 for all; a topic's `retention.bytes` goes before it.",
+        "How many bytes a partition keeps, -1 for all; a topic's `retention.bytes` overrides it.",
     )
     retention_check_interval_ms: int = setting(
         "KAFSCALE_RETENTION_CHECK_INTERVAL_MS",

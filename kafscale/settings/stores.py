@@ -19,21 +19,21 @@ from kafscale.settings.kinds import (
 from kafscale.settings.rows import derived, secret, setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoreSettings:
-    """What the broker keeps its data with; a part of `Settings`."""
+    """The stores that the broker keeps its data in; a part of `Settings`."""
 
     data_dir: Path = setting(
         "KAFSCALE_DATA_DIR",
         folder(),
         "./kafscale-data",
-        "The folder that holds the embedded object store and metadata store; one broker at a time uses it.",
+        "The folder of the embedded object store and metadata store; one broker at a time uses it.",
     )
     etcd_endpoints: tuple[str, ...] | None = derived(
         "KAFSCALE_ETCD_ENDPOINTS",
         endpoints(),
         "none: the embedded metadata store, for one broker",
-        "The etcd servers that hold the cluster's metadata; all of them with or all without TLS.",
+        "The etcd servers with the cluster's metadata; all of them with or all without TLS.",
     )
     etcd_prefix: str | None = derived(
         "KAFSCALE_ETCD_PREFIX",
@@ -67,7 +67,7 @@ class StoreSettings:
         "KAFSCALE_S3_BUCKET",
         bucket(),
         "none: a folder in the data folder, for one broker",
-        "The bucket that holds the records: a name for S3, or s3://, gs:// or az:// with a name.",
+        "The bucket for the records: a name for S3, or s3://, gs:// or az:// with a name.",
     )
     s3_region: str | None = derived(
         "KAFSCALE_S3_REGION", text(64), "what the platform says, else us-east-1", "The bucket's region."
@@ -113,7 +113,7 @@ class StoreSettings:
         "KAFSCALE_S3_CONCURRENCY",
         integer(1, 4096),
         "64",
-        "How many requests to the object store may be under way at the same time.",
+        "How many requests to the object store may be in flight at the same time.",
     )
     s3_hedged_puts_percent: int = setting(
         "KAFSCALE_S3_HEDGED_PUTS_PERCENT",

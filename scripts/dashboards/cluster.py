@@ -18,6 +18,7 @@ from scripts.dashboards.parts import (
 
 _WAITING: Final = 'api="PRODUCE", error=~"NOT_ENOUGH_REPLICAS|REQUEST_TIMED_OUT"'
 _REQUEST: Final = "kafscale_request_duration_seconds"
+_STAGE: Final = "kafscale_request_stage_seconds"
 
 _NOW: Final = Row(
     title="Now",
@@ -138,6 +139,22 @@ _REQUESTS: Final = Row(
             Unit.SECONDS,
             (quantile(0.99, _REQUEST, "pod", 'api="PRODUCE"'), "{{pod}}"),
             warn_at=5,
+        ),
+        lines(
+            "Time of a Fetch request (99%), without deliberate waiting",
+            Unit.SECONDS,
+            (quantile(0.99, "kafscale_request_active_seconds", "pod", 'api="FETCH"'), "{{pod}}"),
+            warn_at=5,
+        ),
+        lines(
+            "Stages of a Fetch request (99%)",
+            Unit.SECONDS,
+            (quantile(0.99, _STAGE, "stage", 'api="FETCH"'), "{{stage}}"),
+        ),
+        lines(
+            "Stages of a Produce request (99%)",
+            Unit.SECONDS,
+            (quantile(0.99, _STAGE, "stage", 'api="PRODUCE"'), "{{stage}}"),
         ),
         lines("Connections", Unit.COUNT, (gauge("kafscale_connections", "pod"), "{{pod}}")),
         lines(

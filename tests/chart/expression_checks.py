@@ -13,6 +13,7 @@ from kafscale.operator.etcd.seen import CORRUPT, NO_SPACE
 from kafscale.operator.topics.status import Phase
 from kafscale.ops import metrics as counted
 from kafscale.ops.metric_families import MetricType
+from kafscale.ops.request_stages import FetchStage, ProduceStage
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 from tests.chart.known_metrics import KNOWN, TARGET_LABELS
@@ -37,6 +38,9 @@ _VALUES: Final[Mapping[tuple[str, str], Set[str]]] = {
     ("kafscale_request_errors_total", "api"): {one.name for one in ApiKey},
     ("kafscale_request_errors_total", "error"): {one.name for one in ErrorCode},
     ("kafscale_request_duration_seconds", "api"): {one.name for one in ApiKey},
+    ("kafscale_request_stage_seconds", "api"): {ApiKey.FETCH.name, ApiKey.PRODUCE.name},
+    ("kafscale_request_stage_seconds", "stage"): {*FetchStage, *ProduceStage},
+    ("kafscale_request_active_seconds", "api"): {ApiKey.FETCH.name},
     ("kafscale_flushes_total", "outcome"): set(counted.FlushOutcome),
     ("kafscale_merges_total", "outcome"): set(counted.MergeOutcome),
     ("kafscale_segments_lost_total", "outcome"): set(counted.LossOutcome),

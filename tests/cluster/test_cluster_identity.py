@@ -48,7 +48,7 @@ async def test_segments_without_a_marker_are_somebodys_too() -> None:
     assert await objects.keys() == [SEGMENT]
 
 
-async def test_other_namespaces_and_what_probes_leave_are_nobodys_business() -> None:
+async def test_other_namespaces_and_probes_objects_are_ignored() -> None:
     objects = ControlledStore()
     await establish_cluster(MemoryStore(), objects, "other")
     for key in (
@@ -101,7 +101,7 @@ async def test_a_bucket_without_the_records_is_not_claimed() -> None:
     assert await establish_cluster(metadata, records, NAMESPACE) == cluster_id
 
 
-async def test_a_first_start_that_ended_before_the_marker_is_gone_on_with() -> None:
+async def test_first_start_goes_on_after_an_end_before_the_marker() -> None:
     """Topics may have been made meanwhile: without records nothing is at stake."""
     metadata, objects = MemoryStore(), ControlledStore()
     cluster_id = await ensure_cluster_id(metadata)
@@ -110,14 +110,14 @@ async def test_a_first_start_that_ended_before_the_marker_is_gone_on_with() -> N
     assert await read_marker(objects, NAMESPACE) == cluster_id
 
 
-async def test_brokers_that_start_at_once_on_new_stores_are_one_cluster() -> None:
+async def test_brokers_started_at_once_on_new_stores_are_one_cluster() -> None:
     metadata, objects = MemoryStore(), ControlledStore()
     starts = [establish_cluster(metadata, objects, NAMESPACE) for _ in range(5)]
     assert len(set(await asyncio.gather(*starts))) == 1
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
-async def test_a_broker_that_another_overtakes_at_its_first_start_joins_it(call: int) -> None:
+async def test_overtaken_broker_joins_at_its_first_start(call: int) -> None:
     """The other one is done, and has published, right before each of this one's calls of the metadata store."""
     metadata, objects = MemoryStore(), ControlledStore()
     first: list[str] = []
@@ -145,7 +145,7 @@ class Overtaken(MemoryStore):
         return found
 
 
-async def test_a_broker_that_another_overtakes_after_its_first_read_joins_it() -> None:
+async def test_overtaken_broker_joins_after_its_first_read() -> None:
     objects = ControlledStore()
     first: list[str] = []
 
@@ -160,7 +160,7 @@ async def test_a_broker_that_another_overtakes_after_its_first_read_joins_it() -
 @pytest.mark.parametrize(
     "waits_at", [("get", object_keys.cluster_marker_key(NAMESPACE)), ("put_if_absent", "*")]
 )
-async def test_a_broker_that_another_overtakes_at_the_object_store_joins_it(
+async def test_overtaken_broker_joins_at_the_object_store(
     waits_at: tuple[str, str],
 ) -> None:
     metadata, objects = MemoryStore(), ControlledStore()

@@ -22,7 +22,7 @@ async def test_a_namespace_belongs_to_the_first_who_claims_it() -> None:
     assert await claim_marker(store, "staging", "second") == "second"
 
 
-async def test_of_two_who_claim_at_the_same_time_both_are_told_the_same() -> None:
+async def test_two_claims_at_once_return_the_same_cluster() -> None:
     store = ControlledStore()
     one, other = await asyncio.gather(
         claim_marker(store, "production", "one"), claim_marker(store, "production", "other")
@@ -52,7 +52,7 @@ def test_a_damaged_marker_is_an_error_that_names_it(data: bytes) -> None:
         decode_marker(KEY, data)
 
 
-async def test_a_marker_of_a_later_version_is_neither_read_nor_replaced() -> None:
+async def test_marker_of_a_later_version_is_left_as_it_is() -> None:
     store = ControlledStore()
     await store.put_if_absent(KEY, [b'{"version":2,"cluster_id":"abc"}'])
     with pytest.raises(UnknownFormatVersionError):

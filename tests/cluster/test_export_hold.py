@@ -109,7 +109,7 @@ async def test_progress_of_unknown_outcome_is_written_once_and_stays(
     assert await rows(store) == 30
 
 
-async def test_progress_under_way_when_the_hold_is_lost_does_not_arrive(store: DoubtfulStore) -> None:
+async def test_progress_in_flight_is_not_written_after_the_loss(store: DoubtfulStore) -> None:
     held = await hold(store)
     store.doubts = [False]
     found = await store.get(keys.export_holder("events"))

@@ -200,7 +200,7 @@ async def test_a_level_waits_for_every_live_broker(
 
 @pytest.mark.parametrize("fault", ERRORS)
 @pytest.mark.parametrize("call", [1, 2, 3])
-async def test_an_unknown_outcome_is_read_back_and_the_level_is_finalized_once(
+async def test_unknown_outcome_is_read_back_and_finalized_once(
     store: MemoryStore, view: ClusterView, call: int, fault: Fault
 ) -> None:
     fuse = Fuse(call, fault)
@@ -237,7 +237,7 @@ class Interrupted(FusedMetadataStore):
         return await super().transact(compares, operations)
 
 
-async def test_a_level_that_another_finalized_meanwhile_is_not_written_over(
+async def test_level_finalized_by_another_is_not_overwritten(
     store: MemoryStore, view: ClusterView, updates: FeatureUpdates
 ) -> None:
     racing = Interrupted(store, lambda: updates.update([TO_2], timeout_ms=TIMEOUT_MS))

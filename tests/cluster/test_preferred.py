@@ -65,7 +65,7 @@ def test_a_broker_that_goes_moves_little_more_than_what_it_had(broker_count: int
 
 
 @pytest.mark.parametrize("broker_count", [2, 3, 9])
-def test_a_broker_that_comes_takes_its_share_and_little_else_moves(broker_count: int) -> None:
+def test_new_broker_takes_its_share_and_little_else_moves(broker_count: int) -> None:
     before, count = list(range(broker_count)), 60
     moved = taken = 0
     for number in range(40):
@@ -78,7 +78,7 @@ def test_a_broker_that_comes_takes_its_share_and_little_else_moves(broker_count:
     assert taken <= moved < 2 * taken
 
 
-def test_partitions_that_a_topic_is_given_leave_the_others_where_they_were_mostly() -> None:
+def test_added_partitions_move_few_of_the_others() -> None:
     """More room changes the answer for the last ones only, which had to take what was left."""
     moved = 0
     for number in range(40):

@@ -55,7 +55,7 @@ def test_of_brokers_with_the_same_weights_the_first_is_preferred(monkeypatch: py
         assert ranked.preferred("a", 300, now) == preferred_brokers("a", 300, now)
 
 
-def test_a_broker_that_comes_or_goes_costs_little_more_than_its_own_weights(
+def test_change_of_a_broker_costs_about_its_own_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Counted, not timed: as a whole every item has a weight for each of the brokers."""
@@ -99,7 +99,7 @@ def test_what_is_forgotten_is_ranked_anew() -> None:
     assert ranked.preferred("a", 100, brokers) == preferred_brokers("a", 100, brokers)
 
 
-def test_with_so_few_brokers_that_it_is_not_worth_it_nothing_is_kept() -> None:
+def test_few_brokers_are_not_kept() -> None:
     ranked, brokers = Rankings(), tuple(range(RANKED))
     assert ranked.preferred("a", 100, brokers) == preferred_brokers("a", 100, brokers)
     assert len(ranked) == 0

@@ -49,7 +49,7 @@ async def lease_of_key(store: MemoryStore) -> int:
     return NO_LEASE if found is None else found.lease
 
 
-def test_what_is_registered_is_bound_to_the_lease_and_goes_with_it() -> None:
+def test_registration_ends_with_its_lease() -> None:
     async def scenario(store: MemoryStore) -> None:
         registration = Registration(store, TTL_SEC)
         assert registration.lease == NO_LEASE
@@ -64,7 +64,7 @@ def test_what_is_registered_is_bound_to_the_lease_and_goes_with_it() -> None:
     virtually(scenario)
 
 
-def test_a_start_waits_until_an_earlier_run_of_the_broker_has_timed_out() -> None:
+def test_start_waits_until_an_earlier_run_has_timed_out() -> None:
     async def scenario(store: MemoryStore) -> None:
         await Registration(store, TTL_SEC).register(BROKER)  # and is killed
         again = Registration(store, TTL_SEC)
@@ -154,7 +154,7 @@ class LateStore(MemoryStore):
 
 
 @pytest.mark.parametrize("lands_after_sec", [0.0, 0.1, 0.3, 1.0, 30.0])
-def test_a_registration_that_lands_late_does_not_keep_the_broker_out(lands_after_sec: float) -> None:
+def test_late_registration_does_not_keep_the_broker_out(lands_after_sec: float) -> None:
     async def play() -> None:
         store = LateStore()
         registration = Registration(store, TTL_SEC)
@@ -196,7 +196,7 @@ def test_what_is_announced_is_seen_and_stays_bound_to_the_lease() -> None:
     virtually(scenario)
 
 
-def test_what_is_announced_while_the_lease_has_ended_is_told_with_the_next_registration() -> None:
+def test_announcement_after_the_lease_goes_with_the_next_one() -> None:
     async def scenario(store: MemoryStore) -> None:
         registration = Registration(store, TTL_SEC)
         await registration.register(BROKER)
@@ -225,7 +225,7 @@ def test_another_broker_with_this_id_is_not_overwritten() -> None:
 
 
 @pytest.mark.parametrize("call", range(1, 4))
-def test_what_is_announced_while_the_broker_registers_again_is_told(call: int) -> None:
+def test_announcement_while_registering_again_is_kept(call: int) -> None:
     """Right before each of the calls that the registration makes."""
 
     async def scenario(store: MemoryStore) -> None:
@@ -287,7 +287,7 @@ def test_an_earlier_attempt_that_lands_late_is_the_registration() -> None:
     run_virtually(play())
 
 
-def test_there_is_no_lease_to_hold_anything_under_until_the_broker_is_registered_again() -> None:
+def test_no_lease_for_claims_until_registered_again() -> None:
     """Nobody renews it before that, and what was gained under it would go without the broker's hearing of it."""
 
     async def scenario(store: MemoryStore) -> None:
@@ -327,7 +327,7 @@ def test_the_lease_is_kept_and_its_end_is_told() -> None:
     virtually(scenario)
 
 
-def test_a_store_that_does_not_answer_a_renewal_is_asked_again_before_the_lease_ends() -> None:
+def test_unanswered_renewal_is_retried_before_the_lease_ends() -> None:
     class Forgetful(MemoryStore):
         renewals = 0
 
@@ -351,7 +351,7 @@ def test_a_store_that_does_not_answer_a_renewal_is_asked_again_before_the_lease_
     run_virtually(play())
 
 
-def test_a_broker_whose_lease_has_ended_registers_again_under_another() -> None:
+def test_ended_lease_is_replaced_by_another_registration() -> None:
     async def scenario(store: MemoryStore) -> None:
         registration = Registration(store, TTL_SEC)
         await registration.register(BROKER)
@@ -385,7 +385,7 @@ def test_a_store_that_was_emptied_meanwhile_is_not_registered_in(is_rebuilt: boo
         if is_rebuilt:  # with the same id, after the broker was cut off for a while
             await store.transact([], [Put(keys.CLUSTER, found.value)])
         await asyncio.wait_for(registration.keep_alive(), TTL_SEC)
-        with pytest.raises(StartupError, match=r"emptied or made anew.*kafscale recover"):
+        with pytest.raises(StartupError, match=r"emptied or rebuilt.*kafscale recover"):
             await registration.register_again()
         assert await registered(store) is None
         await registration.close()

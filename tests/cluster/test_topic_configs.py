@@ -10,18 +10,15 @@ from hypothesis import strategies as st
 
 from kafscale.cluster.config_description import ConfigEntry, describe_topic
 from kafscale.cluster.config_kinds import ConfigSource, ConfigType
-from kafscale.cluster.topic_configs import (
+from kafscale.cluster.topic_config_table import (
     ROWS_BY_NAME,
     TOPIC_CONFIGS,
     CleanupPolicy,
     CompressionType,
     MessageTimestampType,
     TopicConfigRow,
-    canonical_text,
-    default_text,
-    effective,
-    validate,
 )
+from kafscale.cluster.topic_configs import canonical_text, default_text, effective, validate
 from kafscale.formats.features import LARGE_SEGMENTS_LEVEL, LEGACY_LEVEL
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import CompressionCodec, Settings

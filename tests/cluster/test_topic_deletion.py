@@ -94,7 +94,7 @@ async def test_the_name_comes_back_with_a_new_id_and_higher_epochs() -> None:
         assert await retired_epoch(plane, "t") == 2
 
 
-async def test_while_it_is_deleted_the_topic_is_unknown_and_its_name_taken() -> None:
+async def test_topic_being_deleted_is_unknown_and_its_name_taken() -> None:
     async with control_plane() as plane:
         await make_topic(plane, "t")
         closing, proceed = asyncio.Event(), asyncio.Event()
@@ -174,7 +174,7 @@ async def test_what_a_stop_cut_short_is_taken_up_at_the_start(broker_id: int) ->
 
 
 @pytest.mark.parametrize("broker_id", [0, 7])
-async def test_a_name_whose_deletion_was_taken_over_is_not_free_at_once(broker_id: int) -> None:
+async def test_name_of_a_taken_over_deletion_is_not_free_at_once(broker_id: int) -> None:
     """A request of the broker before, or of this one before its restart, may be on its way.
 
     It would delete what a new topic of the name has.
@@ -206,7 +206,7 @@ async def test_a_deletion_that_nobody_has_begun_is_in_no_doubt() -> None:
         assert await plane.objects_under("") == []
 
 
-async def test_a_name_is_not_free_while_a_request_of_unknown_outcome_may_be_on_its_way() -> None:
+async def test_name_is_not_free_while_a_delete_may_be_in_flight() -> None:
     store, objects = memory_stores()
     answers = [StoreIndeterminateError("no answer")]
 
@@ -301,7 +301,7 @@ async def take_over(plane: ControlPlane, index: int) -> None:
     assert len(await plane.logs._leadership.claim([("t", index)])) == 1
 
 
-async def test_the_retired_epoch_is_the_highest_of_any_partition_and_never_falls() -> None:
+async def test_retired_epoch_is_the_highest_and_never_falls() -> None:
     async with control_plane(*memory_stores(max_operations=3)) as plane:
         await make_topic(plane, "t")
         for index, times in ((0, 2), (1, 7), (2, 4)):
@@ -314,7 +314,7 @@ async def test_the_retired_epoch_is_the_highest_of_any_partition_and_never_falls
         assert await retired_epoch(plane, "t") == 9
 
 
-async def test_a_partition_that_is_claimed_meanwhile_takes_its_epoch_along() -> None:
+async def test_partition_claimed_meanwhile_keeps_its_epoch() -> None:
     """A broker that does not know of the deletion yet gains the partition between read and removal."""
     async with control_plane() as plane:
         await make_topic(plane, "t", partitions=3)

@@ -274,7 +274,7 @@ async def test_a_topic_that_comes_and_goes_during_a_creation(plane: ControlPlane
     assert await epochs(plane, "t") > [decode_retired_epoch(held.key, held.value)]
 
 
-async def test_a_creation_that_loses_the_race_leaves_the_winners_partitions_alone() -> None:
+async def test_losing_creation_leaves_the_winners_partitions() -> None:
     """The loser is in the middle of its partition records when the winner's topic is there and is written to."""
     async with control_plane(*memory_stores(max_operations=4)) as plane:
 
@@ -296,7 +296,7 @@ async def test_a_creation_that_loses_the_race_leaves_the_winners_partitions_alon
         ]
 
 
-async def test_a_name_that_another_broker_freed_is_free_whatever_this_one_has_heard() -> None:
+async def test_name_freed_elsewhere_is_free_despite_a_stale_view() -> None:
     """CreateTopics at one broker, right after DeleteTopics at another, was told that the topic exists."""
     store, objects = memory_stores()
     async with (

@@ -138,7 +138,7 @@ def test_names_that_collide_are_found_without_a_walk(view: ClusterView) -> None:
     assert list(view.names_like("a.b.c")) == []
 
 
-def test_a_topic_that_is_being_deleted_shows_only_to_those_who_ask(view: ClusterView) -> None:
+def test_topic_being_deleted_is_shown_only_on_request(view: ClusterView) -> None:
     record = deleting(topic("t"))
     view.apply(keys.TOPICS, snapshot(stored(record)))
     assert view.topic("t") is None
@@ -262,9 +262,7 @@ def test_a_feature_is_at_level_1_until_another_one_is_finalized(view: ClusterVie
 @pytest.mark.parametrize(
     "feature", [finalized(3), KeyValue(key="features/a", value=encode_level(1), mod_revision=1)]
 )
-def test_what_the_cluster_relies_on_and_this_broker_lacks_ends_it(
-    view: ClusterView, feature: KeyValue
-) -> None:
+def test_unsupported_feature_level_ends_the_broker(view: ClusterView, feature: KeyValue) -> None:
     with pytest.raises(UnknownFormatVersionError, match=feature.key):
         view.apply(keys.FEATURES, snapshot(feature))
 

@@ -148,7 +148,7 @@ def put_another_clusters(data: Path, key: str) -> str:
     return other
 
 
-def test_another_clusters_are_neither_removed_nor_taken_for_the_newest(data: Path) -> None:
+def test_backups_of_another_cluster_are_ignored(data: Path) -> None:
     key = call_json(data, "backup", "create")["key"]
     other = put_another_clusters(data, key)
     removed = call_json(data, "backup", "create", "--keep", "1")["removed"]
@@ -160,7 +160,7 @@ def test_another_clusters_are_neither_removed_nor_taken_for_the_newest(data: Pat
     assert "-the-cluster.kfsnap" in done["snapshot"]["key"]
 
 
-def test_where_nobody_says_whose_the_bucket_is_the_newest_of_several_clusters_is_not_guessed(
+def test_newest_of_several_clusters_is_not_guessed(
     data: Path,
 ) -> None:
     put_another_clusters(data, call_json(data, "backup", "create")["key"])
@@ -203,7 +203,7 @@ def test_one_that_retention_removes_meanwhile_is_not_missed(
     assert call(data, "backup", "verify", gone).exit_code == 2
 
 
-def test_a_store_that_holds_something_else_is_refused_with_what_helps(data: Path) -> None:
+def test_store_with_other_contents_is_refused_with_a_remedy(data: Path) -> None:
     """--topic would not: it does not go with --backup."""
     key = call_json(data, "backup", "create")["key"]
     result = call(data, "recover", "--backup", key, "--apply")
@@ -219,7 +219,7 @@ def test_there_is_nothing_to_take_without_a_cluster(tmp_path: Path) -> None:
     assert nothing.exit_code == 2 and "no snapshot under kafscale-backups/production/" in nothing.stderr
 
 
-def test_a_bucket_for_the_backups_must_be_named_beside_one_for_the_records(data: Path) -> None:
+def test_backup_bucket_is_needed_beside_a_records_bucket(data: Path) -> None:
     result = call(data, "backup", "list", KAFSCALE_S3_BUCKET="records")
     assert result.exit_code == 2
     assert "KAFSCALE_BACKUP_BUCKET is not set" in result.stderr
@@ -264,7 +264,7 @@ def test_a_backup_that_cannot_be_used_is_no_rebuild_without_it(
     assert not asyncio.run(_held(data))
 
 
-def test_the_job_that_the_page_shows_names_settings_and_options_that_there_are() -> None:
+def test_documented_job_names_existing_settings_and_options() -> None:
     page = (Path(__file__).parents[2] / "docs" / "backup.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     (job,) = [block for block in blocks if block.get("kind") == "Job"]

@@ -47,7 +47,7 @@ def test_help_shows_no_secret_of_the_environment() -> None:
     assert "canary" not in result.output
 
 
-def test_the_settings_reach_the_broker_and_its_status_is_the_exit_code(
+def test_settings_reach_the_broker_and_its_status_is_returned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[Settings] = []
@@ -83,7 +83,7 @@ def test_a_broker_that_cannot_start_says_why_in_one_line(monkeypatch: pytest.Mon
     assert result.stderr == "kafscale: the folder is in use\n"
 
 
-def test_the_first_process_of_a_container_can_be_stopped_while_it_loads(
+def test_containers_first_process_can_be_stopped_while_loading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kernel spares it what it has no handler for: it would end with the grace period, by force."""

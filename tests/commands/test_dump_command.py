@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from kafscale.commands import dump_output
 from kafscale.commands.cli import main
-from kafscale.commands.dump import MOST_PROBLEMS_TOLD
+from kafscale.commands.dump import MOST_PROBLEMS_REPORTED
 from kafscale.commands.dump_output import Lines, Progress
 from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
 from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index
@@ -223,7 +223,7 @@ def test_a_file_is_what_it_begins_like(segment: Path, tmp_path: Path) -> None:
     assert len(lines_with(result, "baseOffset")) == 4
 
 
-def test_what_cannot_be_read_is_a_line_each_and_the_others_are_dumped(segment: Path, tmp_path: Path) -> None:
+def test_unreadable_targets_are_a_line_each_beside_the_others(segment: Path, tmp_path: Path) -> None:
     text = tmp_path / "note.txt"
     text.write_bytes(b"hello")
     os.mkfifo(tmp_path / "pipe.kfs")
@@ -271,8 +271,8 @@ def test_problems_without_end_are_counted(tmp_path: Path) -> None:
     result = dump(path)
     assert result.exit_code == 1
     told = result.stderr.splitlines()
-    assert len(told) == MOST_PROBLEMS_TOLD + 1
-    assert told[-1] == f"kafscale: {path}: {500 - MOST_PROBLEMS_TOLD} more problems"
+    assert len(told) == MOST_PROBLEMS_REPORTED + 1
+    assert told[-1] == f"kafscale: {path}: {500 - MOST_PROBLEMS_REPORTED} more problems"
 
 
 def test_objects_are_read_with_the_settings_of_the_brokers(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_lines_come_out_in_order() -> None:
     lines = Lines(output, errors)
     lines.write("one")
     lines.write("two")
-    lines.tell("three")
+    lines.report("three")
     lines.write("four")
     lines.flush()
     assert "".join(f"{name}:{text}" for name, text in log if text != "\n") == (

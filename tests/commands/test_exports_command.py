@@ -109,7 +109,7 @@ def test_what_has_become_of_an_export(state: ExportState, is_held: bool, shown: 
     assert line.state == shown
 
 
-def test_a_holder_that_has_not_come_to_a_table_yet_has_a_line_of_its_own() -> None:
+def test_owner_without_a_table_has_a_line_of_its_own() -> None:
     old = replace(PROGRESS, updated_ms=HOLDER.acquired_ms - 1, state=ExportState.FINISHED)
     assert cells(as_text(lines_of(old), NOW_MS))[1:] == [
         ["events", "local.db.events", "finished", "-", "2 of 3", "29", "1", "6", "60 s ago"],

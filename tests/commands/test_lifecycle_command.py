@@ -107,7 +107,7 @@ def test_a_table_for_people_changes_nothing(deployment: Deployment) -> None:
     result = deployment.run()
     assert result.exit_code == 0, result.output
     rows = [re.split(r"\s{2,}", line) for line in result.stdout.splitlines()]
-    assert ["audit", "for ever", "topic", "never: retention.ms is -1"] in rows
+    assert ["audit", "without limit", "topic", "never: retention.ms is -1"] in rows
     assert ["orders", "1 d", "topic", "3 days after creation"] in rows
     assert ["state", "7 d", "default", "never: cleanup.policy is compact"] in rows
     assert ["usual", "7 d", "default", "9 days after creation"] in rows
@@ -173,15 +173,15 @@ def test_the_brokers_settings_count(deployment: Deployment) -> None:
     assert [found["kafscale/n/orders"] for found in days] == [2, 7]
 
 
-def test_the_brokers_default_retention_counts_for_topics_without_their_own(deployment: Deployment) -> None:
+def test_default_retention_counts_for_topics_without_one(deployment: Deployment) -> None:
     result = deployment.run(KAFSCALE_RETENTION_MS="-1")
     rows = [re.split(r"\s{2,}", line) for line in result.stdout.splitlines()]
-    assert ["usual", "for ever", "default", "never: retention.ms is -1"] in rows
+    assert ["usual", "without limit", "default", "never: retention.ms is -1"] in rows
     assert ["orders", "1 d", "topic", "3 days after creation"] in rows
     assert "kafscale/n/usual" not in deployment.run("--format", "json", KAFSCALE_RETENTION_MS="-1").stdout
 
 
-def test_a_rule_for_everything_is_refused_where_it_would_delete_too_much(deployment: Deployment) -> None:
+def test_rule_for_everything_is_refused_if_it_deletes_too_much(deployment: Deployment) -> None:
     for arguments in ((), ("--apply",), ("--format", "json")):
         result = deployment.run("--default-days", "30", *arguments)
         assert result.exit_code == EXIT_REFUSED
@@ -202,7 +202,7 @@ def test_a_rule_for_everything_and_versions(deployment: Deployment) -> None:
     assert rules["kafscale/n"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 2}
 
 
-def test_rules_of_others_that_delete_our_objects_are_warned_about(deployment: Deployment) -> None:
+def test_foreign_rules_that_delete_objects_are_warned_about(deployment: Deployment) -> None:
     deployment.set_rules({**FOREIGN, "Filter": {"Prefix": ""}})
     result = deployment.run("--check")
     assert "warning: the bucket's rule 'logs' is not Kafscale's and deletes objects under ''" in result.stderr

@@ -93,8 +93,14 @@ class Coordinating:
         self.store = store
         self.lease = lease
         self.view = ClusterView("test")
+        self.lost: list[int] = []
         self.shards = GroupShards(
-            store, Coordination(store, 0, lambda: self.lease), settings, metrics, now_ms
+            store,
+            Coordination(store, 0, lambda: self.lease),
+            settings,
+            metrics,
+            now_ms,
+            on_lost=self.lost.append,
         )
         self.coordinator = GroupCoordinator(self.shards, store, self.view, settings, metrics, now_ms)
         self.expiry = OffsetExpiry(self.shards, store, self.view, settings, now_ms)

@@ -253,17 +253,15 @@ async def test_next_write_reports_a_shard_that_was_lost_unnoticed(
     brokers: Brokers,
 ) -> None:
     first = await brokers.start()
-    lost: list[int] = []
-    first.shards.on_lost = lost.append
     member = Member(first, GROUP)
     await stable(member)
     second = await brokers.start()  # the first one's lease has ended
     with refused(ErrorCode.NOT_COORDINATOR):
         await member.commit(1)
-    assert lost == [SHARD]
+    assert first.lost == [SHARD]
     assert not first.shards.coordinates(SHARD)
     await first.shards.let_go(range(keys.GROUP_SHARD_COUNT))
-    assert lost == [SHARD], "who lets go by itself need not be told"
+    assert first.lost == [SHARD], "who lets go by itself need not be told"
     assert await coordinators(brokers) == set(range(keys.GROUP_SHARD_COUNT))
     member.broker = second
     assert member.heartbeat() is ErrorCode.NONE
@@ -277,8 +275,6 @@ async def test_next_write_reports_a_shard_that_was_lost_unnoticed(
 @scenario()
 async def test_shard_lost_to_a_defect_can_be_claimed_again(brokers: Brokers) -> None:
     broker = await brokers.start()
-    lost: list[int] = []
-    broker.shards.on_lost = lost.append
     member = Member(broker, GROUP)
     await stable(member)
     transact = brokers.store.transact
@@ -290,7 +286,7 @@ async def test_shard_lost_to_a_defect_can_be_claimed_again(brokers: Brokers) -> 
     with refused(ErrorCode.NOT_COORDINATOR):
         await member.commit(1)
     brokers.store.transact = transact  # type: ignore[method-assign]
-    assert lost == [SHARD]
+    assert broker.lost == [SHARD]
     # What the store says is not so; that is put right before it is claimed again.
     await broker.shards.claim([SHARD])
     assert not broker.shards.coordinates(SHARD)

@@ -265,9 +265,7 @@ async def test_an_update_of_nothing(plane: ControlPlane, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-async def test_api_versions_tells_what_is_supported_and_what_is_finalized(
-    plane: ControlPlane, version: int
-) -> None:
+async def test_api_versions_shows_supported_and_finalized_features(plane: ControlPlane, version: int) -> None:
     async def told() -> tuple[Any, ...]:
         request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
         reply = await ask(plane, partial(api_versions.handle, RANGES), version, request)

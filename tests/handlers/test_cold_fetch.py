@@ -132,7 +132,7 @@ async def test_a_cache_too_small_for_anything_serves_all_the_same(cache_size_byt
 
 
 @on_uvloop
-async def test_a_client_that_leaves_while_its_segment_is_loaded_stops_nobody_elses_load() -> None:
+async def test_a_client_that_leaves_does_not_stop_a_shared_load() -> None:
     async with in_process_broker() as broker, broker.connect() as staying:
         topic = await broker.create_topic()
         await one_segment_each(staying, topic, [b"x"])
@@ -165,7 +165,7 @@ async def test_a_slow_store_holds_up_only_those_who_read_from_it() -> None:
 
 
 @on_uvloop
-async def test_what_follows_a_read_of_the_store_is_read_ahead_and_delays_nothing() -> None:
+async def test_read_ahead_follows_a_store_read_and_delays_nothing() -> None:
     async with in_process_broker(read_ahead_segments=2) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await one_segment_each(client, topic, [b"%d" % number for number in range(6)])
@@ -308,7 +308,7 @@ async def test_another_segment_under_the_key_is_not_served() -> None:
 
 
 @on_uvloop
-async def test_a_segment_that_is_gone_is_an_error_that_clients_try_again() -> None:
+async def test_a_lost_segment_is_a_retriable_error() -> None:
     async with AsyncExitStack() as stack:
         broker, topic, client = await cold_broker(stack, [b"x"])
         data = await broker.objects.inner.get(key(topic, 0))
@@ -329,7 +329,7 @@ async def test_a_store_that_is_away_is_an_error_that_clients_try_again(error: Ex
 
 
 @on_uvloop
-async def test_a_store_that_breaks_its_promise_ends_the_connection_and_not_the_broker() -> None:
+async def test_a_defective_store_ends_the_connection_not_the_broker() -> None:
     async with AsyncExitStack() as stack:
         broker, topic, client = await cold_broker(stack, [b"x"])
         broker.objects.fail("read_into", "*.kfs", RuntimeError("a defect"))
@@ -344,7 +344,7 @@ async def test_a_store_that_breaks_its_promise_ends_the_connection_and_not_the_b
 
 @pytest.mark.parametrize("damage", [flipped(0), flipped(-1), lambda data: b""])
 @on_uvloop
-async def test_the_index_of_a_segment_that_is_read_whole_is_neither_read_nor_needed(
+async def test_a_segment_read_whole_needs_no_index(
     damage: Callable[[bytes], bytes],
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -417,7 +417,7 @@ async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
 
 
 @on_uvloop
-async def test_replies_are_right_while_the_cache_evicts_and_the_pool_reuses() -> None:
+async def test_replies_are_right_while_memory_is_evicted_and_reused() -> None:
     """Producers and consumers together, over a cache of two segments: every byte that is read is checked."""
     async with in_process_broker(cache_size_bytes=300 * KIB, buffer_bytes=2 * KIB * KIB) as broker:
         topic = await broker.create_topic(partitions=3)

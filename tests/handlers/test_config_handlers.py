@@ -15,7 +15,7 @@ from kafscale.cluster.broker_configs import describe_broker
 from kafscale.cluster.config_kinds import ConfigSource, ConfigType
 from kafscale.cluster.feature_updates import FeatureUpdate
 from kafscale.cluster.new_topic import NewTopic
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.formats.features import SEGMENT_FORMAT
 from kafscale.handlers import alter_configs, create_topics, describe_configs, incremental_alter_configs
 from kafscale.handlers.incremental_alter_configs import Operation
@@ -391,7 +391,7 @@ async def set_segment_bytes(
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @pytest.mark.parametrize("api", ["CreateTopics", "AlterConfigs", "IncrementalAlterConfigs"])
-async def test_large_segments_are_refused_until_their_level_is_finalized(
+async def test_large_segments_are_refused_before_their_feature_level(
     plane: ControlPlane, api: str, validate_only: bool
 ) -> None:
     before = configs_of(plane)

@@ -107,7 +107,7 @@ async def test_a_request_without_partitions_is_answered_at_once() -> None:
 
 
 @on_uvloop
-async def test_a_client_that_leaves_while_its_fetch_waits_is_waited_for_no_more() -> None:
+async def test_a_client_that_leaves_ends_the_wait_of_its_fetch() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         async with broker.connect() as client:
@@ -201,7 +201,7 @@ async def test_the_brokers_own_limit_goes_before_the_clients() -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, -1, -(2**31), 100])
 @on_uvloop
-async def test_only_the_first_batch_of_a_reply_may_be_larger_than_the_limits(limit: int) -> None:
+async def test_only_the_first_batch_of_a_reply_may_exceed_the_limits(limit: int) -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic(partitions=3)
         for partition in (1, 2):
@@ -332,7 +332,7 @@ async def test_the_leader_epoch_that_the_client_believes_in_is_checked(epoch: in
 
 
 @on_uvloop
-async def test_a_partition_that_another_broker_leads_is_read_here_and_not_written() -> None:
+async def test_a_followed_partition_is_read_and_not_written() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await lead_elsewhere(broker.metadata, topic, 1)

@@ -105,7 +105,7 @@ async def test_every_broker_serves_the_same_bytes() -> None:
 
 
 @on_uvloop
-async def test_a_fetch_that_waits_elsewhere_is_woken_by_what_the_leader_publishes() -> None:
+async def test_a_fetch_at_a_follower_ends_with_the_next_publication() -> None:
     async with pair() as both:
         await both.consumer.send_fetch(TOPIC, {both.index: 0}, max_wait_ms=LONG_MS)
         await both.waits(both.reader)
@@ -121,7 +121,7 @@ async def test_a_fetch_that_waits_elsewhere_is_woken_by_what_the_leader_publishe
 
 
 @on_uvloop
-async def test_partitions_that_are_led_here_and_elsewhere_wait_together() -> None:
+async def test_led_and_followed_partitions_wait_together() -> None:
     async with pair() as both:
         await both.consumer.send_fetch(TOPIC, {0: 0, 1: 0}, max_wait_ms=LONG_MS)
         await both.waits(both.reader)
@@ -132,7 +132,7 @@ async def test_partitions_that_are_led_here_and_elsewhere_wait_together() -> Non
 
 
 @on_uvloop
-async def test_an_offset_beyond_the_end_is_out_of_range_at_every_broker() -> None:
+async def test_an_offset_above_the_end_is_out_of_range_everywhere() -> None:
     async with pair() as both:
         await both.produce(b"a", b"b")
         for client in (both.producer, both.consumer):
@@ -144,7 +144,7 @@ async def test_an_offset_beyond_the_end_is_out_of_range_at_every_broker() -> Non
 
 
 @on_uvloop
-async def test_a_broker_that_is_behind_asks_the_store_before_it_refuses_an_offset() -> None:
+async def test_a_stale_broker_checks_the_store_before_out_of_range() -> None:
     async with pair() as both:
         assert (await both.fetch(both.consumer, 0, max_wait_ms=0)).error_code == 0
         both.reader.process.serving.logs._followed._followed[TOPIC, both.index].task.cancel()
@@ -189,7 +189,7 @@ async def test_what_cannot_be_looked_up_is_to_be_asked_of_the_leader() -> None:
 
 
 @on_uvloop
-async def test_a_record_that_cannot_be_read_is_no_reason_to_end_the_connection() -> None:
+async def test_an_unreadable_record_does_not_end_the_connection() -> None:
     async with pair() as both:
         key = keys.partition(TOPIC, both.index)
         await both.leader.metadata.transact([], [Put(key, b"not a record")])
@@ -204,7 +204,7 @@ async def test_a_record_that_cannot_be_read_is_no_reason_to_end_the_connection()
 
 
 @on_uvloop
-async def test_who_waits_at_a_leader_that_stops_is_sent_on_and_misses_nothing() -> None:
+async def test_a_consumer_of_a_stopping_leader_misses_nothing() -> None:
     async with pair() as both, both.leader.connect() as waits_here, both.reader.connect() as waits_there:
         await both.produce(b"before")
         for client in (waits_here, waits_there):
@@ -233,7 +233,7 @@ async def test_who_waits_at_a_leader_that_stops_is_sent_on_and_misses_nothing() 
 
 
 @on_uvloop
-async def test_a_partition_that_is_lost_while_another_is_looked_up_ends_the_wait() -> None:
+async def test_a_partition_lost_during_a_lookup_ends_the_wait() -> None:
     fuse = Fuse(0, Fault.UNAVAILABLE)
     metadata = FusedMetadataStore(MemoryStore(), fuse)
     async with pair(metadata) as both:
@@ -250,7 +250,7 @@ async def test_a_partition_that_is_lost_while_another_is_looked_up_ends_the_wait
 
 
 @on_uvloop
-async def test_a_leader_sends_consumers_of_another_zone_to_a_broker_there() -> None:
+async def test_a_leader_sends_consumers_to_a_broker_of_their_zone() -> None:
     async with pair() as both:
         await both.produce(b"x")
         part = await both.fetch(both.producer, 0, rack=RACKS[2], max_wait_ms=LONG_MS)
@@ -281,7 +281,7 @@ async def test_nobody_is_sent_to_a_broker_that_is_gone() -> None:
 
 
 @on_uvloop
-async def test_a_broker_that_stops_tells_its_clients_that_others_serve_them_before_it_closes() -> None:
+async def test_a_stopping_broker_names_other_brokers_before_it_closes() -> None:
     """A client that only finds its connection closed may take that for an error, and give up its partitions."""
     metadata, objects = MemoryStore(), ControlledStore()
     async with (

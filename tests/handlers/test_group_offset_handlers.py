@@ -248,14 +248,14 @@ async def test_a_commit_that_the_group_refuses(plane: ControlPlane, version: int
     assert codes_of(reply) == [("t", [(0, illegal), (1, illegal), (9, UNKNOWN)])]
 
 
-async def test_who_may_not_commit_hears_that_before_its_text_is_looked_at(plane: ControlPlane) -> None:
+async def test_a_commit_is_authorized_before_its_metadata_is_checked(plane: ControlPlane) -> None:
     plane.groups.answer = ErrorCode.UNKNOWN_MEMBER_ID
     reply = await ask(plane, offset_commit.handle, 8, commit_request(("t", [(0, "x" * 100)])))
     assert codes_of(reply) == [("t", [(0, ErrorCode.UNKNOWN_MEMBER_ID)])]
     assert plane.groups.calls[0][1]["offsets"] == {}
 
 
-async def test_others_have_their_turn_while_a_large_commit_is_looked_at(plane: ControlPlane) -> None:
+async def test_other_requests_run_during_a_large_commit(plane: ControlPlane) -> None:
     turns = 0
 
     async def other() -> None:
@@ -373,7 +373,7 @@ async def test_offsets_that_cannot_be_fetched(plane: ControlPlane, version: int)
 @pytest.mark.parametrize(
     "code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT]
 )
-async def test_clients_hear_of_no_error_after_which_some_do_not_ask_again(
+async def test_no_error_is_sent_that_some_clients_take_for_final(
     plane: ControlPlane, code: ErrorCode
 ) -> None:
     plane.groups.refuse(code)

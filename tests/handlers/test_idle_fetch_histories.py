@@ -191,7 +191,7 @@ async def play(consumers: Sequence[Consumer], polls: Sequence[Poll]) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.tuples(CONSUMERS, CONSUMERS), st.lists(POLLS, min_size=3, max_size=15))
-def test_whatever_happens_the_answer_is_the_one_of_a_broker_that_remembers_none(
+def test_remembered_answers_equal_those_of_a_broker_without(
     consumers: tuple[Consumer, Consumer], polls: list[Poll]
 ) -> None:
     on_uvloop(play)(consumers, polls)

@@ -97,9 +97,7 @@ async def test_no_topics(plane: ControlPlane, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_topic_that_there_is_not_is_made_when_both_sides_allow_it(
-    plane: ControlPlane, version: int
-) -> None:
+async def test_a_missing_topic_is_created_if_both_sides_allow_it(plane: ControlPlane, version: int) -> None:
     reply = await metadata_of(plane, version, named("new", "a"))
     new = by_name(reply.topics)["new"]
     assert new.error_code == 0
@@ -297,7 +295,7 @@ async def test_racks(plane: ControlPlane) -> None:
     assert (await metadata_of(plane, 1, named("a"))).brokers[0].rack == "r1"
 
 
-async def test_others_run_while_it_is_chosen_who_reads_every_partition_where(
+async def test_other_tasks_run_while_read_replicas_are_chosen(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = plane.view.broker(0)

@@ -199,7 +199,7 @@ async def test_published_data_stays_readable_warm_and_cold(outage: Outage) -> No
 
 @BOTH
 @on_uvloop
-async def test_produce_is_told_at_its_deadline_and_stored_once_after_the_return(outage: Outage) -> None:
+async def test_produce_times_out_in_an_outage_and_is_stored_once(outage: Outage) -> None:
     async with broker_with_store() as (broker, metadata, client):
         topic = await broker.create_topic()
         await client.produce(topic, 0, wire.batch([b"0"]))
@@ -338,7 +338,7 @@ async def test_a_stable_group_is_not_disturbed(outage: Outage) -> None:
 
 @BOTH
 @on_uvloop
-async def test_a_new_generation_waits_for_the_store_no_longer_than_its_deadline(outage: Outage) -> None:
+async def test_a_new_generation_waits_for_the_store_until_its_deadline(outage: Outage) -> None:
     async with broker_with_store() as (_, metadata, client):
         await member_of(client, "warm-up")
         metadata.switch.go_away(outage)

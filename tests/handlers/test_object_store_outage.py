@@ -74,7 +74,7 @@ async def values(client: Client, topic: str) -> list[bytes | None]:
 
 @BOTH
 @on_uvloop
-async def test_produce_is_refused_at_once_and_accepted_again_soon_after_the_return(outage: Outage) -> None:
+async def test_produce_is_refused_in_an_outage_and_accepted_after_it(outage: Outage) -> None:
     async with broker_with_store() as (broker, objects, client):
         topic = await with_trigger(broker)
         await client.produce(topic, 0, wire.batch([b"before"]))
@@ -117,7 +117,7 @@ async def test_without_acknowledgement_the_connection_ends_as_in_kafka() -> None
 
 @BOTH
 @on_uvloop
-async def test_what_waits_already_waits_to_its_own_deadline_and_is_stored_once(outage: Outage) -> None:
+async def test_a_waiting_produce_keeps_its_deadline_and_is_stored_once(outage: Outage) -> None:
     async with broker_with_store() as (broker, objects, client):
         topic = await with_trigger(broker)
         objects.switch.go_away(outage)
@@ -134,7 +134,7 @@ async def test_what_waits_already_waits_to_its_own_deadline_and_is_stored_once(o
 
 
 @on_uvloop
-async def test_an_idempotent_producer_that_was_refused_goes_on_with_the_same_sequence() -> None:
+async def test_a_refused_idempotent_producer_keeps_its_sequence() -> None:
     async with broker_with_store() as (broker, objects, client):
         topic = await with_trigger(broker)
         first, second = (
@@ -152,7 +152,7 @@ async def test_an_idempotent_producer_that_was_refused_goes_on_with_the_same_seq
 
 
 @on_uvloop
-async def test_what_is_wrong_with_a_request_is_told_before_the_stores_absence() -> None:
+async def test_an_illegal_request_is_refused_before_the_outage_is() -> None:
     async with broker_with_store() as (broker, objects, client):
         topic = await with_trigger(broker)
         await send_away(broker, objects, Outage.FAILS)
@@ -203,7 +203,7 @@ async def test_cached_reads_go_on(outage: Outage) -> None:
 
 @BOTH
 @on_uvloop
-async def test_a_fetch_that_needs_the_store_is_refused_and_the_rest_of_it_is_served(outage: Outage) -> None:
+async def test_a_fetch_in_an_outage_serves_cached_partitions(outage: Outage) -> None:
     async with broker_with_store() as (broker, objects, client):
         await with_trigger(broker)
         cold, warm = await broker.create_topic("cold"), await broker.create_topic("warm")
@@ -222,7 +222,7 @@ async def test_a_fetch_that_needs_the_store_is_refused_and_the_rest_of_it_is_ser
 
 
 @on_uvloop
-async def test_a_store_that_does_not_answer_is_not_waited_for_by_a_fetch_and_read_all_the_same() -> None:
+async def test_a_load_goes_on_after_its_fetch_has_given_up() -> None:
     async with broker_with_store() as (broker, objects, client):
         topic = await with_trigger(broker)
         await client.produce(topic, 0, wire.batch([b"cold"]))
@@ -317,7 +317,7 @@ async def test_the_broker_stays_ready_and_says_what_is_wrong() -> None:
 
 
 @on_uvloop
-async def test_a_pipeline_of_requests_is_answered_in_order_through_the_outage() -> None:
+async def test_a_pipeline_is_answered_in_order_through_an_outage() -> None:
     async with broker_with_store() as (broker, objects, client):
         topic = await with_trigger(broker)
         await send_away(broker, objects, Outage.FAILS)

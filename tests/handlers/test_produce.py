@@ -77,7 +77,7 @@ REFUSALS: dict[str, tuple[ErrorCode, bytes]] = {
 
 
 @on_uvloop
-async def test_an_answered_request_is_no_matter_for_the_garbage_collector() -> None:
+async def test_an_answered_request_leaves_no_garbage_cycle() -> None:
     """Thousands a second wait for a collection otherwise, and each collection looks through all that wait."""
 
     def requests_in_memory() -> int:
@@ -98,7 +98,7 @@ async def test_an_answered_request_is_no_matter_for_the_garbage_collector() -> N
 
 @pytest.mark.parametrize("name", REFUSALS)
 @on_uvloop
-async def test_a_batch_that_is_refused_stores_nothing_and_spoils_no_other_partition(name: str) -> None:
+async def test_a_refused_batch_stores_nothing_and_spares_the_others(name: str) -> None:
     code, records = REFUSALS[name]
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic(partitions=2, configs={"max.message.bytes": 4000})
@@ -130,7 +130,7 @@ async def test_zstd_needs_a_version_that_knows_it() -> None:
 
 
 @on_uvloop
-async def test_a_timestamp_too_far_ahead_is_refused_unless_the_broker_sets_the_time() -> None:
+async def test_a_future_timestamp_is_refused_unless_log_append_time() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         strict = await broker.create_topic("strict", configs={"message.timestamp.after.max.ms": DAY_MS})
         own = await broker.create_topic(
@@ -212,7 +212,7 @@ async def test_a_name_of_32_kib_is_refused_and_spoils_nobodys_records(version: i
 
 
 @on_uvloop
-async def test_the_reply_to_a_long_name_in_many_partitions_is_not_many_times_the_request() -> None:
+async def test_the_reply_to_a_long_topic_name_is_not_multiplied() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         request = wire.produce_request("x" * 32_000, dict.fromkeys(range(5000), b"x"))
         frame = client.frame(request, 9)
@@ -222,7 +222,7 @@ async def test_the_reply_to_a_long_name_in_many_partitions_is_not_many_times_the
 
 
 @on_uvloop
-async def test_a_reply_that_cannot_be_made_ends_its_connection_and_nobody_elses(
+async def test_a_reply_that_fails_ends_only_its_own_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(correlation_id: int, version: int, topics: Any) -> bytes:
@@ -249,7 +249,7 @@ async def test_a_reply_that_cannot_be_made_ends_its_connection_and_nobody_elses(
 
 
 @on_uvloop
-async def test_a_leader_that_was_replaced_refuses_what_waits_and_what_comes() -> None:
+async def test_a_replaced_leader_refuses_waiting_and_new_records() -> None:
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as consumer:
         topic = await broker.create_topic()
         await client.produce(topic, 0, wire.batch([b"published"]))
@@ -272,7 +272,7 @@ async def test_a_leader_that_was_replaced_refuses_what_waits_and_what_comes() ->
 
 
 @on_uvloop
-async def test_a_partition_whose_leader_ends_is_led_here_again_under_the_next_epoch() -> None:
+async def test_a_partition_is_led_again_under_the_next_epoch() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await client.produce(topic, 0, wire.batch([b"before"]))
@@ -286,7 +286,7 @@ async def test_a_partition_whose_leader_ends_is_led_here_again_under_the_next_ep
 
 
 @on_uvloop
-async def test_a_log_that_cannot_be_opened_is_a_storage_error_until_it_can() -> None:
+async def test_a_log_that_cannot_be_opened_is_a_storage_error() -> None:
     checkpoint_key = object_keys.checkpoint_key("default", "topic", 0, 0, 0, "token")
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
@@ -316,7 +316,7 @@ def fields_of(record: Any) -> dict[str, Any]:
 
 
 @on_uvloop
-async def test_the_producers_of_a_log_that_is_being_opened_wait_and_keep_their_order() -> None:
+async def test_producers_wait_in_order_while_a_log_is_opened() -> None:
     checkpoint_key = object_keys.checkpoint_key("default", "topic", 0, 0, 0, "token")
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
@@ -347,7 +347,7 @@ async def test_the_producers_of_a_log_that_is_being_opened_wait_and_keep_their_o
 
 
 @on_uvloop
-async def test_a_partition_that_a_request_names_twice_is_appended_twice() -> None:
+async def test_a_partition_named_twice_is_appended_twice() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         request = wire.produce_request(topic, {0: wire.batch([b"a"])})
@@ -380,7 +380,7 @@ async def test_retries_gaps_and_old_epochs_of_a_producer() -> None:
 
 
 @on_uvloop
-async def test_a_retry_of_records_that_are_not_published_yet_waits_for_them() -> None:
+async def test_a_retry_waits_for_its_unpublished_records() -> None:
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as again:
         topic = await broker.create_topic()
         batch = wire.batch([b"once"], producer_id=7, producer_epoch=0, sequence=0)
@@ -398,7 +398,7 @@ async def test_a_retry_of_records_that_are_not_published_yet_waits_for_them() ->
 
 
 @on_uvloop
-async def test_a_request_that_runs_out_of_time_is_told_so_and_its_records_come_once() -> None:
+async def test_a_request_that_times_out_has_its_records_stored_once() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic(partitions=2)
         with broker.objects.hold("put_if_absent", f"*/{topic}/0/*.kfs"):
@@ -417,7 +417,7 @@ async def test_a_request_that_runs_out_of_time_is_told_so_and_its_records_come_o
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
 @on_uvloop
-async def test_a_request_without_time_is_answered_at_the_next_look_at_the_clock(timeout_ms: int) -> None:
+async def test_a_request_with_timeout_0_is_answered_at_the_next_sweep(timeout_ms: int) -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         with broker.objects.hold("put_if_absent", "*.kfs"):
@@ -455,7 +455,7 @@ async def test_acks_1_is_answered_when_a_store_is_silent(monkeypatch: pytest.Mon
 
 
 @on_uvloop
-async def test_a_store_that_is_away_for_a_while_delays_and_does_not_lose_or_repeat() -> None:
+async def test_a_store_outage_delays_records_without_loss_or_repeat() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         broker.objects.fail(
@@ -467,7 +467,7 @@ async def test_a_store_that_is_away_for_a_while_delays_and_does_not_lose_or_repe
 
 
 @on_uvloop
-async def test_a_store_that_breaks_its_promise_costs_one_flush_and_not_the_partition() -> None:
+async def test_a_defective_store_fails_one_flush_not_the_partition() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await client.produce(topic, 0, wire.batch([b"before"]))
@@ -485,7 +485,7 @@ async def test_a_store_that_breaks_its_promise_costs_one_flush_and_not_the_parti
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 @on_uvloop
-async def test_a_topic_with_a_codec_compresses_what_came_plain_and_keeps_what_did_not(codec: str) -> None:
+async def test_a_topic_codec_compresses_only_plain_batches(codec: str) -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic(configs={"compression.type": codec})
         values = [b"again and again " * 100] * 3
@@ -565,7 +565,7 @@ async def turns_of_others(broker: InProcessBroker, client: Client, frame: bytes)
 
 
 @on_uvloop
-async def test_a_request_for_many_partitions_lets_others_have_their_turn() -> None:
+async def test_other_requests_run_during_one_for_many_partitions() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         partitions = {0: BATCH, **dict.fromkeys(range(100, 3000), b"x")}

@@ -49,7 +49,7 @@ def reported(broker: InProcessBroker) -> list[int]:
 
 
 @on_uvloop
-async def test_a_fetch_whose_segments_are_merged_before_it_reads_them_gets_their_records() -> None:
+async def test_a_fetch_of_segments_merged_meanwhile_gets_their_records() -> None:
     async with in_process_broker(**BY_HAND) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await one_segment_each(client, topic, VALUES)
@@ -67,7 +67,7 @@ async def test_a_fetch_whose_segments_are_merged_before_it_reads_them_gets_their
 
 
 @on_uvloop
-async def test_a_reader_elsewhere_that_has_not_heard_of_a_merge_reads_the_record_again() -> None:
+async def test_a_follower_behind_a_merge_reads_the_record_again() -> None:
     async with pair() as both:
         for value in VALUES:
             await both.produce(value)
@@ -91,7 +91,7 @@ async def records(both: Pair) -> list[tuple[int, bytes | None]]:
 
 
 @on_uvloop
-async def test_records_that_expire_while_they_are_read_are_out_of_range() -> None:
+async def test_records_that_expire_during_a_read_are_out_of_range() -> None:
     async with in_process_broker(**BY_HAND) as broker, broker.connect() as client, broker.connect() as other:
         topic = await broker.create_topic()
         await one_segment_each(client, topic, VALUES)
@@ -166,7 +166,7 @@ async def test_timestamp_found_below_a_moved_log_start_is_not_told(monkeypatch: 
 
 
 @on_uvloop
-async def test_an_object_that_the_record_still_names_is_reported_and_asked_for_again_by_clients() -> None:
+async def test_a_lost_object_is_reported_and_a_retriable_error() -> None:
     async with in_process_broker(**BY_HAND) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await one_segment_each(client, topic, VALUES)
@@ -181,7 +181,7 @@ async def test_an_object_that_the_record_still_names_is_reported_and_asked_for_a
 
 
 @on_uvloop
-async def test_an_object_that_is_gone_is_reported_by_a_reader_elsewhere_too() -> None:
+async def test_a_lost_object_is_reported_by_a_follower_too() -> None:
     async with pair() as both:
         for value in VALUES:
             await both.produce(value)
@@ -273,7 +273,7 @@ async def test_a_merged_segment_is_fetched_and_searched_in_chunks() -> None:
 
 @pytest.mark.usefixtures("_small_chunks")
 @on_uvloop
-async def test_a_search_for_a_time_does_not_read_again_what_lies_before_it() -> None:
+async def test_a_timestamp_search_does_not_reread_earlier_chunks() -> None:
     async with in_process_broker(**BY_HAND, cache_size_bytes=0) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         for number in range(60):

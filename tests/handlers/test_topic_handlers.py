@@ -10,7 +10,7 @@ from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, D
 from kafscale.cluster.config_description import describe_topic
 from kafscale.cluster.config_kinds import ConfigSource
 from kafscale.cluster.new_topic import NewTopic
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.handlers import create_partitions, create_topics, delete_topics
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings.broker import Settings
@@ -282,6 +282,6 @@ async def test_configs_of_thousands_of_topics_are_described_once(
     assert len(described) == 1
 
 
-async def test_others_run_while_thousands_of_unknown_topics_are_deleted(plane: ControlPlane) -> None:
+async def test_other_tasks_run_during_a_deletion_of_unknown_topics(plane: ControlPlane) -> None:
     names = [f"n{index}" for index in range(10_000)]
     assert await turns_beside(delete_named(plane, 6, *names)) >= 10_000 // 256

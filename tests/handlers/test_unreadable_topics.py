@@ -41,7 +41,7 @@ async def test_broker_starts_beside_a_topic_record_it_cannot_read() -> None:
 
 
 @on_uvloop
-async def test_broker_goes_on_when_a_topic_record_cannot_be_read_any_more() -> None:
+async def test_a_topic_record_that_becomes_unreadable_stops_no_broker() -> None:
     metadata = MemoryMetadata()
     async with in_process_broker(metadata=metadata) as broker, broker.connect() as client:
         topic = await broker.create_topic()
@@ -52,7 +52,7 @@ async def test_broker_goes_on_when_a_topic_record_cannot_be_read_any_more() -> N
 
 
 @on_uvloop
-async def test_topic_with_a_config_of_a_newer_release_is_served_and_nothing_expires() -> None:
+async def test_a_topic_config_of_a_newer_release_stops_its_expiry() -> None:
     """The value ended the broker that heard of it; the default in its place could remove records."""
     metadata = MemoryMetadata()
     async with in_process_broker(metadata=metadata, retention_check_interval_ms=20) as broker:

@@ -238,7 +238,7 @@ def test_orphaned_brokers_stop_and_do_not_interfere(lab: Lab) -> None:
     lab.etcd.start()
     for broker in cluster.brokers.values():
         assert broker.wait_exit(60) == REFUSED_TO_START
-        assert "the metadata store was emptied or made anew" in broker.log_text()
+        assert "the metadata store was emptied or rebuilt" in broker.log_text()
     done = recovered(cluster.brokers[1], "--backup", "newest")
     assert done["snapshot"]["key"] == taken["key"]
     cluster.start()

@@ -128,10 +128,10 @@ def test_a_served_callback_that_releases_at_once_serves_the_next() -> None:
     assert budget.used_bytes == 10
 
 
-def test_a_shortage_is_told_to_whoever_can_free_memory() -> None:
+def test_shortage_notifies_the_listener_that_frees_memory() -> None:
     budget = MemoryBudget(10)
     line = Line(budget)
     budget.charge(10)
-    budget.on_shortage = lambda: budget.release(10)
+    budget.subscribe_shortage(lambda: budget.release(10))
     line.wait("a", 5)
     assert line.served == ["a"]

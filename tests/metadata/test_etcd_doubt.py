@@ -79,7 +79,7 @@ async def test_a_transaction_whose_reply_is_lost_is_in_doubt_and_done(
         await writing
 
 
-async def test_a_transaction_that_is_lost_on_its_way_is_in_doubt_and_not_done(
+async def test_transaction_lost_in_flight_is_indeterminate(
     direct: EtcdStore, proxy: TcpProxy, store: EtcdStore
 ) -> None:
     proxy.forwards_requests.clear()

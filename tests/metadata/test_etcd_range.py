@@ -88,7 +88,7 @@ async def test_pages_of_large_values_hold_fewer_keys(store: EtcdStore, calls: Co
     assert calls.count > 1 + FIRST_PAGE_KEYS * 25_000 // PAGE_BYTES
 
 
-async def test_a_range_that_is_compacted_away_between_pages_begins_again(
+async def test_range_compacted_between_pages_begins_again(
     server: EtcdServer, store: EtcdStore, calls: CountedCalls
 ) -> None:
     keys = await fill(store, FIRST_PAGE_KEYS + 1, b"old")
@@ -119,7 +119,7 @@ async def test_a_range_that_is_always_compacted_away_is_given_up(
 
 
 @pytest.mark.parametrize("size_bytes", [1_600_000, 3_000_000])
-async def test_a_transaction_that_is_too_large_is_refused_with_its_size(size_bytes: int) -> None:
+async def test_too_large_transaction_is_refused_with_its_size(size_bytes: int) -> None:
     async with etcd_store(SHARED.endpoint()) as store:
         with pytest.raises(
             ValueError, match=rf"1 operations and {str(size_bytes)[:2]}\d+ bytes.*max-request"

@@ -217,7 +217,7 @@ async def test_the_first_step_of_a_watch_fails_while_etcd_is_away(server: EtcdSe
         assert store.watcher_count == 0
 
 
-async def test_a_key_that_is_none_of_ours_fails_the_watches_instead_of_silencing_them(
+async def test_foreign_key_fails_the_watches(
     server: EtcdServer,
 ) -> None:
     async with (

@@ -85,7 +85,7 @@ def test_a_renewal_counts_from_its_own_time() -> None:
     assert state.next_expiry_sec() == 28.9
 
 
-def test_a_lease_that_is_due_can_be_renewed_until_its_end_is_staged() -> None:
+def test_due_lease_can_be_renewed_until_its_end_is_staged() -> None:
     state = state_with()
     lease = state.grant_lease(10, 0)
     assert state.renew_lease(lease, 50.0)

@@ -48,7 +48,7 @@ async def test_a_slow_watcher_starts_over_and_goes_on() -> None:
         assert await anext(events) == Changes(puts_and_deletes=(item,), revision=24)
 
 
-async def test_a_waiting_watcher_is_woken_by_more_than_its_backlog_holds() -> None:
+async def test_waiting_watcher_is_woken_by_a_backlog_overflow() -> None:
     store = Store(max_backlog_bytes=100)
     async with asyncio.timeout(10), aclosing(store.hub.watch("k")) as events:
         await anext(events)

@@ -1,12 +1,32 @@
 """What is counted, and that counting costs next to nothing and stays bounded."""
 
+from collections import Counter
+from dataclasses import dataclass
+
 import pytest
 
 from kafscale.ops import metric_families as families
 from kafscale.ops import metrics as module
-from kafscale.ops.metrics import OTHER_TOPICS, ApiMetrics, Histogram, Metrics, OperationMetrics
+from kafscale.ops.counted import observed, part, readings
+from kafscale.ops.histogram import Histogram
+from kafscale.ops.metric_families import MetricType
+from kafscale.ops.metrics import OTHER_TOPICS, ApiMetrics, MetadataStoreMetrics, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
+
+GAUGES = {family.name for family in families.FAMILIES if family.type is MetricType.GAUGE}
+
+
+def one_of_each() -> Metrics:
+    """Metrics with one item in each dictionary, and one error in each counter of errors."""
+    metrics = Metrics()
+    metrics.topic("orders")
+    metrics.api(ApiKey.FETCH).count_error(ErrorCode.CORRUPT_MESSAGE)
+    metrics.object_store("get").errors["TimeoutError"] += 1
+    metrics.metadata_store("get").errors["TimeoutError"] += 1
+    metrics.store_reads("primary").errors["TimeoutError"] += 1
+    metrics.cache("segment")
+    return metrics
 
 
 def test_the_same_name_gives_the_same_object() -> None:
@@ -16,7 +36,7 @@ def test_the_same_name_gives_the_same_object() -> None:
     assert metrics.api(ApiKey.PRODUCE) is metrics.api(ApiKey.PRODUCE)
     assert metrics.object_store("put") is metrics.object_store("put")
     assert metrics.metadata_store("get") is metrics.metadata_store("get")
-    assert metrics.object_store("get") is not metrics.metadata_store("get")
+    assert metrics.object_store("get") is not metrics.object_store("put")
     assert metrics.cache("segment") is metrics.cache("segment")
 
 
@@ -48,7 +68,7 @@ def test_a_request_is_counted_with_its_errors() -> None:
 
 
 def test_measured_block_is_counted_and_raises_its_error() -> None:
-    operation = OperationMetrics()
+    operation = MetadataStoreMetrics()
     with operation.measure():
         pass
     with pytest.raises(KeyError), operation.measure():
@@ -90,3 +110,39 @@ def test_topics_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monkey
         metrics.forget_topic(name)
     metrics.topic("t9").records_in += 1
     assert metrics.topic("t9").records_in == 1, "there is room again"
+
+
+def test_every_counter_is_bound_to_one_row() -> None:
+    bound = Counter(reading.family.name for reading in readings(one_of_each()))
+    assert set(bound) | GAUGES == {family.name for family in families.FAMILIES}
+    counters = {family.name for family in families.FAMILIES if family.type is not MetricType.GAUGE}
+    assert counters <= set(bound)
+
+
+def test_counted_series_have_the_labels_of_their_row() -> None:
+    for reading in readings(one_of_each()):
+        assert len(reading.labels) == len(reading.family.labels), reading
+
+
+def test_field_adds_its_own_label() -> None:
+    family = families.Family(
+        name="x_seconds", type=MetricType.HISTOGRAM, labels=("api", "stage"), documentation="", bounds=(1.0,)
+    )
+
+    @dataclass
+    class Stages:
+        queue: Histogram = observed(family, "queue")  # noqa: RUF009
+        send: Histogram = observed(family, "send")  # noqa: RUF009
+
+    @dataclass
+    class Requests:
+        stages: dict[str, Stages] = part(dict)  # noqa: RUF009
+
+    counts = Requests()
+    counts.stages["FETCH"] = Stages()
+    counts.stages["FETCH"].send.observe(0.5)
+    found = {reading.labels: reading.value for reading in readings(counts)}
+    assert found == {
+        ("FETCH", "queue"): counts.stages["FETCH"].queue,
+        ("FETCH", "send"): counts.stages["FETCH"].send,
+    }

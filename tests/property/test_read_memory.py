@@ -147,6 +147,6 @@ def test_replies_are_right_within_limits_on_reused_memory(
             watched.reader.forget(partition)
         assert not watched.in_use, "a slab was not given back"
         assert not watched.reader.is_short_of_memory
-        assert watched.reader._lent._copied_bytes == 0
+        assert watched.reader._reply_memory._copied_bytes == 0
 
     asyncio.run(play())

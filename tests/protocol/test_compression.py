@@ -191,7 +191,7 @@ def test_no_codec_gives_the_data_itself() -> None:
         compress_into_room(Codec.NONE, memoryview(b"as it is"), memoryview(bytearray(100)))
 
 
-def test_a_snappy_block_that_claims_more_than_it_can_hold_takes_no_memory() -> None:
+def test_snappy_block_with_a_false_size_takes_no_memory() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(CorruptDataError, match="claims to hold 90000000"):

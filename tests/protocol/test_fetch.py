@@ -245,7 +245,7 @@ def test_records_pass_through_uncopied_between_few_buffers(version: int) -> None
     assert len(only_empty) == 1
 
 
-def test_a_topic_without_what_its_version_names_it_by_is_a_bug_of_the_caller() -> None:
+def test_topic_without_its_versions_name_raises() -> None:
     with pytest.raises(ValueError, match="names topics by id"):
         encode_fetch_response(1, 13, 0, 0, [FetchedTopic("t", None, [])])
     with pytest.raises(ValueError, match="names topics by name"):

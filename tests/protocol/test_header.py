@@ -25,7 +25,7 @@ VERSIONS = [(ApiKey(key), version) for key in REQUEST_CLASSES for version in ora
 EARLIER_VERSIONS = [(ApiKey.PRODUCE, 0), (ApiKey.LIST_OFFSETS, 0), (ApiKey.CREATE_TOPICS, 0)]
 
 
-def test_headers_are_flexible_in_the_versions_that_the_oracle_says() -> None:
+def test_headers_are_flexible_in_the_oracles_versions() -> None:
     for api_key, version in VERSIONS:
         request_type: Any = load_request_schema(api_key, version)
         header_type = request_type.__header_schema__
@@ -81,7 +81,7 @@ def test_tagged_fields_of_a_flexible_header_are_stepped_over() -> None:
     assert parse_request_header(memoryview(frame)).body_offset == len(frame) - 4
 
 
-def test_api_versions_of_an_unknown_version_has_a_flexible_header() -> None:
+def test_unknown_api_versions_version_has_a_flexible_header() -> None:
     """KIP-511: so that the broker can answer with the versions it does know."""
     frame = b"\x00\x12\x00\x63\x00\x00\x00\x05\x00\x01c\x00\x01\x02"
     assert parse_request_header(memoryview(frame)) == RequestHeader(18, 99, 5, "c", len(frame) - 2)

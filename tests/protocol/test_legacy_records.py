@@ -105,7 +105,7 @@ def test_messages_beyond_the_batch_limit_are_not_looked_at() -> None:
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_messages_without_a_timestamp_may_lie_beside_those_with_one() -> None:
+def test_messages_with_and_without_timestamp_are_mixed() -> None:
     rows: list[Row] = [(-1, None, b"a"), (NOW_MS, None, b"b")]
     assert converted(b"".join(message(row) for row in rows)) == (Codec.NONE, records_of_rows(rows, 1))
 

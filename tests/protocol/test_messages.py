@@ -72,7 +72,7 @@ SYNC_GROUP_START = b"\x00\x01g\x00\x00\x00\x01\x00\x01m" + b"\x00\x00\x00\x01\x0
 few_examples = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def test_the_oracle_covers_what_is_served_but_for_what_is_tested_byte_by_byte() -> None:
+def test_oracle_covers_every_version_not_tested_by_bytes() -> None:
     served = {(key, version) for key, (low, high) in SERVED.items() for version in range(low, high + 1)}
     byte_by_byte = {
         (ApiKey.LIST_OFFSETS, 0),
@@ -265,7 +265,7 @@ def test_the_number_of_array_elements_is_limited_over_all_arrays() -> None:
         decode_request(ApiKey.LIST_OFFSETS, 1, memoryview(request(2, MAX_ARRAY_ELEMENTS // 2)))
 
 
-def test_an_api_or_version_without_a_codec_is_a_bug_of_the_caller() -> None:
+def test_api_or_version_without_a_codec_raises() -> None:
     with pytest.raises(ValueError, match="no codec for API 68 version 0"):
         decode_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, memoryview(b""))
     with pytest.raises(ValueError, match="no codec for API 3 version 99"):

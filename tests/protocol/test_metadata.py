@@ -125,7 +125,7 @@ def test_long_lists_of_replicas_have_a_count_of_two_bytes(replica_count: int) ->
     assert (partition.isr_nodes, partition.offline_replicas) == ([1], [2])
 
 
-def test_an_unknown_topic_id_has_a_null_name_which_only_v12_can_say() -> None:
+def test_unknown_topic_id_has_a_null_name_from_v12() -> None:
     topic_id = uuid.UUID(int=5)
     unknown = MetadataTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id, False, [])
     frame = encode_metadata_response(4, 12, [], "c", 1, [encode_topic(unknown, 12)])

@@ -177,7 +177,7 @@ def test_a_batch_cut_anywhere_is_corrupt() -> None:
         assert refused.value.code is ErrorCode.CORRUPT_MESSAGE, end
 
 
-def test_a_short_message_of_an_old_magic_is_told_from_a_cut_batch() -> None:
+def test_short_old_message_differs_from_a_cut_batch() -> None:
     old = memoryview(bytes(16) + b"\x01" + bytes(17))
     with pytest.raises(InvalidBatchError) as refused:
         validate_batch(old, 0, len(old), MAX_BYTES)
@@ -196,7 +196,7 @@ def test_the_size_limit_counts_the_header() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
-def test_a_batch_cannot_claim_offsets_for_records_that_it_has_no_room_for(codec: Codec) -> None:
+def test_batch_without_room_for_its_offsets_is_refused(codec: Codec) -> None:
     claimed = 2**31 - 1
     batch = bytearray(encode_batch(RECORDS, codec=codec)[: 61 if codec else 75])
     struct.pack_into(">i", batch, 8, len(batch) - 12)

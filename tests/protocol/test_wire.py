@@ -56,7 +56,7 @@ def test_tagged_fields_count_as_elements() -> None:
         skip_tagged_fields(data, 0, 2)
 
 
-def test_a_section_of_too_many_tagged_fields_is_refused_before_it_is_walked() -> None:
+def test_too_many_tagged_fields_are_refused_before_the_walk() -> None:
     data = section(MAX_TAGGED_FIELDS)
     assert skip_tagged_fields(data, 0, 1000) == (len(data), 1000 - MAX_TAGGED_FIELDS)
     with pytest.raises(MalformedRequestError, match="65 tagged fields, the most is 64"):

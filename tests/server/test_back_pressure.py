@@ -8,7 +8,7 @@ import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafscale.log.reading import lent_memory
+from kafscale.log.reading import reply_memory
 from kafscale.server.frames import MIN_ROOM_BYTES
 from kafscale.server.listener import RECEIVE_BUFFER_BYTES, SMALL_RECEIVE_BUFFER_BYTES
 from tests.support import wire
@@ -48,7 +48,7 @@ async def fill_budget(broker: InProcessBroker, client: Client, topic: str) -> in
 
 
 @on_uvloop
-async def test_producers_are_not_read_while_the_budget_is_used_up_and_go_on_after_a_flush() -> None:
+async def test_producers_wait_for_the_budget_and_resume_after_a_flush() -> None:
     async with in_process_broker(buffer_bytes=MIB) as broker:
         topic = await broker.create_topic()
         async with broker.connect() as first, broker.connect() as second, broker.connect() as consumer:
@@ -79,7 +79,7 @@ async def test_producers_are_not_read_while_the_budget_is_used_up_and_go_on_afte
 
 
 @on_uvloop
-async def test_a_shortage_of_memory_does_not_wait_for_the_flush_interval() -> None:
+async def test_a_shortage_of_memory_flushes_before_the_interval() -> None:
     async with in_process_broker(buffer_bytes=MIB, flush_interval_ms=AN_HOUR_MS) as broker:
         topic = await broker.create_topic(partitions=4)
         async with broker.connect() as client:
@@ -91,7 +91,7 @@ async def test_a_shortage_of_memory_does_not_wait_for_the_flush_interval() -> No
 
 
 @on_uvloop
-async def test_many_clients_with_large_frames_under_way_all_come_to_their_end() -> None:
+async def test_many_clients_with_large_frames_all_finish() -> None:
     count, size = 40, 300_000
     async with in_process_broker(buffer_bytes=MIB) as broker, AsyncExitStack() as stack:
         topic = await broker.create_topic()
@@ -136,7 +136,7 @@ async def test_small_requests_do_not_starve_a_large_one() -> None:
 
 
 @on_uvloop
-async def test_a_client_that_leaves_the_line_for_memory_does_not_stop_it() -> None:
+async def test_a_client_that_leaves_does_not_block_the_memory_line() -> None:
     async with in_process_broker(buffer_bytes=MIB) as broker:
         topic = await broker.create_topic()
         drivens = [DrivenConnection(broker) for _ in range(3)]
@@ -159,7 +159,7 @@ async def test_a_client_that_leaves_the_line_for_memory_does_not_stop_it() -> No
 
 
 @on_uvloop
-async def test_a_request_for_many_partitions_is_charged_for_what_it_makes_the_broker_hold() -> None:
+async def test_a_request_is_charged_for_each_waiting_partition() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         async with broker.connect() as client:
@@ -177,7 +177,7 @@ async def test_a_request_for_many_partitions_is_charged_for_what_it_makes_the_br
 
 
 @on_uvloop
-async def test_a_client_that_takes_no_replies_is_not_read_and_stops_nobody() -> None:
+async def test_a_client_that_reads_nothing_blocks_only_itself() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         async with broker.connect() as producer, broker.connect(receive_buffer_bytes=4096) as deaf:
@@ -197,7 +197,7 @@ async def test_a_client_that_takes_no_replies_is_not_read_and_stops_nobody() -> 
 
 
 @on_uvloop
-async def test_a_client_that_takes_no_replies_gets_no_memory_for_a_frame() -> None:
+async def test_a_client_that_reads_nothing_gets_no_frame_memory() -> None:
     async with in_process_broker() as broker:
         driven, client = DrivenConnection(broker), frames_only()
         driven.transport.room_bytes = 10
@@ -212,7 +212,7 @@ async def test_a_client_that_takes_no_replies_gets_no_memory_for_a_frame() -> No
 
 
 @on_uvloop
-async def test_a_client_whose_request_waits_keeps_little_of_what_follows() -> None:
+async def test_few_bytes_are_kept_behind_a_waiting_request() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         driven, client = DrivenConnection(broker), frames_only()
@@ -225,7 +225,7 @@ async def test_a_client_whose_request_waits_keeps_little_of_what_follows() -> No
 
 
 @on_uvloop
-async def test_memory_is_not_reused_while_a_reply_that_shows_it_is_unsent() -> None:
+async def test_memory_of_an_unsent_reply_is_not_reused() -> None:
     """Fetches whose replies nobody takes, beside a cache and a pool that are far too small to keep anything."""
     async with in_process_broker(cache_size_bytes=2 * MIB, buffer_bytes=4 * MIB) as broker:
         topic = await broker.create_topic(partitions=2)
@@ -273,10 +273,10 @@ async def test_memory_is_reused_when_the_reply_has_left_or_its_client() -> None:
 
 
 @on_uvloop
-async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_copies(
+async def test_slow_readers_keep_bounded_memory_and_others_get_copies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lent_memory, "MAX_LINGERING_BYTES", MIB // 2)
+    monkeypatch.setattr(reply_memory, "MAX_LINGERING_BYTES", MIB // 2)
     async with in_process_broker(cache_size_bytes=0) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         values = [value(number, 250_000) for number in range(4)]
@@ -288,14 +288,15 @@ async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_cop
         slow.feed(frames_only().frame(wire.fetch_request(topic, {0: 0}, max_wait_ms=0), 11))
         await until(lambda: slow.transport.get_write_buffer_size() > 0, "the reply is written")
         assert reader.is_short_of_memory
-        kept = {segment for segment in reader._lent._lingering if segment.is_held}
+        kept = {segment for segment in reader._reply_memory._lingering if segment.is_held}
         assert len(kept) == len(values)
         (part,) = (await client.fetch(topic, {0: 0})).values()
         assert wire.records_in(part.records) == [(0, values[0])]  # one batch, though more was asked for
-        assert {segment for segment in reader._lent._lingering if segment.is_held} == kept
+        assert {segment for segment in reader._reply_memory._lingering if segment.is_held} == kept
         await slow.end()
         await until(
-            lambda: not any(one.is_held for one in reader._lent._lingering), "nothing is kept any more"
+            lambda: not any(one.is_held for one in reader._reply_memory._lingering),
+            "nothing is kept any more",
         )
         (part,) = (await client.fetch(topic, {0: 0})).values()
         assert [found for _, found in wire.records_in(part.records)] == values
@@ -305,7 +306,7 @@ async def test_what_slow_readers_keep_is_bounded_and_others_go_on_with_small_cop
 
 
 @on_uvloop
-async def test_an_idle_client_is_closed_and_a_busy_or_waiting_one_is_not() -> None:
+async def test_only_an_idle_client_is_closed() -> None:
     async with in_process_broker(connections_max_idle_ms=150) as broker:
         topic = await broker.create_topic()
         async with broker.connect() as idle, broker.connect() as busy, broker.connect() as waiting:
@@ -326,7 +327,7 @@ async def test_an_idle_client_is_closed_and_a_busy_or_waiting_one_is_not() -> No
 
 
 @on_uvloop
-async def test_who_takes_nothing_is_closed_as_idle_and_who_takes_slowly_is_not() -> None:
+async def test_a_client_that_reads_nothing_is_idle_a_slow_one_is_not() -> None:
     async with in_process_broker(connections_max_idle_ms=150) as broker:
         topic = await broker.create_topic()
         async with broker.connect() as producer:

@@ -30,7 +30,7 @@ async def answers(client: Client) -> bool:
 
 
 @on_uvloop
-async def test_connections_beyond_the_limit_are_closed_and_places_become_free_again() -> None:
+async def test_connections_above_the_limit_are_closed() -> None:
     async with in_process_broker(max_connections=2) as broker:
         async with broker.connect() as first:
             async with broker.connect() as second:
@@ -61,9 +61,7 @@ NOT_SERVED = [
 
 @pytest.mark.parametrize(("api_key", "api_version"), NOT_SERVED)
 @on_uvloop
-async def test_an_api_or_version_that_is_not_served_ends_the_connection(
-    api_key: int, api_version: int
-) -> None:
+async def test_an_unserved_api_or_version_ends_the_connection(api_key: int, api_version: int) -> None:
     async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
         assert await answers(client)
         await client.send_bytes(request(api_key, api_version, bytes(20)))
@@ -74,7 +72,7 @@ async def test_an_api_or_version_that_is_not_served_ends_the_connection(
 
 @pytest.mark.parametrize("api_version", [-1, 5, 99, 32767])
 @on_uvloop
-async def test_an_unknown_version_of_api_versions_is_answered_so_that_the_client_can_try_another(
+async def test_an_unknown_version_of_api_versions_gets_the_range(
     api_version: int,
 ) -> None:
     async with in_process_broker() as broker, broker.connect() as client:
@@ -92,7 +90,7 @@ FIRST_VERSION_WITH_A_BODY = {ApiKey.API_VERSIONS: 3, ApiKey.LIST_GROUPS: 4}
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.api.name.lower())
 @on_uvloop
-async def test_a_body_that_breaks_off_ends_the_connection_of_its_sender_only(route: object) -> None:
+async def test_a_truncated_body_ends_only_its_own_connection(route: object) -> None:
     api, version = route.api, route.min_version  # type: ignore[attr-defined]
     version = FIRST_VERSION_WITH_A_BODY.get(api, version)
     async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
@@ -111,7 +109,7 @@ async def test_a_header_that_breaks_off_ends_the_connection() -> None:
 
 
 @on_uvloop
-async def test_a_large_message_that_is_malformed_ends_the_connection_too() -> None:
+async def test_a_malformed_large_message_ends_the_connection() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await client.send_bytes(request(ApiKey.METADATA, 1, b"\x7f\xff\xff\xff" + bytes(200_000)))
         assert await client.closed_by_peer()
@@ -147,7 +145,7 @@ async def test_a_handler_that_fails_ends_the_connection_and_says_so(
 
 
 @on_uvloop
-async def test_a_fetch_that_fails_ends_its_connection_and_spoils_nobodys_produce() -> None:
+async def test_a_failed_fetch_ends_its_connection_and_no_produce() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         async with broker.connect() as waiting, broker.connect() as producer:

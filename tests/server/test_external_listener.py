@@ -80,7 +80,7 @@ async def test_each_listener_tells_its_own_addresses() -> None:
 
 
 @on_uvloop
-async def test_brokers_without_the_listener_are_not_told_to_its_clients() -> None:
+async def test_brokers_without_a_listener_are_hidden_from_its_clients() -> None:
     """They were started before it was set, or are configured otherwise."""
     metadata_store, objects = MemoryMetadata(), ControlledStore()
     async with (

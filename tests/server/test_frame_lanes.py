@@ -61,7 +61,7 @@ def test_a_frame_is_charged_for_what_arrives() -> None:
     assert (budget.used_bytes, budget.frame_bytes) == (0, 0)
 
 
-def test_an_address_that_used_its_share_waits_and_another_does_not() -> None:
+def test_an_address_at_its_share_waits_and_others_do_not() -> None:
     _, lane = a_lane()
     greedy = [Client(lane, "a", 1000 * KIB) for _ in range(3)]
     for client in greedy:
@@ -74,7 +74,7 @@ def test_an_address_that_used_its_share_waits_and_another_does_not() -> None:
     assert other.is_whole
 
 
-def test_the_head_goes_on_beyond_the_share_and_the_next_follows_it() -> None:
+def test_the_head_exceeds_the_share_and_the_next_follows() -> None:
     _, lane = a_lane()
     clients = [Client(lane, "a", 200 * KIB) for _ in range(4)]
     for client in clients:
@@ -87,7 +87,7 @@ def test_the_head_goes_on_beyond_the_share_and_the_next_follows_it() -> None:
     assert all(client.is_whole for client in clients)
 
 
-def test_addresses_take_turns_as_heads_whatever_their_connections() -> None:
+def test_addresses_take_turns_as_heads() -> None:
     _, lane = a_lane(limit_bytes=20 * KIB, share_bytes=20 * KIB)
     greedy = [Client(lane, "a", 100 * KIB) for _ in range(50)]
     for client in greedy:
@@ -106,7 +106,7 @@ def test_addresses_take_turns_as_heads_whatever_their_connections() -> None:
     assert ended <= 2
 
 
-def test_the_head_waits_for_records_and_requests_leave_them_to_go() -> None:
+def test_the_head_waits_for_records_with_the_reserve_kept() -> None:
     budget, lane = a_lane(budget_bytes=400 * KIB)
     budget.charge(400 * KIB)
     client = Client(lane, "a", 100 * KIB)
@@ -119,10 +119,10 @@ def test_the_head_waits_for_records_and_requests_leave_them_to_go() -> None:
     assert budget.waiting_frames == 0
 
 
-def test_a_frame_that_waits_asks_for_records_to_be_flushed_once_they_are_in_its_way() -> None:
+def test_a_frame_that_waits_for_records_reports_a_shortage() -> None:
     budget, lane = a_lane(budget_bytes=400 * KIB)
     asked = []
-    budget.on_shortage = lambda: asked.append(True)
+    budget.subscribe_shortage(lambda: asked.append(True))
     first, second = Client(lane, "a", 1000 * KIB), Client(lane, "a", 1000 * KIB)
     for client in (first, second):
         client.send(50 * KIB)

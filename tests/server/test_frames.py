@@ -148,7 +148,7 @@ async def test_large_frames_arrive_whole_over_a_socket() -> None:
     ],
 )
 @on_uvloop
-async def test_an_illegal_length_ends_the_connection_before_memory_is_taken(
+async def test_an_illegal_length_ends_the_connection_without_memory(
     length: int, reason: FrameRefusal
 ) -> None:
     async with in_process_broker(frame_max_bytes=1024 * 1024) as broker:
@@ -180,7 +180,7 @@ async def test_a_frame_of_exactly_the_limit_is_read() -> None:
 
 
 @on_uvloop
-async def test_a_refused_frame_behind_good_ones_ends_the_connection_after_them() -> None:
+async def test_a_refused_frame_ends_the_connection_after_earlier_ones() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await client.send_bytes(client.frame(api_versions(), 0) + struct.pack(">i", -5))
         await client.receive_frame()
@@ -234,7 +234,7 @@ async def test_a_frame_that_progresses_too_slowly_ends_its_connection(
 
 
 @on_uvloop
-async def test_a_frame_whose_client_takes_no_replies_ends_its_connection(
+async def test_a_frame_of_a_client_that_reads_nothing_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(FrameInProgress, "PROGRESS_SEC", 0.05)
@@ -251,7 +251,7 @@ async def test_a_frame_whose_client_takes_no_replies_ends_its_connection(
 
 
 @on_uvloop
-async def test_a_frame_that_has_come_may_wait_for_its_turn_longer_than_its_time(
+async def test_a_whole_frame_may_wait_beyond_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(FrameInProgress, "PROGRESS_SEC", 0.05)
@@ -269,7 +269,7 @@ async def test_a_frame_that_has_come_may_wait_for_its_turn_longer_than_its_time(
 
 @pytest.mark.parametrize("sent", [0, 3, 4, 5, 100, 70_000])
 @on_uvloop
-async def test_a_client_that_leaves_in_the_middle_of_a_frame_leaves_nothing_behind(sent: int) -> None:
+async def test_a_client_that_leaves_mid_frame_leaves_no_memory(sent: int) -> None:
     async with in_process_broker() as broker:
         async with broker.connect() as client:
             await client.send_bytes((struct.pack(">i", 200_000) + bytes(80_000))[:sent])

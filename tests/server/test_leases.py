@@ -19,7 +19,7 @@ AN_HOUR_MS = 3_600_000
 
 
 @on_uvloop
-async def test_a_broker_whose_lease_ends_answers_what_waits_and_goes_on_under_another() -> None:
+async def test_a_broker_whose_lease_ends_goes_on_under_another() -> None:
     async with in_process_broker(lease_ttl_sec=1, flush_interval_ms=AN_HOUR_MS) as broker:
         topic = await broker.create_topic(partitions=2)
         registration = broker.process.basics.registration

@@ -33,7 +33,7 @@ def frames_only() -> Client:
 
 
 @on_uvloop
-async def test_produces_to_several_partitions_flush_together_and_are_answered_in_order() -> None:
+async def test_produces_that_flush_together_are_answered_in_order() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic(partitions=3)
         async with broker.connect() as client:
@@ -118,7 +118,7 @@ async def test_the_replies_of_one_flush_leave_together(monkeypatch: pytest.Monke
 
 
 @on_uvloop
-async def test_a_reply_that_is_about_to_leave_is_not_lost_by_the_end_of_its_connection() -> None:
+async def test_a_ready_reply_leaves_before_its_connection_ends() -> None:
     """Replies to Produce leave a moment after they are ready: what ends the connection meanwhile comes later."""
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
@@ -131,7 +131,7 @@ async def test_a_reply_that_is_about_to_leave_is_not_lost_by_the_end_of_its_conn
 
 
 @on_uvloop
-async def test_another_request_waits_until_the_produces_before_it_are_answered() -> None:
+async def test_another_request_waits_for_earlier_produces() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         driven, client = DrivenConnection(broker), frames_only()
@@ -199,7 +199,7 @@ async def test_acks_0_takes_its_place_and_gets_no_reply() -> None:
 
 
 @on_uvloop
-async def test_a_refused_request_with_acks_0_ends_the_connection_as_with_kafka() -> None:
+async def test_a_refused_request_with_acks_0_ends_the_connection() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         async with broker.connect() as client:
@@ -268,7 +268,7 @@ async def test_replies_that_wait_for_an_earlier_one_do_not_pile_up() -> None:
 
 
 @on_uvloop
-async def test_a_client_that_leaves_does_not_take_its_appended_records_along() -> None:
+async def test_appended_records_of_a_client_that_leaves_are_published() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         with broker.objects.hold("put_if_absent", "*.kfs") as hold:

@@ -19,7 +19,7 @@ class Clock:
         return self.now_sec
 
 
-def test_a_line_comes_once_in_its_interval_and_tells_how_many_were_left_out() -> None:
+def test_a_line_is_written_once_an_interval_with_a_count() -> None:
     clock = Clock()
     lines = RepeatedLines(clock)
     kind = ("unsupported_api", "192.0.2.1")
@@ -39,7 +39,7 @@ def test_what_is_remembered_of_many_clients_is_bounded() -> None:
 
 
 @on_uvloop
-async def test_a_client_that_reconnects_with_an_unserved_version_is_logged_once(
+async def test_reconnects_with_an_unserved_version_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     frame = struct.pack(">ihhih", 10, ApiKey.METADATA, 99, 1, -1)

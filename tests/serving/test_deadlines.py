@@ -25,7 +25,7 @@ class Waiting:
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.05), st.integers(1, 90_000), st.booleans()), max_size=20))
-def test_every_wait_ends_once_not_early_and_a_fiftieth_late_at_most(
+def test_a_wait_ends_once_never_early_at_most_a_fiftieth_late(
     waits: list[tuple[float, int, bool]],
 ) -> None:
     async def play() -> None:
@@ -50,7 +50,7 @@ def test_every_wait_ends_once_not_early_and_a_fiftieth_late_at_most(
     run_virtually(play())
 
 
-def test_waits_that_end_about_together_share_a_timer_which_goes_with_the_last() -> None:
+def test_waits_that_end_together_share_one_timer() -> None:
     async def play() -> None:
         deadlines, waiters = Deadlines(), [Waiting() for _ in range(3)]
         for waiter in waiters:
@@ -65,7 +65,7 @@ def test_waits_that_end_about_together_share_a_timer_which_goes_with_the_last() 
     run_virtually(play())
 
 
-def test_who_is_answered_by_anothers_end_is_not_called_and_an_error_ends_nobody_elses_wait(
+def test_an_answered_waiter_is_not_called_and_errors_stay_apart(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def play() -> None:

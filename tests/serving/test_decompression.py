@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from kafscale.log.reading import lent_memory
+from kafscale.log.reading import reply_memory
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving import decompression, reply_reads
 from kafscale.serving.decompression import CLIENTS_WITH_CODECS
@@ -228,7 +228,7 @@ async def test_a_connection_that_ends_meanwhile_leaves_nothing(monkeypatch: pyte
 
 @on_uvloop
 async def test_a_reply_that_leaves_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lent_memory, "MAX_LINGERING_BYTES", 60_000)
+    monkeypatch.setattr(reply_memory, "MAX_LINGERING_BYTES", 60_000)
     async with broker_with(_batch()) as (broker, topic), broker.connect() as client:
         for _ in range(10):
             assert _codecs((await client.fetch(topic, {0: 0}))[0]) == [0]

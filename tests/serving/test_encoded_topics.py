@@ -109,7 +109,7 @@ ASKED = st.builds(
     st.lists(ASKED, min_size=1, max_size=4, unique=True),
     st.sampled_from([0, 1000, 1 << 20]),
 )
-def test_after_every_change_the_answer_is_the_one_that_is_encoded_afresh(
+def test_topics_after_any_change_equal_a_fresh_encoding(
     events: list[tuple[tuple[str, bytes | None], bool]], asked: list[Asked], limit_bytes: int
 ) -> None:
     picture = Picture()
@@ -144,7 +144,7 @@ def test_what_did_not_change_is_not_encoded_again() -> None:
     assert [a is b for a, b in zip(first, told(kept, picture), strict=True)] == [False, False]
 
 
-def test_a_leader_that_is_told_of_once_more_leaves_the_answer_alone() -> None:
+def test_a_leader_announced_again_changes_no_answer() -> None:
     picture = standing()
     kept = EncodedTopics(picture.view, ReadReplicas(picture.view))
     first = told(kept, picture)
@@ -152,7 +152,7 @@ def test_a_leader_that_is_told_of_once_more_leaves_the_answer_alone() -> None:
     assert [a is b for a, b in zip(first, told(kept, picture), strict=True)] == [True, True]
 
 
-def test_what_is_kept_is_bounded_and_takes_no_more_for_topics_that_went() -> None:
+def test_encoded_topics_are_bounded_and_deleted_ones_removed() -> None:
     picture = Picture()
     picture.tell(live(0))
     kept = EncodedTopics(picture.view, ReadReplicas(picture.view), limit_bytes=10_000)

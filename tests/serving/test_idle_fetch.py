@@ -62,7 +62,7 @@ async def test_an_idle_consumer_still_waits_as_long_as_it_asked_to() -> None:
 
 
 @on_uvloop
-async def test_an_idle_consumer_gets_what_is_published_at_once_and_asks_anew_with_other_answers() -> None:
+async def test_an_idle_consumer_gets_published_records_at_once() -> None:
     async with twins() as twin, twin.broker.connect() as producer:
         await twin.poll(fetch_body({0: 0, 1: 0}, max_wait_ms=5), 11)
         # The same but for the wait: an answer for each.
@@ -81,7 +81,7 @@ async def test_an_idle_consumer_gets_what_is_published_at_once_and_asks_anew_wit
 
 
 @on_uvloop
-async def test_min_bytes_of_an_idle_consumer_counts_what_came_in_several_steps() -> None:
+async def test_min_bytes_of_an_idle_consumer_counts_all_publications() -> None:
     async with twins() as twin, twin.broker.connect() as producer:
         body = fetch_body({0: 0, 1: 0}, max_wait_ms=300, min_bytes=1500)
         await twin.poll(body, 11)
@@ -157,7 +157,7 @@ async def test_what_is_kept_of_answers_is_bounded() -> None:
 
 
 @on_uvloop
-async def test_a_broker_that_comes_to_a_consumers_rack_is_told_of_although_nothing_was_published() -> None:
+async def test_a_new_broker_in_the_rack_is_named_to_an_idle_consumer() -> None:
     async with twins() as twin:
         body = fetch_body({0: 0}, rack="c", max_wait_ms=50)
         first = await twin.poll(body, 11)
@@ -177,7 +177,7 @@ async def test_a_broker_that_comes_to_a_consumers_rack_is_told_of_although_nothi
 
 
 @on_uvloop
-async def test_a_consumer_of_the_rack_is_sent_on_when_a_stopping_broker_leads_no_longer(
+async def test_a_stopping_broker_sends_an_idle_consumer_to_the_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with twins() as twin:
@@ -196,7 +196,7 @@ async def test_a_consumer_of_the_rack_is_sent_on_when_a_stopping_broker_leads_no
 
 
 @on_uvloop
-async def test_a_leader_epoch_that_grew_while_the_first_fetch_waited_fences_the_second() -> None:
+async def test_a_new_leader_epoch_fences_the_next_idle_fetch() -> None:
     async with twins() as twin:
         request = wire.fetch_request(TOPIC, {0: 0}, max_wait_ms=20)
         epoch = twin.broker.partition(TOPIC).record.leader_epoch

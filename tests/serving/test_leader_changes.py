@@ -118,7 +118,7 @@ def test_closing_refuses_what_waits() -> None:
 
 
 @on_uvloop
-async def test_produce_waits_for_a_claim_whose_outcome_this_broker_is_about_to_know() -> None:
+async def test_produce_waits_for_a_claim_in_progress() -> None:
     """Others may see the leader's key, and send their clients, before the claimant has its answer."""
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()

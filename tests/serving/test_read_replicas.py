@@ -77,7 +77,7 @@ def test_both_ways_to_ask_have_the_same_answer(view: ClusterView) -> None:
         assert [replicas.one("t", index, rack) for index in range(12)] == list(brokers)
 
 
-def test_there_is_none_in_a_rack_without_brokers_nor_for_what_is_not_there(view: ClusterView) -> None:
+def test_no_replica_for_an_empty_rack_or_unknown_partition(view: ClusterView) -> None:
     assert ReadReplicas(view).one("t", 0, "d") == NO_BROKER
     assert ReadReplicas(view).one("t", 12, "a") == NO_BROKER
     assert ReadReplicas(view).one("gone", 0, "a") == NO_BROKER

@@ -134,7 +134,7 @@ async def test_records_published_elsewhere_are_read_by_those_sent_away() -> None
         with pytest.raises(ConnectionEndedError):
             await at.fetch(old, 1)
         assert await at.fetch(elsewhere, 1) == (ErrorCode.NONE, 1)
-        listed = at.broker.process.serving.listed_brokers
+        listed = at.broker.process.serving.metadata_brokers
         assert [one.broker_id for one in listed.brokers()] == [0, 1], "it tells where else to ask"
 
 

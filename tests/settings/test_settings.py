@@ -117,6 +117,7 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_BACKUP_KMS_ARN": ("arn:aws:kms:backup", "arn:aws:kms:backup"),
     "KAFSCALE_MAX_CONNECTIONS": ("5", 5),
     "KAFSCALE_CONNECTIONS_MAX_IDLE_MS": ("1000", 1000),
+    "KAFSCALE_SLOW_REQUEST_MS": ("250", 250),
     "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": ("0", 0),
     "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS": ("1", 1),
     "KAFSCALE_GROUP_MAX_SESSION_TIMEOUT_MS": ("300000", 300_000),
@@ -227,9 +228,7 @@ ILLEGAL = [
 @pytest.mark.parametrize(
     ("variable", "text"), [(variable, text) for variable, texts in ILLEGAL for text in texts]
 )
-def test_an_illegal_value_is_refused_in_one_line_that_names_setting_value_and_rule(
-    variable: str, text: str
-) -> None:
+def test_illegal_value_is_refused_with_setting_value_and_rule(variable: str, text: str) -> None:
     row = next(row for row in SETTINGS if row.variable == variable)
     with pytest.raises(SettingError) as refused:
         load_settings({variable: text})

@@ -25,9 +25,9 @@ from kafscale.objects.memory_store import MemoryStore as MemoryObjectStore
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
-from kafscale.serving.context import Broker, RequestContext
+from kafscale.serving.context import Broker, ClientSoftware, RequestContext
 from kafscale.serving.encoded_topics import EncodedTopics
-from kafscale.serving.listed_brokers import ListedBrokers
+from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.read_replicas import ReadReplicas
 from kafscale.settings.broker import Settings
 
@@ -96,7 +96,7 @@ class ControlPlane:
     logs: LogsStandIn
     encoded_topics: EncodedTopics
     read_replicas: ReadReplicas
-    listed_brokers: ListedBrokers
+    metadata_brokers: MetadataBrokers
     settings: Settings = field(default_factory=Settings)
     groups: Any = None
     now_ms: int = 0
@@ -113,7 +113,7 @@ class ControlPlane:
                 logs=self.logs,
                 encoded_topics=self.encoded_topics,
                 read_replicas=self.read_replicas,
-                listed_brokers=self.listed_brokers,
+                metadata_brokers=self.metadata_brokers,
                 decompression=SimpleNamespace(has_codecs=lambda name: False),
                 groups=self.groups,
                 now_ms=lambda: self.now_ms,
@@ -188,7 +188,7 @@ async def control_plane(
         logs=logs,
         encoded_topics=EncodedTopics(view, read_replicas),
         read_replicas=read_replicas,
-        listed_brokers=ListedBrokers(
+        metadata_brokers=MetadataBrokers(
             view,
             lambda: registration.broker,
             settings.lease_ttl_sec * 1000,
@@ -241,7 +241,11 @@ async def _frame_for(
 ) -> bytes:
     request = decode_request(api_key, version, memoryview(body))
     context = RequestContext(
-        api_version=version, correlation_id=CORRELATION_ID, client_id="test", client_host="127.0.0.1"
+        api_version=version,
+        correlation_id=CORRELATION_ID,
+        client_id="test",
+        client_host="127.0.0.1",
+        software=ClientSoftware(),
     )
     reply = handle(plane.broker, context, request)
     if asyncio.iscoroutine(reply):

@@ -8,9 +8,10 @@ from typing import Any
 
 from kafscale.handlers import fetch
 from kafscale.protocol.types import Buffer
-from kafscale.serving.context import Broker, Held, RequestContext
+from kafscale.serving.context import Broker, ClientSoftware, Held, RequestContext
 from kafscale.serving.deadlines import Deadlines
 from kafscale.serving.idle_answers import Asked, IdleAnswer, IdleAnswers
+from kafscale.serving.request_times import RequestTimes
 from tests.support import wire
 from tests.support.in_process_broker import InProcessBroker, until
 
@@ -50,6 +51,7 @@ class Recorded:
     error_code: int = 0
     ended: bool = False
     abandoned: Callable[[], None] | None = None
+    times: RequestTimes | None = None
     connected_for_ms: int = 0
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
@@ -102,7 +104,11 @@ class Twins:
         self._correlation_id += 1
         reply = Recorded()
         context = RequestContext(
-            api_version=version, correlation_id=self._correlation_id, client_id=None, client_host="test"
+            api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=None,
+            client_host="test",
+            software=ClientSoftware(),
         )
         fetch.handle(services, context, memoryview(body), reply)
         if reply.frame is not None:

@@ -10,7 +10,8 @@ may expire as well. Without `delete` in cleanup.policy none does.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kafscale.cluster.topic_configs import CleanupPolicy, TopicConfig
+from kafscale.cluster.topic_config_table import CleanupPolicy
+from kafscale.cluster.topic_configs import TopicConfig
 from kafscale.formats.partition_record import SegmentReference
 
 

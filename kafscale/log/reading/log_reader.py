@@ -15,8 +15,8 @@ from kafscale.log.partition import Partition
 from kafscale.log.partition_log import SealedSegment
 from kafscale.log.reading.cached_chunks import CachedChunks
 from kafscale.log.reading.cached_segment import CachedSegment
-from kafscale.log.reading.lent_memory import LentMemory
 from kafscale.log.reading.read_ahead import ReadAhead, Unit
+from kafscale.log.reading.reply_memory import ReplyMemory
 from kafscale.log.reading.segment_loader import SegmentLoader, read_sizes
 from kafscale.log.reading.stored_segment import SegmentKey, segment_key
 from kafscale.memory.slab import SlabPool
@@ -48,32 +48,39 @@ class Read:
     record_count: int = 0
     segments: list[CachedSegment] = field(default_factory=list)
     is_missing: bool = False
-    lent: LentMemory | None = None
+    reply_memory: ReplyMemory | None = None
 
     def detach(self) -> None:
         """Copy the views, so that no segment is held for them."""
         self.views = [memoryview(b"".join(self.views))]
         self.release()
 
-    def join(self, lent: LentMemory) -> None:
+    def join(self, reply_memory: ReplyMemory) -> None:
         """The same, for views that are many and small."""
         self.detach()
-        self.lent = lent
-        lent.copied(self.size_bytes)
+        self.reply_memory = reply_memory
+        reply_memory.copied(self.size_bytes)
 
-    def replace(self, lent: LentMemory, views: list[memoryview], size_bytes: int, record_count: int) -> None:
+    def replace(
+        self, reply_memory: ReplyMemory, views: list[memoryview], size_bytes: int, record_count: int
+    ) -> None:
         """Read these bytes instead, most of which are in memory of their own."""
-        lent.copied(size_bytes if self.lent is None else size_bytes - self.size_bytes)
-        self.views, self.size_bytes, self.record_count, self.lent = views, size_bytes, record_count, lent
+        reply_memory.copied(size_bytes if self.reply_memory is None else size_bytes - self.size_bytes)
+        self.views, self.size_bytes, self.record_count, self.reply_memory = (
+            views,
+            size_bytes,
+            record_count,
+            reply_memory,
+        )
 
     def release(self) -> None:
         """The views are not used any more."""
         for segment in self.segments:
             segment.release()
         self.segments.clear()
-        if self.lent is not None:
-            self.lent.copied(-self.size_bytes)
-            self.lent = None
+        if self.reply_memory is not None:
+            self.reply_memory.copied(-self.size_bytes)
+            self.reply_memory = None
 
 
 class Missing(NamedTuple):
@@ -113,7 +120,7 @@ class LogReader:
             cache_bytes, self._evicted
         )
         self._chunks = CachedChunks()
-        self._lent = LentMemory()
+        self._reply_memory = ReplyMemory()
         self.scans = ThreadTurns()
         self._loads: SingleFlight[tuple[int, ...], CachedSegment] = SingleFlight(
             hand_out=CachedSegment.hold, let_go=CachedSegment.release
@@ -145,12 +152,12 @@ class LogReader:
             self._chunks.remove(segment.segment_key, segment)
         self._ahead.wanted(segment)
         segment.release()
-        self._lent.linger(segment)
+        self._reply_memory.linger(segment)
 
     @property
     def is_short_of_memory(self) -> bool:
         """Whether clients that are slow to take their replies keep too much; no reply should add to it."""
-        return self._lent.is_too_much
+        return self._reply_memory.is_too_much
 
     def add_published(self, partition: Partition, sealed: SealedSegment) -> None:
         """Take over the memory of a segment that has just been published."""
@@ -301,12 +308,12 @@ class LogReader:
             self._ahead.begin(partition, following, self._loads.__contains__)
         views = len(read.views)
         if views >= _MANY_VIEWS and read.size_bytes < _SMALL_VIEW_BYTES * views:
-            read.join(self._lent)
+            read.join(self._reply_memory)
         return read
 
     def replace(self, read: Read, parts: Sequence[Buffer], size_bytes: int, record_count: int) -> None:
         """Give other bytes for what was read: `parts` may be views of it, too."""
-        read.replace(self._lent, [memoryview(part) for part in parts], size_bytes, record_count)
+        read.replace(self._reply_memory, [memoryview(part) for part in parts], size_bytes, record_count)
 
     def _in_memory(
         self,

@@ -15,6 +15,7 @@ from kafscale.errors import CorruptDataError, ObjectNotFoundError, StoreError
 from kafscale.formats.index import IndexOffsetError, parse_index
 from kafscale.formats.segment_layout import SegmentLayout, layout_of
 from kafscale.formats.segment_scan import SegmentScan
+from kafscale.log.reading.load_notes import note_get, note_index
 from kafscale.log.reading.stored_segment import SegmentKey, StoredSegment
 from kafscale.objects.object_store import ObjectReader, ObjectStore
 from kafscale.ops.metrics import Metrics
@@ -74,8 +75,10 @@ class SegmentLayouts:
         layout = self.cache.get(segment.key)
         if layout is not None:
             self._cache_metrics.hits += 1
+            note_index(is_cached=True)
             return layout
         self._cache_metrics.misses += 1
+        note_index(is_cached=False)
         return await self._loads.run(segment.key, lambda: self._load(segment, self._objects))
 
     async def read_again(self, segment: StoredSegment) -> SegmentLayout:
@@ -105,6 +108,7 @@ class SegmentLayouts:
 
     async def _load(self, segment: StoredSegment, objects: ObjectReader) -> SegmentLayout:
         try:
+            note_get()
             data = await objects.get(segment.index_key)
             layout = await asyncio.to_thread(_parsed, segment, data, self._chunk_bytes)
         except ObjectNotFoundError:
@@ -153,6 +157,7 @@ class SegmentLayouts:
         positions = range(0, reference.size_bytes, PIECE_BYTES)
 
         async def read(position: int) -> bytes:
+            note_get()
             length = min(PIECE_BYTES, reference.size_bytes - position)
             return await self._primary.get_range(segment.object_key, reference.start + position, length)
 

@@ -6,6 +6,7 @@ the L2 cache (segment_layouts.py) knows where they start. Damaged data is read o
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from kafscale.formats.segment_check import (
 from kafscale.formats.segment_layout import SegmentLayout
 from kafscale.log.partition import Partition
 from kafscale.log.reading.cached_segment import CachedSegment
+from kafscale.log.reading.load_notes import note_check, note_get
 from kafscale.log.reading.segment_layouts import SegmentLayouts
 from kafscale.log.reading.stored_segment import StoredSegment, stored_segment
 from kafscale.memory.pieces import Pieces
@@ -142,15 +144,18 @@ class SegmentLoader:
         is_from_replica = objects is not self._primary
         memory = _Memory(self._pool, reference.size_bytes)
         try:
+            note_get()
             count = await objects.read_into(
                 segment.object_key, reference.start, reference.size_bytes, memory.targets
             )
+            began_sec = time.perf_counter()
             expected.check_length(count, reference.size_bytes)
             file = memory.content()
             if reference.size_bytes <= _COSTLY_BYTES:
                 index = check_whole(expected, file, is_from_replica=is_from_replica)
             else:
                 index = await asyncio.to_thread(check_whole, expected, file, is_from_replica=is_from_replica)
+            note_check(began_sec, time.perf_counter())
         except BaseException:
             memory.release()
             raise
@@ -172,14 +177,17 @@ class SegmentLoader:
         start, length = wanted_bytes(expected, chunk)
         memory = _Memory(self._pool, length)
         try:
+            note_get()
             count = await objects.read_into(
                 segment.object_key, segment.reference.start + start, length, memory.targets
             )
+            began_sec = time.perf_counter()
             expected.check_length(count, length)
             file = memory.content(start)
             index, max_timestamp_ms = await asyncio.to_thread(
                 check_chunk, expected, chunk, file, is_from_replica=objects is not self._primary
             )
+            note_check(began_sec, time.perf_counter())
         except BaseException:
             memory.release()
             raise

@@ -79,7 +79,7 @@ class Flusher:
         self._early_timer: asyncio.TimerHandle | None = None
         self._draining = False
         self.on_lost: Callable[[Partition], None] = lambda partition: None
-        budget.on_shortage = self._flush_scheduled
+        budget.subscribe_shortage(self._flush_scheduled)
 
     def appended(self, partition: Partition) -> None:
         """Something was appended: flush now, or see to it that a flush comes in time."""
@@ -247,13 +247,14 @@ class Flusher:
         buffer = log.waiting if log.may_seal and partition.log is log else None
         if buffer is None:
             return None
-        started = time.perf_counter()
+        started = buffer.times.sealed_sec = time.perf_counter()
         outcome = FlushOutcome.FAILED
         before = partition.publication
         partition.publication = mine = asyncio.get_running_loop().create_future()
         upload: Upload | None = None
         try:
             upload = await self._publisher.upload(partition, log)
+            buffer.times.uploaded_sec = time.perf_counter()
             if before is not None:
                 await asyncio.wait([before])
             if partition.log is not log or log.sealed is not upload.sealed:

@@ -6,6 +6,7 @@ The protocol is that of architecture.md, "Publish: fencing without trust in cloc
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable
 
 from kafscale.errors import (
@@ -115,6 +116,7 @@ class Publisher:
             partition.publish(record, revision)
             # Unless the log was given up meanwhile, whose waiters were told that nobody knows.
             if log.sealed is sealed:
+                sealed.buffer.times.published_sec = time.perf_counter()
                 log.published(sealed, record)
         self._on_published(partition, sealed)
         partition.notify_grown(sealed.buffer.size_bytes)

@@ -3,6 +3,7 @@
 from struct import Struct
 from typing import Protocol
 
+from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.memory.slab import Slab, SlabPool
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.types import Buffer
@@ -46,6 +47,7 @@ class SegmentBuffer:
         "producers",
         "record_count",
         "size_bytes",
+        "times",
         "waiters",
     )
 
@@ -57,6 +59,7 @@ class SegmentBuffer:
         self.record_count = 0
         self.max_timestamp_ms = -1
         self.charged_bytes = 0
+        self.times = FlushTimes()
         self.codec = Codec.NONE
         self.waiters: list[tuple[AppendWaiter, int]] = []
         self.producer_ids: list[tuple[int, int]] = []

@@ -10,6 +10,7 @@ from kafscale.errors import ObjectExistsError, ObjectNotFoundError, StoreUnavail
 from kafscale.formats import object_keys
 from kafscale.log.partition import PartitionId
 from kafscale.log.partition_log import SealedSegment
+from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.objects.hedging import Hedge, hedged
 from kafscale.objects.object_store import ObjectStore
@@ -65,7 +66,7 @@ class Uploader:
         self._indexes.add(index)
         index.add_done_callback(self._index_ended)
         try:
-            is_there = await self._put(object_keys.segment_key(*place), sealed.parts)
+            is_there = await self._put(object_keys.segment_key(*place), sealed.parts, sealed.buffer.times)
         except BaseException:
             index.cancel()
             await asyncio.gather(index, return_exceptions=True)
@@ -86,13 +87,14 @@ class Uploader:
 
     async def _put_index(self, key: str, content: bytes, is_ours: asyncio.Future[bool]) -> None:
         """Another's index under the key of a segment of ours is replaced."""
-        if not await self._put(key, [content]) and await is_ours:
+        if not await self._put(key, [content], FlushTimes()) and await is_ours:
             await self._retries.until_done(lambda: self._objects.put(key, [content]), key)
 
-    async def _put(self, key: str, parts: Sequence[Buffer]) -> bool:
+    async def _put(self, key: str, parts: Sequence[Buffer], times: FlushTimes) -> bool:
         """Create the object; True when these very bytes lie under the key, whoever brought them there."""
 
         async def attempt() -> bool:
+            times.puts += 1
             try:
                 await self._objects.put_if_absent(key, parts)
             except ObjectExistsError:

@@ -1,4 +1,4 @@
-"""One call to etcd: its deadline, which of its failures are tried again, and what the caller hears of the rest."""
+"""One call to etcd: its deadline, which failures are retried, and the errors that the caller gets for the rest."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ Send = Callable[[EtcdConnection, float], Awaitable[Result]]
 
 
 class Repeat(Enum):
-    """What is done about an attempt of which nobody knows what became."""
+    """The next step after an attempt of unknown outcome."""
 
     READ = "made again: it changes nothing, so a failure is only a failure"
     IDEMPOTENT = "made again: twice is as good as once"
@@ -138,7 +138,7 @@ class EtcdCalls:
 
 
 def is_being_cancelled() -> bool:
-    """Whether a `CancelledError` is meant for this task; gRPC raises it, too, when a channel is closed."""
+    """True if a `CancelledError` is meant for this task; gRPC raises it, too, when a channel is closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

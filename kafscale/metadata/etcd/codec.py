@@ -22,7 +22,7 @@ class EtcdCodec:
 
     @property
     def prefix(self) -> bytes:
-        """What all keys of the cluster begin with, and no other cluster's do."""
+        """The first part of all keys of the cluster, and of no other cluster's."""
         return self._prefix
 
     def key(self, key: str) -> bytes:
@@ -36,7 +36,7 @@ class EtcdCodec:
         return first, first[:-1] + bytes([first[-1] + 1])
 
     def item(self, found: rpc.KeyValue) -> KeyValue:
-        """What etcd holds under a key of the cluster."""
+        """A key of the cluster as etcd has it."""
         return KeyValue(
             key=self._relative(found.key),
             value=found.value,
@@ -45,7 +45,7 @@ class EtcdCodec:
         )
 
     def change(self, event: rpc.Event) -> KeyValue | Delete:
-        """What an event of a watch says."""
+        """The change that an event of a watch reports."""
         if event.type == rpc.Event.DELETE:
             return Delete(self._relative(event.kv.key))
         return self.item(event.kv)

@@ -32,11 +32,11 @@ _OPTIONS = (
 
 
 CALL_ERRORS = (grpc.aio.AioRpcError, grpc.aio.BaseError)
-"""What a call may raise: etcd's or the network's errors, and rarely one of gRPC's own workings."""
+"""The errors of a call: etcd's or the network's errors, and rarely one of gRPC's own workings."""
 
 
 def code_and_details(error: BaseException) -> tuple[grpc.StatusCode, str]:
-    """What one of `CALL_ERRORS` says."""
+    """The text of one of `CALL_ERRORS`."""
     if isinstance(error, grpc.aio.AioRpcError):
         return error.code(), error.details() or ""
     return grpc.StatusCode.UNKNOWN, repr(error)
@@ -69,11 +69,11 @@ class EtcdConnection:
         self._auth = rpc.AuthStub(self._channel)
 
     def is_usable(self) -> bool:
-        """Whether a call begun now is sent to the member, rather than waiting for a connection to it."""
+        """True if a call begun now is sent to the member, rather than waiting for a connection to it."""
         return not self.retired and self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with every call."""
+        """The metadata of every call."""
         return (_REQUIRE_LEADER,) if self.token is None else (_REQUIRE_LEADER, ("token", self.token))
 
     async def login(self, stale: str | None, timeout_sec: float) -> None:
@@ -105,14 +105,14 @@ class EtcdConnection:
         return lambda: self._on_retired.remove(callback)
 
     def retire(self) -> None:
-        """Use it for nothing new; calls under way go on."""
+        """Use it for nothing new; calls in flight go on."""
         if not self.retired:
             self.retired = True
             for callback in tuple(self._on_retired):
                 callback()
 
     async def close(self, grace_sec: float | None) -> None:
-        """Give the channel back; calls under way have so long to end by themselves."""
+        """Give the channel back; calls in flight have so long to end by themselves."""
         self.retire()
         await self._channel.close(grace_sec)
 

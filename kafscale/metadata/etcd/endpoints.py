@@ -30,7 +30,7 @@ class EndpointProblem:
 
 
 class EtcdEndpoints:
-    """Hands out a connection that works. A connection is tried with a read before anybody gets it."""
+    """Hands out a connection that works. A connection is tried with a read before it is used."""
 
     def __init__(
         self, config: EtcdConfig, probe_key: bytes, timeouts: EtcdTimeouts, randomness: random.Random
@@ -49,7 +49,7 @@ class EtcdEndpoints:
         self.problems: tuple[EndpointProblem, ...] = ()
 
     async def connection(self, wait_sec: float) -> EtcdConnection:
-        """A connection that works as far as anybody knows.
+        """A connection that works as far as is known.
 
         Raises `StoreUnavailableError` when there is none within `wait_sec`; looking for one goes on.
         """
@@ -62,7 +62,7 @@ class EtcdEndpoints:
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect(), name="etcd connection")
         connecting = self._connecting
-        # Not awaited itself: whoever waits may be cancelled, the others still want the connection.
+        # Not awaited itself: a waiter may be cancelled, the others still want the connection.
         await asyncio.wait({connecting}, timeout=wait_sec)
         if connecting.cancelled() or self._closed:
             raise StoreUnavailableError("the metadata store is closed")
@@ -84,7 +84,7 @@ class EtcdEndpoints:
             )
 
     def give_up(self, connection: EtcdConnection) -> None:
-        """The connection failed: whoever comes next gets another one. Nothing if that is so already."""
+        """The connection failed: the next caller gets another one. Nothing if that is so already."""
         connection.retire()
         if connection is self._current:
             self._current = None
@@ -108,7 +108,7 @@ class EtcdEndpoints:
         return None
 
     async def close(self) -> None:
-        """Close every connection; calls under way end with an error."""
+        """Close every connection; calls in flight end with an error."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -121,14 +121,14 @@ class EtcdEndpoints:
 
     async def _connect(self) -> EtcdConnection:
         pause_sec = self._timeouts.first_pause_sec
-        told = self.problems
+        reported = self.problems
         try:
             while (found := await self.try_each()) is None:
-                if self.problems != told:
-                    told = self.problems
+                if self.problems != reported:
+                    reported = self.problems
                     logger.warning(
                         "no etcd endpoint can be used, trying again",
-                        extra={"problems": [problem.text for problem in told]},
+                        extra={"problems": [problem.text for problem in reported]},
                     )
                 await asyncio.sleep(pause_sec * self._randomness.uniform(0.5, 1))
                 pause_sec = min(pause_sec * 2, self._timeouts.longest_pause_sec)
@@ -180,7 +180,7 @@ class EtcdEndpoints:
 
 
 def refusal_of(details: str, endpoint: str, config: EtcdConfig) -> str | None:
-    """What to do about an answer that will not change by itself, None for any other."""
+    """The remedy for an answer that will not change by itself, None for any other."""
     if details == USER_NEEDED:
         return f"etcd at {endpoint} wants a user: set KAFSCALE_ETCD_USERNAME and KAFSCALE_ETCD_PASSWORD"
     if details == PERMISSION_DENIED:

@@ -17,7 +17,7 @@ class EtcdLeases:
         self._calls = calls
 
     async def grant(self, ttl_sec: int) -> int:
-        """A new lease. An attempt in doubt may leave another one, which nobody knows and which ends by itself."""
+        """A new lease. An attempt of unknown outcome may leave another one, which ends by itself."""
 
         async def send(connection: EtcdConnection, timeout_sec: float) -> rpc.LeaseGrantResponse:
             request = rpc.LeaseGrantRequest(TTL=ttl_sec)
@@ -61,7 +61,7 @@ class EtcdLeases:
                 raise
 
     async def ended_of(self, leases: Sequence[int]) -> int:
-        """The one of these leases that has ended; at least one has, says etcd."""
+        """The one of these leases that has ended; by etcd's answer, at least one has."""
         for lease in leases[:-1]:
             if not await self._is_live(lease):
                 return lease

@@ -63,7 +63,7 @@ class EtcdReader:
                 rpc.RangeRequest(key=first, range_end=end, limit=limit, revision=revision),
             )
             items += map(self._codec.item, page.kvs)
-            # The header tells the newest revision: of the first page it is the page's own.
+            # The header has the newest revision: of the first page it is the page's own.
             revision = revision or page.header.revision
             if not page.more:
                 return Snapshot(items=tuple(items), revision=revision)

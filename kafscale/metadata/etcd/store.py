@@ -92,7 +92,7 @@ class EtcdStore:
 
     @property
     def max_operations(self) -> int:
-        """How many compares, and how many operations, one transaction may hold."""
+        """How many compares, and how many operations, one transaction may have."""
         return MAX_OPERATIONS
 
     @property
@@ -178,7 +178,7 @@ class EtcdStore:
             self._watchers.discard(watcher)
 
     async def _snapshot(self, first: bytes, end: bytes, *, is_patient: bool) -> Snapshot | None:
-        """What a watch begins with; None when it cannot be had now and the watch is to try again, or to end."""
+        """The snapshot that a watch begins with; None when it cannot be read now: the watch retries, or ends."""
         try:
             return await self._reader.range(first, end)
         except StoreError as problem:

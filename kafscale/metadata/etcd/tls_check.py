@@ -1,4 +1,4 @@
-"""Why TLS with an etcd endpoint fails, in words that name the setting: gRPC's errors do not tell."""
+"""Why TLS with an etcd endpoint fails, in words that name the setting: gRPC's errors do not."""
 
 import asyncio
 import ssl
@@ -11,7 +11,7 @@ _HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04"
 
 
 async def tls_refusal(endpoint: str, config: EtcdConfig, timeout_sec: float) -> str | None:
-    """What is wrong with TLS and what to do about it; None when nothing is, or nobody is there to ask."""
+    """The problem with TLS and its remedy; None when there is none, or no server to ask."""
     scheme, _, address = endpoint.partition("://")
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -80,7 +80,7 @@ async def _speaks_tls(host: str, port: int) -> bool:
 
 
 async def _answers(host: str, port: int, context: ssl.SSLContext | None) -> bool:
-    """Whether an HTTP/2 server answers; without a context, one that does not speak TLS."""
+    """True if an HTTP/2 server answers; without a context, one that does not speak TLS."""
     reader, writer = await asyncio.open_connection(host, port, ssl=context)
     try:
         writer.write(_HTTP2_PREFACE)

@@ -1,8 +1,8 @@
-"""What an error of etcd says about the request that met it: done or not, and what to do next.
+"""The meaning of an error of etcd for its request: done or not, and what to do next.
 
 Sure to have been refused before it was proposed or applied are only the answers listed here, each read in etcd's
 server (3.4 to 3.7). Everything else is unknown, among it two that look sure: "database space exceeded" is also
-answered after a transaction was applied, and "server stopped" while one was on its way.
+answered after a transaction was applied, and "server stopped" while one was in flight.
 """
 
 from enum import Enum
@@ -12,7 +12,7 @@ import grpc
 
 
 class Verdict(Enum):
-    """What is known of a request that failed."""
+    """The outcome of a failed request, as far as it is known."""
 
     REFUSED = "not done, and no endpoint will do it"
     LOGIN = "not done: the token is not valid (any more)"
@@ -54,13 +54,13 @@ _VERDICTS: Final = {
 
 
 def verdict_of(code: grpc.StatusCode, details: str) -> Verdict:
-    """What an error with this code and text says about its request."""
+    """The verdict for an error with this code and text."""
     if is_too_large(code, details):
         return Verdict.REFUSED
     return _VERDICTS.get(details, Verdict.UNKNOWN)
 
 
 def is_too_large(code: grpc.StatusCode, details: str) -> bool:
-    """Whether the request was refused for its size."""
+    """True if the request was refused for its size."""
     too_large_for_grpc = code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE_FOR_GRPC in details
     return details == TOO_LARGE or too_large_for_grpc

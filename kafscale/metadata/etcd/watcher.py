@@ -1,4 +1,4 @@
-"""One watch of keys in etcd: where it stands, and what etcd told it that its watcher has not been given yet."""
+"""One watch of keys in etcd: its position, and the events that it has received and not delivered yet."""
 
 from collections.abc import Sequence
 
@@ -59,7 +59,7 @@ class EtcdWatcher(WatchBacklog):
             self.next_revision = changes.revision + 1
             self.add(changes)
         elif not response.events and not response.created:
-            # A progress notification, which etcd sends to a watch that has been told everything.
+            # A progress notification, which etcd sends to a watch that has received everything.
             self.next_revision = max(self.next_revision, response.header.revision + 1)
 
     def start_over(self) -> None:

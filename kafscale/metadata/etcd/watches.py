@@ -183,7 +183,7 @@ class EtcdWatches:
 
 
 class _Outbox:
-    """What is to be sent on one stream."""
+    """The requests to send on one stream."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[rpc.WatchRequest | None] = asyncio.Queue()

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kafscale.cluster.topic_configs import TOPIC_CONFIGS, canonical_text, validate
+from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
+from kafscale.cluster.topic_configs import canonical_text, validate
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.operator.errors import SpecError
 from kafscale.operator.times import duration_ms

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.cluster.topic_configs import CleanupPolicy, MessageTimestampType, TopicConfig
+from kafscale.cluster.topic_config_table import CleanupPolicy, MessageTimestampType
+from kafscale.cluster.topic_configs import TopicConfig
 from kafscale.formats.object_keys import namespace_prefix, topic_prefix
 
 DAY_MS: Final = 86_400_000

@@ -71,7 +71,7 @@ async def test_a_store_that_does_not_answer_is_waited_for_only_so_long(
             assert await outcome(client, batch(5)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_many_refusals_ask_one_at_a_time_and_none_is_told_by_an_older_answer() -> None:
+async def test_refusals_share_a_read_that_began_after_them() -> None:
     metadata = Metadata()
     async with in_process_broker(metadata=metadata) as broker, broker.connect() as client:
         await broker.create_topic()
@@ -82,7 +82,7 @@ async def test_many_refusals_ask_one_at_a_time_and_none_is_told_by_an_older_answ
             await asking.until_reached()
             for _ in range(9):
                 await client.send_produce("topic", {0: batch(6)})
-            refusals = broker.process.serving.sequence_refusals
+            refusals = broker.process.serving.sequence_error_check
             await until(lambda: sum(map(len, refusals._waiting.values())) == 9, "the others wait")
             await replace_leader(broker)
             asking.release()
@@ -100,6 +100,6 @@ async def test_a_broker_that_stops_answers_those_that_wait() -> None:
         with metadata.hold("get", PARTITION) as asking:
             await client.send_produce("topic", {0: batch(5)})
             await asking.until_reached()
-            refusals = broker.process.serving.sequence_refusals
+            refusals = broker.process.serving.sequence_error_check
             await asyncio.gather(refusals.close(), client.receive_produce())
             assert not refusals._waiting

@@ -9,7 +9,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.store import Changes, Delete, KeyValue, Snapshot
 from kafscale.metadata.store_contact import SETTLING_MS, StoreContact
-from kafscale.serving.listed_brokers import IN_DOUBT_MS, ListedBrokers
+from kafscale.serving.metadata_brokers import IN_DOUBT_MS, MetadataBrokers
 
 KEEP_MS = 10_000
 MYSELF = 9
@@ -22,7 +22,7 @@ class Scene:
         self.now_ms = 5_000
         self.view = ClusterView("cluster")
         self.contact = StoreContact(KEEP_MS, lambda: self.now_ms)
-        self.listed = ListedBrokers(
+        self.listed = MetadataBrokers(
             self.view, lambda: record(MYSELF), KEEP_MS, self.contact, lambda: self.now_ms
         )
 

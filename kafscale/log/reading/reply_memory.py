@@ -8,7 +8,7 @@ from kafscale.log.reading.cached_segment import CachedSegment
 MAX_LINGERING_BYTES = 256 * 1024 * 1024
 
 
-class LentMemory:
+class ReplyMemory:
     """Segments that the cache has let go of while replies hold them, and copies that replies hold."""
 
     def __init__(self) -> None:

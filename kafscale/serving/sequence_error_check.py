@@ -1,7 +1,7 @@
-"""Refusals of produce for a producer's sequence, which are only told by a broker that is sure that it leads.
+"""Sequence errors of idempotent producers, which only a broker that certainly leads may answer.
 
-A leader that was replaced and does not know it yet has an old picture of the producers. A client that has come back
-to it with a later sequence would take its refusal for final, as those of a leader are.
+A leader that was replaced and does not know it yet has outdated producer states. A client that returns to it with a
+later sequence would take its refusal for final, as a leader's refusals are.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ from kafscale.serving.store_deadline import store_deadline
 logger = logging.getLogger(__name__)
 
 BY_SEQUENCE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""What a leader answers by what it knows of the producer."""
+"""The errors that depend on the state of the producer."""
 
 Refuse = Callable[[bool], None]
 """Called with whether this broker leads."""
 
 
-class SequenceRefusals:
-    """One question to the metadata store at a time for each partition, for all whose refusal depends on it."""
+class SequenceErrorCheck:
+    """One read of the metadata store at a time for each partition, shared by all refusals of it."""
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
         self._waiting: dict[Partition, list[Refuse]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def when_sure(self, partition: Partition, refuse: Refuse) -> None:
-        """Call `refuse` once the store has told; while it is away this broker does not count as leader."""
+    def after_leader_check(self, partition: Partition, refuse: Refuse) -> None:
+        """Call `refuse` when the store has answered; while it is away this broker does not count as leader."""
         waiting = self._waiting.get(partition)
         if waiting is not None:
             waiting.append(refuse)
@@ -45,7 +45,7 @@ class SequenceRefusals:
 
     async def _answer(self, partition: Partition) -> None:
         try:
-            # Who comes while a question is on its way needs another: that one may tell how things were before.
+            # A refusal that arrives during a read needs another read: that one may show an older state.
             while self._waiting[partition]:
                 refusals, self._waiting[partition] = self._waiting[partition], []
                 leads = False
@@ -64,13 +64,13 @@ class SequenceRefusals:
                 return await self._logs.is_leader_still(partition)
         except (StoreError, CorruptDataError) as problem:
             logger.warning(
-                "could not make sure of leading",
+                "could not check the leader of a partition",
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
             return False
 
     async def close(self) -> None:
-        """Refuse what waits."""
+        """Refuse the requests that wait."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,8 +1,8 @@
 """The brokers that Metadata names: those that live, this one, and those that are not known to be gone.
 
 Clients take a broker that Metadata does not name for decommissioned: librdkafka, from 2.10 on, ends its connection
-with everything that is on its way, and may have none left to ask. In Kafka brokers stay known while the controllers
-are away. Here all leases end when the metadata store is away for longer than one, and come again one by one
+with everything in flight, and may have no broker left to ask. In Kafka brokers stay known while the controllers
+are away. Here all leases end when the metadata store is away for longer than a lease, and return one by one
 (docs/decisions/0046-brokers-known-to-be-gone.md).
 """
 
@@ -15,9 +15,9 @@ from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.store_contact import StoreContact
 
 IN_DOUBT_MS: Final = 5 * 60 * 1000
-"""How long a broker is named that went while the metadata store was away, and has not come back.
+"""The time for which a broker is named that vanished while the metadata store was away, and has not returned.
 
-Clients keep what Metadata told them for as long, by Kafka's default of `metadata.max.age.ms`.
+Clients keep an answer of Metadata for as long, by Kafka's default of `metadata.max.age.ms`.
 """
 
 
@@ -26,12 +26,12 @@ class _Gone(NamedTuple):
     named_until_ms: int
 
 
-class ListedBrokers:
-    """Follows the view's brokers. `myself` gives this broker, which is named as long as anybody asks it.
+class MetadataBrokers:
+    """Follows the view's brokers. `myself` gives this broker, which is always named.
 
-    Named besides the live ones is a broker that went without announcing that it stops: for `keep_ms`, or for
-    `IN_DOUBT_MS` when the store was silent around that time, until another broker has its id or address. Who
-    leads, coordinates or is read from never is one of these: that is the view's to say.
+    Besides the live ones it names a broker that vanished without announcing that it stops: for `keep_ms`, or for
+    `IN_DOUBT_MS` if the store was silent around that time, until another broker has its id or address. Leaders,
+    coordinators and read replicas are never such brokers: the view decides those.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class ListedBrokers:
         view.subscribe_brokers(self._changed)
 
     def live(self) -> tuple[BrokerRecord, ...]:
-        """The brokers that live as far as this one, which does, knows; ascending by id."""
+        """The live brokers, by the view, and this one; ascending by id."""
         live = self._view.brokers()
         myself = self._myself()
         if any(record.broker_id == myself.broker_id for record in live):
             return live
-        # Not what it registered first: that it starts.
+        # Its first registration says that it starts.
         return _sorted(*live, replace(myself, state=BrokerState.RUNNING))
 
     def brokers(self) -> tuple[BrokerRecord, ...]:
-        """Those that clients may know, ascending by id."""
+        """The brokers that Metadata names, ascending by id."""
         live = self.live()
         if not self._gone:
             return live

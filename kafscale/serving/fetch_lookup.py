@@ -1,0 +1,48 @@
+"""Partitions of a fetch that need the metadata store: led by another broker, or asked for above their end."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.log.manager import LogManager
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.leader_epoch import check_leader_epoch
+from kafscale.serving.partition_fetch import PartitionFetch
+from kafscale.tasks.concurrently import for_each
+
+logger = logging.getLogger(__name__)
+
+
+def needs_store(fetch: PartitionFetch) -> bool:
+    """True if the partition must be looked up before it can be read."""
+    return fetch.to_follow is not None or fetch.is_above_end
+
+
+async def look_up(logs: LogManager, fetches: Sequence[PartitionFetch], deadline_sec: float) -> None:
+    """Look up those that need it, concurrently; `deadline_sec` by the loop's clock. Failures become error codes."""
+    await for_each(
+        [fetch for fetch in fetches if needs_store(fetch)], lambda fetch: _look_up(logs, fetch, deadline_sec)
+    )
+
+
+async def _look_up(logs: LogManager, fetch: PartitionFetch, deadline_sec: float) -> None:
+    try:
+        async with asyncio.timeout_at(deadline_sec):
+            await _follow_and_check(logs, fetch)
+    except KafkaError as refusal:
+        fetch.error_code = refusal.code
+    except (StoreError, CorruptDataError, TimeoutError) as problem:
+        logger.warning("could not look up a partition", extra={"problem": str(problem)})
+        fetch.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def _follow_and_check(logs: LogManager, fetch: PartitionFetch) -> None:
+    if fetch.to_follow is not None:
+        fetch.partition = await logs.follow(fetch.to_follow, fetch.wanted.partition)
+        if fetch.partition is None:
+            fetch.error_code = fetch.unknown
+        else:
+            check_leader_epoch(fetch.partition, fetch.wanted.current_leader_epoch)
+    if fetch.is_above_end and fetch.partition is not None:
+        fetch.error_code = await logs.check_beyond_end(fetch.partition, fetch.wanted.fetch_offset)

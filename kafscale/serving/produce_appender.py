@@ -1,0 +1,221 @@
+"""Appends the batches of one produce request to the logs of their partitions, in the order of the request."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from kafscale.cluster.leadership import TopicPartition
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import PartitionLog
+from kafscale.log.producer_gap_guard import OUT_OF_TURN, SENT_AGAIN
+from kafscale.log.writing.segment_buffer import AppendWaiter
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.produce import ProduceRequest
+from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
+from kafscale.protocol.record_density import check_claim, claims_unlikely_count
+from kafscale.serving import store_deadline
+from kafscale.serving.batch_checks import (
+    FIRST_VERSION_WITH_BATCHES,
+    check_request,
+    check_room,
+    checked_batch,
+    is_message_set,
+)
+from kafscale.serving.batch_opener import opened_limit_bytes
+from kafscale.serving.context import Broker, Reply, RequestContext
+from kafscale.serving.partition_lookup import unknown_partition
+from kafscale.serving.pending_produce import PartitionAppend, PendingProduce, Unanswered
+
+_Uncounted = tuple[str, memoryview, BatchHeader, int, PartitionAppend]
+"""Topic, batch, its header, the topic's max.message.bytes, and where the outcome goes."""
+
+_UNANSWERED = Unanswered()
+
+
+class ProduceAppender:
+    """One request between its decoding and its wait for the flushes."""
+
+    def __init__(
+        self, broker: Broker, request: RequestContext, produce: ProduceRequest, reply: Reply
+    ) -> None:
+        self._broker = broker
+        self._version = request.api_version
+        self._produce = produce
+        self._reply = reply
+        self._refused = False
+        self._uncounted: list[_Uncounted] = []
+        self._now_ms = broker.now_ms()
+        self._pending = PendingProduce(
+            request,
+            reply,
+            self._now_ms + _wait_ms(produce),
+            broker.purgatory,
+            broker.sequence_error_check,
+            broker.metrics.produce_stages,
+        )
+
+    def append_all(self) -> Awaitable[None] | None:
+        """Append every partition's batch. Those whose records must be counted first are appended by the awaitable."""
+        for name, partitions in self._produce.topics:
+            appends = self._pending.topic(name, len(partitions))
+            for index, records in partitions:
+                self._append(name, index, records, appends)
+        if self._uncounted:
+            return self._count_and_finish()
+        self._finish()
+        return None
+
+    async def append_with_pauses(self) -> None:
+        """Append every partition's batch; other tasks run between the partitions."""
+        for name, partitions in self._produce.topics:
+            appends = self._pending.topic(name, len(partitions))
+            for index, records in partitions:
+                if self._version < FIRST_VERSION_WITH_BATCHES:
+                    self._append(name, index, await self._converted(name, index, records), appends)
+                else:
+                    self._append(name, index, records, appends)
+                await self._append_uncounted()
+                await asyncio.sleep(0)
+        self._finish()
+
+    async def _count_and_finish(self) -> None:
+        await self._append_uncounted()
+        self._finish()
+
+    async def _append_uncounted(self) -> None:
+        """Count the records of the batches that `_append` put aside, and append those that hold what they claim."""
+        uncounted, self._uncounted = self._uncounted, []
+        for name, batch, header, max_message_bytes, append in uncounted:
+            try:
+                await self._broker.batch_opener.count(batch, header, max_message_bytes)
+                partition, log = self._led(name, append.partition)
+                check_room(log, header)
+            except KafkaError as refusal:
+                self._refuse_batch(name, append, refusal, batch)
+            else:
+                self._append_to(log, partition, batch, header, append)
+
+    async def _converted(
+        self, name: str, index: int, records: memoryview | None
+    ) -> memoryview | KafkaError | None:
+        """The batch in place of a message set, or its refusal."""
+        partition = self._broker.logs.partition(name, index)
+        if partition is None or not records or not is_message_set(records):
+            return records
+        try:
+            return await self._broker.batch_opener.convert(records, partition.config.max_message_bytes)
+        except KafkaError as refusal:
+            # Without its traceback, which refers to the request's bytes.
+            return KafkaError(refusal.code, refusal.message)
+
+    def _finish(self) -> None:
+        if self._produce.acks:
+            self._pending.all_appended()
+        elif self._refused:
+            # As in Kafka: the end of its connection shows the client its mistake, such as a stale leader.
+            self._reply.end_connection()
+        else:
+            self._reply.drop()
+
+    def _append(
+        self,
+        name: str,
+        index: int,
+        records: memoryview | KafkaError | None,
+        appends: list[PartitionAppend],
+    ) -> None:
+        append = PartitionAppend(self._pending, index)
+        appends.append(append)
+        try:
+            check_request(self._produce)
+            partition, log = self._led(name, index)
+            batch, header = checked_batch(records, partition, self._version, self._now_ms)
+            check_room(log, header)
+            if claims_unlikely_count(header):
+                max_message_bytes = partition.config.max_message_bytes
+                check_claim(header, opened_limit_bytes(max_message_bytes))
+                # The request's body may be gone when it is counted.
+                copy = memoryview(bytes(batch))
+                self._uncounted.append((name, copy, header, max_message_bytes, append))
+                return
+        except KafkaError as refusal:
+            self._refuse_batch(name, append, refusal, records)
+            return
+        self._append_to(log, partition, batch, header, append)
+
+    def _append_to(
+        self,
+        log: PartitionLog,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        append: PartitionAppend,
+    ) -> None:
+        guard = self._broker.gap_guard
+        if guard and self._produce.acks:
+            place = (partition.id.topic, partition.id.index)
+            if guard.refuses(place, header, log.producers):
+                append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
+                return
+        append.led = partition
+        if partition.rules.log_append_time:
+            append.log_append_time_ms = self._now_ms
+        waiter: AppendWaiter = append if self._produce.acks else _UNANSWERED
+        append.flush = self._broker.logs.append(partition, batch, header, self._now_ms, waiter)
+
+    def _refuse_batch(
+        self, name: str, append: PartitionAppend, refusal: KafkaError, records: memoryview | KafkaError | None
+    ) -> None:
+        if refusal.code in SENT_AGAIN and self._produce.acks:
+            self._remember_refused((name, append.partition), records)
+        self._refuse(name, append, refusal)
+
+    def _remember_refused(self, partition: TopicPartition, records: memoryview | KafkaError | None) -> None:
+        if self._version < FIRST_VERSION_WITH_BATCHES:
+            return  # without sequence numbers
+        if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
+            header = read_header(records, 0)
+            if header.producer_id >= 0:
+                self._broker.gap_guard.refused_on_arrival(partition, header)
+
+    def _refuse(self, name: str, append: PartitionAppend, refusal: KafkaError) -> None:
+        self._refused = True
+        code, message = refusal.code, refusal.message
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._produce.acks:
+            self._broker.leader_changes.when_known(
+                name, append.partition, lambda: append.refused(code, message)
+            )
+        else:
+            append.refused(code, message)
+
+    def _led(self, name: str, index: int) -> tuple[Partition, PartitionLog]:
+        partition = self._broker.logs.partition(name, index)
+        if partition is None:
+            topic = self._broker.view.topic(name)
+            if topic is None or not 0 <= index < topic.partition_count:
+                raise unknown_partition()
+        elif partition.is_led:
+            if self._broker.object_store_health.refuses_produce:
+                # Appended now it would only wait, in memory that records need that can be stored.
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    "the object store takes no writes at the moment (decision 0014)",
+                )
+            if partition.log is None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the partition's log could not be opened")
+            if partition.log.is_held_up:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    "the partition takes nothing until a checkpoint of it is stored (decision 0044)",
+                )
+            return partition, partition.log
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
+
+
+def _wait_ms(produce: ProduceRequest) -> int:
+    """The time that the request waits for its records to be published.
+
+    In Kafka the timeout bounds the wait for other replicas, which acks=1 does not have: it is answered once the
+    records are in the leader's log. Here that takes a flush, whatever the timeout.
+    """
+    least_ms = int(store_deadline.STORE_DEADLINE_SEC * 1000) if produce.acks == 1 else 0
+    return max(least_ms, produce.timeout_ms)

@@ -1,0 +1,75 @@
+"""The settings of who the broker is, and of the addresses that it serves."""
+
+from dataclasses import dataclass
+
+from kafscale.settings.kinds import (
+    Address,
+    address,
+    advertised_host,
+    advertised_port,
+    integer,
+    optional_address,
+    text,
+)
+from kafscale.settings.rows import INT32_MAX, derived, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerSettings:
+    """Who the broker is and where it listens; a part of `Settings`."""
+
+    broker_id: int = setting(
+        "KAFSCALE_BROKER_ID",
+        integer(0, INT32_MAX),
+        "0",
+        "The broker's id in the cluster, as clients see it.",
+    )
+    broker_addr: Address = setting(
+        "KAFSCALE_BROKER_ADDR",
+        address(),
+        "127.0.0.1:9092",
+        "Where the broker listens for Kafka clients.",
+    )
+    broker_host: str | None = derived(
+        "KAFSCALE_BROKER_HOST",
+        advertised_host(),
+        "the listen host; the machine's host name where that is a wildcard",
+        "The host that clients connect to.",
+    )
+    broker_port: int | None = derived(
+        "KAFSCALE_BROKER_PORT",
+        advertised_port(),
+        "the listen port",
+        "The port that clients connect to.",
+    )
+    external_addr: Address | None = derived(
+        "KAFSCALE_EXTERNAL_ADDR",
+        optional_address(),
+        "none",
+        "A second address to listen on, for clients that reach the brokers by other names than those within "
+        "the network: they are given the external host and port of every broker (Kafka's listeners).",
+    )
+    external_host: str | None = derived(
+        "KAFSCALE_EXTERNAL_HOST",
+        advertised_host(),
+        "the external listen host; the machine's host name where that is a wildcard",
+        "The host that clients of the external address connect to.",
+    )
+    external_port: int | None = derived(
+        "KAFSCALE_EXTERNAL_PORT",
+        advertised_port(),
+        "the external listen port",
+        "The port that clients of the external address connect to.",
+    )
+    metrics_addr: Address = setting(
+        "KAFSCALE_METRICS_ADDR",
+        address(),
+        "127.0.0.1:9093",
+        "Where `/metrics`, `/healthz` and `/readyz` are served over HTTP.",
+    )
+    rack: str | None = derived(
+        "KAFSCALE_RACK",
+        text(249),
+        "none",
+        "The zone that the broker runs in; a consumer whose `client.rack` is the same reads from it.",
+    )

@@ -1,0 +1,54 @@
+"""The settings of the process: its stop and its log."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafscale.settings.kinds import choice, integer
+from kafscale.settings.rows import setting
+
+
+class LogLevel(StrEnum):
+    """The least severe log line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """The form of a log line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningSettings:
+    """How the broker stops and what it logs; a part of `Settings`."""
+
+    shutdown_timeout_ms: int = setting(
+        "KAFSCALE_SHUTDOWN_TIMEOUT_MS",
+        integer(0, 3_600_000),
+        "10000",
+        "How long a stopping broker flushes and answers at most before it exits.",
+    )
+    shutdown_linger_ms: int = setting(
+        "KAFSCALE_SHUTDOWN_LINGER_MS",
+        integer(0, 3_600_000),
+        "3000",
+        "How long a broker that has handed everything over goes on telling its clients so: some take the end of "
+        "their connection for an error. It ends with the last connection.",
+    )
+    log_level: LogLevel = setting(
+        "KAFSCALE_LOG_LEVEL",
+        choice(LogLevel),
+        "info",
+        "The least severe log line that is written. Commands other than `serve` and `pod` leave out `info` lines.",
+    )
+    log_format: LogFormat = setting(
+        "KAFSCALE_LOG_FORMAT",
+        choice(LogFormat),
+        "text",
+        "Whether log lines are text for people or JSON objects for programs.",
+    )
