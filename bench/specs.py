@@ -147,7 +147,7 @@ class PollsSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What happened between the two edges of the measured window."""
+    """The measurements between the two edges of the window."""
 
     seconds: float
     records: int

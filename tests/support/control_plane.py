@@ -212,7 +212,7 @@ async def put_segment(plane: ControlPlane, key: str) -> None:
 
 
 async def ask(plane: ControlPlane, handle: Callable[..., Any], version: int, message: Any) -> Any:
-    """What a client of this version gets: the request and the reply go through the codec."""
+    """The reply for a client of this version: request and reply go through the codec."""
     reply_class, frame = await ask_for_frame(plane, handle, version, message)
     decoded = reply_class.decode(frame, version=version, header=True, framed=True)
     assert decoded.header.correlation_id == CORRELATION_ID

@@ -140,7 +140,7 @@ class RetentionEnforcer:
     async def _with_ages(
         self, partition: Partition, references: Sequence[SegmentReference], size_bytes: int, known: _Known
     ) -> Expiry:
-        """What may go, once the ages of segments without a timestamp are known as far as they matter."""
+        """The expired segments, once the relevant ages of segments without a timestamp are read."""
         now_ms, created_ms = self._now_ms(), known.created_ms
         headers = 1
 

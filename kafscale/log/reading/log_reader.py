@@ -56,7 +56,7 @@ class Read:
         self.release()
 
     def join(self, reply_memory: ReplyMemory) -> None:
-        """The same, for views that are many and small."""
+        """Copy the views, which are many and small, and count the copy."""
         self.detach()
         self.reply_memory = reply_memory
         reply_memory.copied(self.size_bytes)
@@ -64,7 +64,7 @@ class Read:
     def replace(
         self, reply_memory: ReplyMemory, views: list[memoryview], size_bytes: int, record_count: int
     ) -> None:
-        """Read these bytes instead, most of which are in memory of their own."""
+        """Replace the read by these bytes, most of which are in memory of their own."""
         reply_memory.copied(size_bytes if self.reply_memory is None else size_bytes - self.size_bytes)
         self.views, self.size_bytes, self.record_count, self.reply_memory = (
             views,
@@ -74,7 +74,7 @@ class Read:
         )
 
     def release(self) -> None:
-        """The views are not used any more."""
+        """Release the segments and the counted copy: the views are not used any more."""
         for segment in self.segments:
             segment.release()
         self.segments.clear()
@@ -156,7 +156,7 @@ class LogReader:
 
     @property
     def is_short_of_memory(self) -> bool:
-        """Whether clients that are slow to take their replies keep too much; no reply should add to it."""
+        """True if clients that are slow to read their replies keep too much; no reply should add to it."""
         return self._reply_memory.is_too_much
 
     def add_published(self, partition: Partition, sealed: SealedSegment) -> None:
@@ -217,7 +217,7 @@ class LogReader:
     def plan(
         self, partition: Partition, offset: int, max_bytes: int
     ) -> tuple[list[CachedSegment], list[Missing]]:
-        """What `read` would want, in memory and missing: up to `max_bytes`, at least one segment or chunk.
+        """The units that `read` would want, in memory and missing: up to `max_bytes`, at least one.
 
         Of a large segment whose chunks are unknown it is one chunk: its load finds out where it ends.
         """
@@ -312,7 +312,7 @@ class LogReader:
         return read
 
     def replace(self, read: Read, parts: Sequence[Buffer], size_bytes: int, record_count: int) -> None:
-        """Give other bytes for what was read: `parts` may be views of it, too."""
+        """Replace the bytes of a read: `parts` may be views of it, too."""
         read.replace(self._reply_memory, [memoryview(part) for part in parts], size_bytes, record_count)
 
     def _in_memory(
