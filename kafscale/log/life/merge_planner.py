@@ -46,17 +46,17 @@ def plan_merge(
     references: Sequence[SegmentReference],
     limits: MergeLimits,
     *,
-    passed_over: Container[int] = (),
+    unreadable: Container[int] = (),
     taken: Container[tuple[int, int]] = (),
 ) -> tuple[SegmentReference, ...]:
     """The neighbours to merge next, oldest first; none if no merge is worthwhile.
 
-    `passed_over`: base offsets of segments that cannot be read. `taken`: first and last offsets of merged
+    `unreadable`: base offsets of segments that cannot be read. `taken`: first and last offsets of merged
     segments whose keys belong to other objects.
     """
     candidates = references[: max(0, len(references) - NEWEST_LEFT)]
     for class_bytes in _class_sizes(limits.target_bytes):
-        for run, is_full in _runs(candidates, class_bytes, limits, passed_over):
+        for run, is_full in _runs(candidates, class_bytes, limits, unreadable):
             full = _not_taken(run, taken) if is_full else []
             if len(full) > 1 and merged_size_bytes(full) * 2 >= limits.target_bytes:
                 return tuple(full)
@@ -73,13 +73,13 @@ def _class_sizes(target_bytes: int) -> Iterator[int]:
 
 
 def _runs(
-    candidates: Sequence[SegmentReference], class_bytes: int, limits: MergeLimits, passed_over: Container[int]
+    candidates: Sequence[SegmentReference], class_bytes: int, limits: MergeLimits, unreadable: Container[int]
 ) -> Iterator[tuple[list[SegmentReference], bool]]:
     """The longest runs of neighbours of the class; each with True if the next one would have been one too many."""
     run: list[SegmentReference] = []
     size_bytes = records = 0
     for reference in candidates:
-        fits_class = reference.size_bytes <= class_bytes and reference.base_offset not in passed_over
+        fits_class = reference.size_bytes <= class_bytes and reference.base_offset not in unreadable
         full = bool(run) and not (
             size_bytes + reference.size_bytes <= limits.target_bytes
             and records + reference.record_count <= MAX_MESSAGE_COUNT

@@ -67,7 +67,7 @@ class Merger:
         self._merge = SegmentMerge(objects, settings.s3_namespace, pace)
         self._is_store_away = False
         self._settled: WeakKeyDictionary[Partition, _State] = WeakKeyDictionary()
-        self._passed_over: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
+        self._unreadable: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
         self._taken: WeakKeyDictionary[Partition, set[tuple[int, int]]] = WeakKeyDictionary()
 
     async def run(self) -> None:
@@ -160,7 +160,7 @@ class Merger:
         return plan_merge(
             [reference for reference in references if reference.last_offset >= log_start_offset],
             limits,
-            passed_over=self._passed_over.get(partition, ()),
+            unreadable=self._unreadable.get(partition, ()),
             taken=self._taken.get(partition, ()),
         )
 
@@ -171,7 +171,7 @@ class Merger:
             replaced = await self._swap.publish(partition, merged, sources)
         except DamagedSourceError as problem:
             logger.error("a segment cannot be read and is not merged", extra={"problem": str(problem)})
-            self._passed_over.setdefault(partition, set()).add(problem.source.base_offset)
+            self._unreadable.setdefault(partition, set()).add(problem.source.base_offset)
         except MissingSourceError as problem:
             return await self._missing(partition, problem)
         except KeyTakenError as problem:
@@ -195,7 +195,7 @@ class Merger:
         if named != problem.source or not await self._logs.is_leader_still(partition):
             return self._abandon(partition, problem)
         logger.warning("a segment is gone and is not merged", extra={"problem": str(problem)})
-        self._passed_over.setdefault(partition, set()).add(problem.source.base_offset)
+        self._unreadable.setdefault(partition, set()).add(problem.source.base_offset)
         self._logs.on_missing(partition, problem.source)
         self._metrics.merges.count(MergeOutcome.FAILED)
         return True

@@ -195,7 +195,7 @@ class LogReader:
             self.cache.remove(key)
             for chunk in self._chunks.of(key):
                 self.cache.remove(chunk.key)
-            self._layouts.forget(key)
+            self._layouts.remove(key)
 
     # --- from memory
 

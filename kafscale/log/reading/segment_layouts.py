@@ -95,7 +95,7 @@ class SegmentLayouts:
             return layout
         return await self._scans.run(segment.key, lambda: self._verify(segment, index_is_wrong))
 
-    def forget(self, key: SegmentKey) -> None:
+    def remove(self, key: SegmentKey) -> None:
         """Remove the layout of a segment that is gone."""
         self.cache.remove(key)
 
