@@ -24,8 +24,8 @@ from kafscale.metadata.store import Compare, Operation, Put, Snapshot, Transacti
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
-from tests.support.holders import end_leases
 from tests.support.in_process_broker import until
+from tests.support.owners import end_leases
 
 TOPIC = "orders"
 TOPIC_ID = uuid.UUID(int=1)

@@ -24,7 +24,7 @@ from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import Compare, Delete, Operation, Put, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
-from tests.support.holders import end_leases
+from tests.support.owners import end_leases
 from tests.support.virtual_time import run_virtually
 
 TIMEOUT_SEC = 5.0

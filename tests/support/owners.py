@@ -32,8 +32,10 @@ async def lead_elsewhere(store: MetadataStore, topic: str, index: int = 0) -> in
     Returns the lease that its leadership is bound to.
     """
     key = keys.partition(topic, index)
-    held = await store.get(key)
-    record = PartitionRecord(leader_epoch=-1) if held is None else decode_partition_record(key, held.value)
+    stored = await store.get(key)
+    record = (
+        PartitionRecord(leader_epoch=-1) if stored is None else decode_partition_record(key, stored.value)
+    )
     record = next_epoch(record)
     lease = await store.grant_lease(3600)
     leader = LeaderRecord(broker_id=ELSEWHERE, leader_epoch=record.leader_epoch)
