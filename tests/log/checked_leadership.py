@@ -95,7 +95,7 @@ class Flush:
     publication: Publication | None = None
 
 
-class Tenure:
+class Term:
     """A partition as this broker has it: from an election on, or while it follows."""
 
     def __init__(self, leadership: PartitionLeadership, record: Record) -> None:
@@ -131,66 +131,66 @@ class CheckedLeadership:
         self.store = Store()
         self.answers: dict[int, str] = {}
         self.accepted: set[int] = set()
-        self.tenures: list[Tenure] = []
-        self.served: Tenure | None = None
+        self.terms: list[Term] = []
+        self.served: Term | None = None
         self.claim: PartitionLeadership | None = None
         self.claims_to_end: list[PartitionLeadership] = []
         self.batches = itertools.count(1)
         self.topics = itertools.count(1)
         self.deleted_topics: set[int] = set()
-        self.looks: list[Tenure] = []
+        self.looks: list[Term] = []
         self.late: list[Publication] = []
         self.reached: set[tuple[State, Event]] = set()
 
     # --- events and effects
 
-    def apply(self, tenure: Tenure, event: Event) -> None:
+    def apply(self, term: Term, event: Event) -> None:
         """Let the event happen, as the driver does it."""
-        before = tenure.state
+        before = term.state
         self.reached.add((before, event))
-        had_log = tenure.log_is_open
-        tenure.was_asked_to_resign |= event is Event.RESIGN
-        tenure.was_stopped |= had_log and event in (Event.FLUSH_STOPPED, Event.DRAIN_TIMED_OUT)
-        tenure.is_deleted |= event is Event.TOPIC_DELETED
-        for effect in tenure.leadership.apply(event):
-            self._carry_out(tenure, effect)
+        had_log = term.log_is_open
+        term.was_asked_to_resign |= event is Event.RESIGN
+        term.was_stopped |= had_log and event in (Event.FLUSH_STOPPED, Event.DRAIN_TIMED_OUT)
+        term.is_deleted |= event is Event.TOPIC_DELETED
+        for effect in term.leadership.apply(event):
+            self._carry_out(term, effect)
         if had_log and event in ENDS:
-            assert tenure.state is State.CLOSED, f"{before} goes on after {event}"
-        assert not tenure.was_closed or tenure.state is State.CLOSED, "what was closed lives again"
-        if tenure.state is State.CLOSED and not tenure.was_closed:
-            tenure.was_closed = True
-            assert not tenure.readers, "readers still wait for what will not come"
+            assert term.state is State.CLOSED, f"{before} goes on after {event}"
+        assert not term.was_closed or term.state is State.CLOSED, "what was closed lives again"
+        if term.state is State.CLOSED and not term.was_closed:
+            term.was_closed = True
+            assert not term.readers, "readers still wait for what will not come"
         self.check()
 
-    def _carry_out(self, tenure: Tenure, effect: Effect) -> None:
+    def _carry_out(self, term: Term, effect: Effect) -> None:
         match effect:
             case Refuse():
-                self._close_log(tenure)
+                self._close_log(term)
             case Act.SERVE:
                 assert self.served is None, "two are served"
-                self.served = tenure
+                self.served = term
             case Act.STOP_SERVING:
-                assert self.served is tenure, "it was not served"
+                assert self.served is term, "it was not served"
                 self.served = None
             case Act.END_CLAIM:
                 self._end_claim()
             case Act.OPEN_LOG:
-                assert not tenure.log_is_open, "the log was replaced"
-                tenure.log_is_open = True
+                assert not term.log_is_open, "the log was replaced"
+                term.log_is_open = True
             case Act.COUNT_ELECTED | Act.COUNT_HANDED_OVER | Act.COUNT_LOST:
-                tenure.counted.append(effect)
+                term.counted.append(effect)
             case Act.LOOK_AGAIN:
-                self.looks.append(tenure)
+                self.looks.append(term)
             case Act.NOTIFY_READERS:
-                tenure.readers = 0
+                term.readers = 0
 
-    def _close_log(self, tenure: Tenure) -> None:
+    def _close_log(self, term: Term) -> None:
         """As `PartitionLog.fail`: a publication whose outcome is not known is the exception."""
-        if tenure.log_is_open:
-            for batch in tenure.waiting:
-                self._answer(batch, UNKNOWN if batch in tenure.in_doubt else REFUSED)
-            tenure.buffered, tenure.sealed, tenure.in_doubt = [], [], ()
-            tenure.log_is_open = False
+        if term.log_is_open:
+            for batch in term.waiting:
+                self._answer(batch, UNKNOWN if batch in term.in_doubt else REFUSED)
+            term.buffered, term.sealed, term.in_doubt = [], [], ()
+            term.log_is_open = False
 
     def _answer(self, batch: int, answer: str) -> None:
         assert batch not in self.answers, f"{batch} was answered twice"
@@ -204,24 +204,24 @@ class CheckedLeadership:
     def check(self) -> None:
         """What holds after every event."""
         assert self.claim is None or self.claim.state is State.CLAIMING, "its end was not said"
-        for tenure in self.tenures:
-            state = tenure.state
+        for term in self.terms:
+            state = term.state
             if state is State.FOLLOWING:
                 continue
             serves = state in (State.OPENING, State.LEADING, State.RESIGNING, State.HALTED)
-            assert (self.served is tenure) is serves, f"{state}, and {'not ' if serves else ''}served"
+            assert (self.served is term) is serves, f"{state}, and {'not ' if serves else ''}served"
             has_log = state in (State.LEADING, State.HALTED)
-            assert tenure.log_is_open or not has_log, f"{state} without a log"
-            assert not (tenure.is_deleted and serves), "a deleted topic is served"
-            ends = tenure.counted[1:]
-            assert tenure.counted[:1] == [Act.COUNT_ELECTED]
+            assert term.log_is_open or not has_log, f"{state} without a log"
+            assert not (term.is_deleted and serves), "a deleted topic is served"
+            ends = term.counted[1:]
+            assert term.counted[:1] == [Act.COUNT_ELECTED]
             if state is State.CLOSED:
-                assert not tenure.log_is_open and not tenure.waiting, "waiters without an answer"
-                expected = [[]] if tenure.is_deleted else [[Act.COUNT_HANDED_OVER], [Act.COUNT_LOST]]
+                assert not term.log_is_open and not term.waiting, "waiters without an answer"
+                expected = [[]] if term.is_deleted else [[Act.COUNT_HANDED_OVER], [Act.COUNT_LOST]]
                 assert ends in expected, f"counted as {ends}"
             else:
                 assert not ends, f"counted as {ends}"
-            assert self.looks.count(tenure) == ends.count(Act.COUNT_LOST), "the keeper does not know"
+            assert self.looks.count(term) == ends.count(Act.COUNT_LOST), "the keeper does not know"
 
     # --- claims
 
@@ -238,9 +238,9 @@ class CheckedLeadership:
     def elected(self, record: Record) -> None:
         """The claim's answer has arrived. Without the topic, which may be gone by now, there is nothing to lead."""
         if self.claim is not None and record.topic not in self.deleted_topics:
-            tenure = Tenure(self.claim, record)
-            self.tenures.append(tenure)
-            self.apply(tenure, Event.ELECTED)
+            term = Term(self.claim, record)
+            self.terms.append(term)
+            self.apply(term, Event.ELECTED)
 
     def end_claims(self) -> None:
         """What was claimed together has its outcome; what is not led by now is not going to be."""
@@ -258,50 +258,50 @@ class CheckedLeadership:
     def follow(self) -> None:
         """A reader asks for what another broker leads."""
         if self.store.record is not None:
-            self.tenures.append(Tenure(PartitionLeadership(State.FOLLOWING), self.store.record))
+            self.terms.append(Term(PartitionLeadership(State.FOLLOWING), self.store.record))
 
-    def see_record(self, tenure: Tenure) -> None:
+    def see_record(self, term: Term) -> None:
         """A reader, or a watch, shows the record as it is now: only a follower may take it over."""
         record = self.store.record
-        if record is not None and record.topic == tenure.topic and tenure.leadership.rights.follows:
-            tenure.revision = record.revision
+        if record is not None and record.topic == term.topic and term.leadership.rights.follows:
+            term.revision = record.revision
 
     # --- the log
 
-    def append(self, tenure: Tenure) -> None:
+    def append(self, term: Term) -> None:
         """A producer's batch, accepted if the state gives the right to."""
-        if tenure.leadership.rights.appends:
-            assert tenure.log_is_open and tenure is self.served, "accepted by no leader"
-            assert not (tenure.was_asked_to_resign or tenure.was_stopped), "accepted too late"
+        if term.leadership.rights.appends:
+            assert term.log_is_open and term is self.served, "accepted by no leader"
+            assert not (term.was_asked_to_resign or term.was_stopped), "accepted too late"
             batch = next(self.batches)
             self.accepted.add(batch)
-            tenure.buffered.append(batch)
+            term.buffered.append(batch)
 
-    def seal(self, tenure: Tenure) -> None:
+    def seal(self, term: Term) -> None:
         """A flush begins, if one may."""
-        if tenure.buffered and tenure.leadership.rights.seals and len(tenure.sealed) < 2:
-            assert not tenure.was_stopped and not tenure.is_deleted, "sealed behind what is not published"
-            segment = tuple(tenure.buffered)
-            tenure.buffered.clear()
-            tenure.sealed.append(segment)
-            tenure.flushes.append(Flush(segment))
+        if term.buffered and term.leadership.rights.seals and len(term.sealed) < 2:
+            assert not term.was_stopped and not term.is_deleted, "sealed behind what is not published"
+            segment = tuple(term.buffered)
+            term.buffered.clear()
+            term.sealed.append(segment)
+            term.flushes.append(Flush(segment))
 
-    def go_on(self, tenure: Tenure) -> None:
+    def go_on(self, term: Term) -> None:
         """The oldest flush takes its next step on the way to the store."""
-        flush = tenure.flushes[0]
-        publishes = tenure.leadership.rights.publishes
+        flush = term.flushes[0]
+        publishes = term.leadership.rights.publishes
         if flush.publication is not None:
             self.land(flush.publication)
         elif flush.is_next:
             if publishes:
-                tenure.in_doubt = flush.segment
-                flush.publication = Publication(flush.segment, tenure.epoch, tenure.revision)
+                term.in_doubt = flush.segment
+                flush.publication = Publication(flush.segment, term.epoch, term.revision)
             else:
-                self.stop_flush(tenure, flush, Event.FENCED)
-        elif publishes and tenure.sealed[:1] == [flush.segment]:
+                self.stop_flush(term, flush, Event.FENCED)
+        elif publishes and term.sealed[:1] == [flush.segment]:
             flush.is_next = True
         else:
-            self.stop_flush(tenure, flush)
+            self.stop_flush(term, flush)
 
     def land(self, publication: Publication) -> None:
         """The store carries it out, or refuses it."""
@@ -309,64 +309,64 @@ class CheckedLeadership:
             written = self.store.write(publication.expected_revision, publication.epoch, publication.segment)
             publication.outcome = written or 0
 
-    def answer(self, tenure: Tenure, *, is_lost: bool) -> None:
+    def answer(self, term: Term, *, is_lost: bool) -> None:
         """The store's answer to the oldest flush arrives, or is lost, and the record is read back."""
-        flush = tenure.flushes[0]
+        flush = term.flushes[0]
         publication, record = flush.publication, self.store.record
         if publication is None or (publication.outcome is None and not is_lost):
             return
         if publication.outcome is None:
-            if record is not None and record.revision == tenure.revision:
-                publication.expected_revision = tenure.revision  # Not applied: once more.
+            if record is not None and record.revision == term.revision:
+                publication.expected_revision = term.revision  # Not applied: once more.
                 return
             publication.outcome = 0
         is_replaced = record is None or record.revision != publication.outcome
         if publication.outcome:
-            self._published(tenure, flush, publication.outcome)
-        elif tenure.in_doubt == flush.segment:
-            tenure.in_doubt = ()  # The successor's record shows that it is not published.
+            self._published(term, flush, publication.outcome)
+        elif term.in_doubt == flush.segment:
+            term.in_doubt = ()  # The successor's record shows that it is not published.
         if not publication.outcome or (is_lost and is_replaced):
-            self.stop_flush(tenure, flush, Event.FENCED)
+            self.stop_flush(term, flush, Event.FENCED)
         else:
-            tenure.flushes.remove(flush)
+            term.flushes.remove(flush)
 
-    def _published(self, tenure: Tenure, flush: Flush, revision: int) -> None:
-        tenure.revision = revision
-        if tenure.log_is_open:
-            assert tenure.sealed.pop(0) == flush.segment
-            tenure.in_doubt = ()
+    def _published(self, term: Term, flush: Flush, revision: int) -> None:
+        term.revision = revision
+        if term.log_is_open:
+            assert term.sealed.pop(0) == flush.segment
+            term.in_doubt = ()
             for batch in flush.segment:
                 self._answer(batch, PUBLISHED)
 
-    def stop_flush(self, tenure: Tenure, flush: Flush, *why: Event) -> None:
+    def stop_flush(self, term: Term, flush: Flush, *why: Event) -> None:
         """It ends without its segment being known to be published; what it has sent may still land."""
         if flush.publication is not None and flush.publication.outcome is None:
             self.late.append(flush.publication)
-        tenure.flushes.remove(flush)
+        term.flushes.remove(flush)
         for event in (Event.FLUSH_STOPPED, *why):
-            self.apply(tenure, event)
+            self.apply(term, event)
 
-    # --- the end of a tenure
+    # --- the end of a term
 
-    def resign(self, tenure: Tenure) -> None:
+    def resign(self, term: Term) -> None:
         """Another broker is to lead, or the lease has ended: perhaps both."""
-        tenure.resignations += 1
-        self.apply(tenure, Event.RESIGN)
+        term.resignations += 1
+        self.apply(term, Event.RESIGN)
 
-    def resigned(self, tenure: Tenure, *, in_time: bool) -> None:
+    def resigned(self, term: Term, *, in_time: bool) -> None:
         """The drain has ended, or its time is over, and what is in flight is cancelled next. Then the key goes."""
-        if tenure.timed_out is not None:
-            for flush in [one for one in tenure.timed_out if one in tenure.flushes]:
-                self.stop_flush(tenure, flush)
-            tenure.timed_out = None
-        elif tenure.flushes or (tenure.buffered and tenure.leadership.rights.seals):
+        if term.timed_out is not None:
+            for flush in [one for one in term.timed_out if one in term.flushes]:
+                self.stop_flush(term, flush)
+            term.timed_out = None
+        elif term.flushes or (term.buffered and term.leadership.rights.seals):
             if not in_time:
-                self.apply(tenure, Event.DRAIN_TIMED_OUT)
-                tenure.timed_out = list(tenure.flushes)
+                self.apply(term, Event.DRAIN_TIMED_OUT)
+                term.timed_out = list(term.flushes)
             return
-        self.apply(tenure, Event.DRAINED)
-        tenure.resignations -= 1
-        if self.store.owner == (ME, tenure.claimed_at):
+        self.apply(term, Event.DRAINED)
+        term.resignations -= 1
+        if self.store.owner == (ME, term.claimed_at):
             self.store.owner = None
 
     def show_deletion(self, topic: int) -> None:
@@ -375,12 +375,12 @@ class CheckedLeadership:
         if self.served is not None and self.served.topic == topic:
             self.apply(self.served, Event.TOPIC_DELETED)
 
-    def settle(self, tenure: Tenure) -> None:
+    def settle(self, term: Term) -> None:
         """The flushes of a deleted topic have had their time."""
-        self.cancel_flushes(tenure)
-        self.apply(tenure, Event.SETTLED)
+        self.cancel_flushes(term)
+        self.apply(term, Event.SETTLED)
 
-    def cancel_flushes(self, tenure: Tenure) -> None:
+    def cancel_flushes(self, term: Term) -> None:
         """Every task of the partition is cancelled."""
-        for flush in tuple(tenure.flushes):
-            self.stop_flush(tenure, flush)
+        for flush in tuple(term.flushes):
+            self.stop_flush(term, flush)

@@ -18,7 +18,7 @@ from kafscale.log.leadership import machine
 from kafscale.log.leadership.events import Act, Event, Refuse
 from kafscale.log.leadership.machine import ROWS, TABLE, Row
 from kafscale.log.leadership.states import RIGHTS, State
-from tests.log.checked_leadership import ME, CheckedLeadership, Record, Tenure
+from tests.log.checked_leadership import ME, CheckedLeadership, Record, Term
 
 SEEDS = st.integers(0, 2**32 - 1)
 STEPS = st.integers(1, 300)
@@ -68,9 +68,9 @@ class Walk:
         weights, actions = zip(*steps, strict=True)
         self.random.choices(actions, weights)[0]()
 
-    def any(self, tenures: list[Tenure]) -> Tenure | None:
+    def any(self, terms: list[Term]) -> Term | None:
         """One of them, a newer one more often than an older."""
-        return self.random.choice(tenures[-3:]) if tenures else None
+        return self.random.choice(terms[-3:]) if terms else None
 
     # --- claims
 
@@ -98,79 +98,79 @@ class Walk:
 
     def load(self) -> None:
         """A read of the checkpoint ends, which began at any time before."""
-        tenure = self.any([one for one in self.broker.tenures if one.state is not State.FOLLOWING])
-        if tenure is not None:
-            self.broker.apply(tenure, Event.LOADED)
+        term = self.any([one for one in self.broker.terms if one.state is not State.FOLLOWING])
+        if term is not None:
+            self.broker.apply(term, Event.LOADED)
 
     def append(self) -> None:
         """A producer sends a batch to whatever partition it has found."""
-        tenure = self.any(self.broker.tenures)
-        if tenure is not None:
-            self.broker.append(tenure)
+        term = self.any(self.broker.terms)
+        if term is not None:
+            self.broker.append(term)
 
     def flush(self) -> None:
         """A buffer is due."""
-        tenure = self.any(self.broker.tenures)
-        if tenure is not None:
-            self.broker.seal(tenure)
+        term = self.any(self.broker.terms)
+        if term is not None:
+            self.broker.seal(term)
 
-    def flushing(self) -> Tenure | None:
+    def flushing(self) -> Term | None:
         """A partition with flushes in flight."""
-        return self.any([one for one in self.broker.tenures if one.flushes])
+        return self.any([one for one in self.broker.terms if one.flushes])
 
     def a_flush_goes_on(self) -> None:
         """One step further to the store."""
-        tenure = self.flushing()
-        if tenure is not None:
-            self.broker.go_on(tenure)
+        term = self.flushing()
+        if term is not None:
+            self.broker.go_on(term)
 
     def the_store_answers(self) -> None:
         """It says what became of a publication."""
-        tenure = self.flushing()
-        if tenure is not None:
-            self.broker.answer(tenure, is_lost=False)
+        term = self.flushing()
+        if term is not None:
+            self.broker.answer(term, is_lost=False)
 
     def an_answer_is_lost(self) -> None:
         """The leader reads back."""
-        tenure = self.flushing()
-        if tenure is not None:
-            self.broker.answer(tenure, is_lost=True)
+        term = self.flushing()
+        if term is not None:
+            self.broker.answer(term, is_lost=True)
 
     def a_flush_is_cancelled(self) -> None:
         """Any one; those behind it find out."""
-        tenure = self.flushing()
-        if tenure is not None:
-            self.broker.stop_flush(tenure, self.random.choice(tenure.flushes))
+        term = self.flushing()
+        if term is not None:
+            self.broker.stop_flush(term, self.random.choice(term.flushes))
 
     def a_flush_fails(self) -> None:
         """A defect in any flush, or a key that is taken; perhaps behind one whose publication is in flight."""
-        tenure = self.flushing()
-        if tenure is None:
+        term = self.flushing()
+        if term is None:
             return
         why = self.random.choice((Event.FLUSH_FAILED, Event.KEY_TAKEN, Event.FENCED))
         if self.random.random() < 0.3:
-            self.broker.apply(tenure, why)  # Of its index, or before the flush had begun.
+            self.broker.apply(term, why)  # Of its index, or before the flush had begun.
         else:
-            self.broker.stop_flush(tenure, self.random.choice(tenure.flushes), why)
+            self.broker.stop_flush(term, self.random.choice(term.flushes), why)
 
     def a_late_write_lands(self) -> None:
         """Nobody waits for its answer any more."""
         if self.broker.late:
             self.broker.land(self.broker.late.pop(self.random.randrange(len(self.broker.late))))
 
-    # --- the end of a tenure
+    # --- the end of a term
 
     def resign(self) -> None:
         """The partition is to go elsewhere; it may have been lost, or resigned already."""
-        tenure = self.any([one for one in self.broker.tenures if one.state is not State.FOLLOWING])
-        if tenure is not None and (tenure is self.broker.served or self.random.random() < 0.2):
-            self.broker.resign(tenure)
+        term = self.any([one for one in self.broker.terms if one.state is not State.FOLLOWING])
+        if term is not None and (term is self.broker.served or self.random.random() < 0.2):
+            self.broker.resign(term)
 
     def a_resignation_goes_on(self) -> None:
         """It ends when everything is published, or its time is over."""
-        tenure = self.any([one for one in self.broker.tenures if one.resignations])
-        if tenure is not None:
-            self.broker.resigned(tenure, in_time=self.random.random() < 0.8)
+        term = self.any([one for one in self.broker.terms if one.resignations])
+        if term is not None:
+            self.broker.resigned(term, in_time=self.random.random() < 0.8)
 
     def the_lease_ends(self) -> None:
         """The owner key goes with it; the broker resigns when it learns of that."""
@@ -208,9 +208,9 @@ class Walk:
 
     def a_deletion_settles(self) -> None:
         """Its flushes have had their time."""
-        tenure = self.any([one for one in self.broker.tenures if one.is_deleted])
-        if tenure is not None:
-            self.broker.settle(tenure)
+        term = self.any([one for one in self.broker.terms if one.is_deleted])
+        if term is not None:
+            self.broker.settle(term)
 
     def the_topic_is_created(self) -> None:
         """One of the name."""
@@ -221,17 +221,17 @@ class Walk:
 
     def somebody_reads(self) -> None:
         """A reader waits at a partition, or begins to follow one."""
-        tenure = self.any(self.broker.tenures)
-        if tenure is not None and self.random.random() < 0.7:
-            tenure.readers += 1
+        term = self.any(self.broker.terms)
+        if term is not None and self.random.random() < 0.7:
+            term.readers += 1
         else:
             self.broker.follow()
 
     def a_reader_sees_the_record(self) -> None:
         """It asks the store what it has, for a partition that this broker may lead or have led."""
-        tenure = self.any(self.broker.tenures)
-        if tenure is not None:
-            self.broker.see_record(tenure)
+        term = self.any(self.broker.terms)
+        if term is not None:
+            self.broker.see_record(term)
 
     # --- rest
 
@@ -241,15 +241,15 @@ class Walk:
         broker.end_claims()
         while self.unseen:
             self.the_view_shows_it()
-        for tenure in broker.tenures:
-            if tenure is broker.served:
-                broker.resign(tenure)
-            while tenure.resignations:
-                broker.resigned(tenure, in_time=False)
-            if tenure.is_deleted:
-                broker.settle(tenure)
+        for term in broker.terms:
+            if term is broker.served:
+                broker.resign(term)
+            while term.resignations:
+                broker.resigned(term, in_time=False)
+            if term.is_deleted:
+                broker.settle(term)
         assert broker.served is None and broker.claim is None
-        assert all(one.state in (State.CLOSED, State.FOLLOWING) for one in broker.tenures)
+        assert all(one.state in (State.CLOSED, State.FOLLOWING) for one in broker.terms)
         assert broker.answers.keys() == broker.accepted
 
 

@@ -1,8 +1,8 @@
 """Leadership of one partition as a table: which event leads from which state to which, and with what effects.
 
-Theory of operation. Each claim of a partition makes a `PartitionLeadership`, which lives until it is closed; the
-next claim makes another. Its driver (log/led_partitions.py) applies events and carries out the effects at once, in
-their order, with nothing in between. Nothing here waits, reads a clock or knows of a store: what takes time (to
+Theory of operation. Each claim of a partition begins a term: a `PartitionLeadership` that lives until it is closed.
+The next claim begins another. Its driver (log/led_partitions.py) applies events and carries out the effects at once,
+in their order, with nothing in between. Nothing here waits, reads a clock or knows of a store: what takes time (to
 read a checkpoint, to drain, to settle) is done by the driver, and its end is an event. What may be done at a moment
 is the state's right (states.py), which the write path asks for before each step: so a batch is accepted only by a
 leader, and a closed log publishes nothing, whatever is still in flight for it.
@@ -115,7 +115,7 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = MappingProxyType(
 
 
 class PartitionLeadership:
-    """One tenure: from a claim, or from the start of following, to its end."""
+    """One term, from the claim to the close; or a partition that is followed."""
 
     __slots__ = ("rights", "state")
 

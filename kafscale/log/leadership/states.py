@@ -8,7 +8,7 @@ from typing import Final
 
 
 class State(StrEnum):
-    """Where one tenure of a leader stands. A partition that is elected again begins with a new one."""
+    """The state of a partition in one term of its leader, or while it is followed."""
 
     FOLLOWING = "Following"
     """Another broker leads, and this one reads what it publishes. An election makes a new partition."""
