@@ -108,7 +108,7 @@ async def test_who_was_replaced_does_not_give_back_what_is_anothers() -> None:
         assert leases.lease is not None
         leases.store({**leases.lease, "spec": {**leases.lease["spec"], "holderIdentity": "b"}})
         await asyncio.wait_for(first.wait_until(False), 5)
-        await first.give_back()
+        await first.resign()
         assert leases.holder == "b"
 
 
@@ -127,4 +127,4 @@ async def _give_back(kube: KubeClient, leases: Leases) -> None:
     await asyncio.wait_for(driver.wait_until(True), 5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await driver.give_back()
+    await driver.resign()
