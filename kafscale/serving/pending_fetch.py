@@ -109,7 +109,7 @@ class PendingFetch:
         return self._broker.stale_view.sends_away() and not self._readable()
 
     def _send_away(self) -> bool:
-        """Refuse a fetch that waited in vain, so that its client looks for the leader; True if the connection ended.
+        """Refuse a fetch that waited in vain, so that its client looks for the leader; True if its connection ends.
 
         A client may ask this broker alone who leads, as the Java client does while it has no other connection.
         It asks another broker once this connection has ended, which happens once in an outage to each connection.
