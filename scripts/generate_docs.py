@@ -5,6 +5,7 @@ test fails when what stands between them is not what the code says. The pictures
 of the chart are written whole.
 """
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,6 +16,9 @@ from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.routes import ROUTES
+from kafscale.log.leadership.events import Act, Refuse
+from kafscale.log.leadership.machine import ROWS
+from kafscale.log.leadership.states import RIGHTS, Rights, State
 from kafscale.operator import metric_families as operator_metric_families
 from kafscale.ops.metric_families import FAMILIES, Family
 from kafscale.settings.broker import SETTINGS
@@ -128,6 +132,41 @@ def group_events_table() -> str:
     )
 
 
+def leadership_drawing() -> str:
+    """The ways from one state of a partition's leadership to another, with their events."""
+    events: dict[tuple[State, State], list[str]] = {}
+    for (state, event), row in ROWS.items():
+        if row.to is not state:
+            events.setdefault((state, row.to), []).append(event)
+    ways = [f"    {state} --> {to} : {', '.join(names)}" for (state, to), names in events.items()]
+    starts = [f"    [*] --> {state}" for state in (State.FOLLOWING, State.CLAIMING)]
+    return "\n".join(("```mermaid", "stateDiagram-v2", *starts, *ways, f"    {State.CLOSED} --> [*]", "```"))
+
+
+def leadership_rights_table() -> str:
+    """What may be done with a partition in each state."""
+    rights = [field.name for field in dataclasses.fields(Rights)]
+    return _table(
+        ("State", *rights),
+        ((state, *("yes" if getattr(RIGHTS[state], name) else "" for name in rights)) for state in State),
+    )
+
+
+def leadership_events_table() -> str:
+    """What each event does in each state of a partition's leadership."""
+    return _table(
+        ("State", "Event", "What happens", "Effects", "State after it"),
+        (
+            (state, f"`{event}`", row.meaning, ", ".join(map(_effect, row.effects)), row.to)
+            for (state, event), row in ROWS.items()
+        ),
+    )
+
+
+def _effect(effect: Act | Refuse) -> str:
+    return f"refuse what waits ({effect.error_code.name})" if isinstance(effect, Refuse) else effect
+
+
 def source_options_table() -> str:
     """Every option of the Spark source that selects what it reads, and how."""
     return _table(
@@ -194,6 +233,11 @@ def _fields_table(fields: Iterable[tuple[str, ...]]) -> str:
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "deploy/helm/kafscale/README.md": {"values": chart_values_table},
     "docs/alerts.md": {"alerts": lambda: _table(("Alert", "Severity", "After"), alert_rows())},
+    "docs/cluster.md": {
+        "leadership-states": leadership_drawing,
+        "leadership-rights": leadership_rights_table,
+        "leadership-events": leadership_events_table,
+    },
     "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
     "docs/custom-resources.md": {
         "cluster-fields": lambda: _fields_table(cluster_fields()),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from kafscale.cluster.assignment import PARTITIONS_OF_A_PASS
 from kafscale.cluster.rankings import RANKED
-from kafscale.log.partition_holdings import PARTITIONS_OF_A_PASS
 from kafscale.log.partition_log import CHECKPOINT_SEGMENTS
 from kafscale.metadata.request_rules import MAX_OPERATIONS
 from scripts import sizing

@@ -1,7 +1,7 @@
-"""Keeps what this broker holds equal to what it should hold: gains what is vacant, lets go what is another's.
+"""Keeps what this broker owns equal to what it should own: claims what is vacant, resigns what is another's.
 
-Partitions and group shards are kept alike. Nothing here decides by time: whatever changes in the picture of
-the cluster leads to a pass, which compares who holds an item with who should.
+Partitions and group shards are kept alike. Nothing here decides by time: whatever changes in the view of the
+cluster leads to a pass, which compares who owns an item with who should.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ Item = TypeVar("Item")
 
 RETRY_DELAY_SEC = 30
 LOOK_AGAIN_SEC = 2.0
-"""When to look again at what could not be gained, because somebody held it whom the picture does not show.
+"""When to look again at what could not be claimed, because a broker owned it that the view does not show.
 
-A watch that breaks begins anew with a snapshot: a holder who came and went in between is never shown, and so
+A watch that breaks begins again with a snapshot: an owner that came and went in between is never shown, and so
 neither is that the item is free.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted(Generic[Item]):
-    """Who should hold an item, and who does by the metadata store (None: nobody)."""
+    """Who should own an item, and who does by the metadata store (None: no broker)."""
 
     item: Item
     preferred: int | None
-    holder: int | None
+    owner: int | None
 
 
-class Holdings(Protocol[Item]):
-    """What is kept."""
+class Assignment(Protocol[Item]):
+    """Who should own what."""
 
     def changed(self) -> Iterable[Wanted[Item]]:
         """Every item of which anything may have changed since the last call, or the first of very many."""
@@ -46,31 +46,35 @@ class Holdings(Protocol[Item]):
     def reconsider(self, items: Iterable[Item]) -> None:
         """Name these items again at the next `changed`."""
 
-    def holds(self, item: Item) -> bool:
-        """Whether this broker holds the item."""
 
-    async def gain(self, items: set[Item]) -> None:
-        """Hold those of the items that nobody holds. Raises `LeaseEndedError`."""
+class Owner(Protocol[Item]):
+    """What this broker owns, and the moves."""
 
-    async def let_go(self, items: set[Item]) -> None:
-        """Hold the items no longer, so that others can; returns once they can."""
+    def owns(self, item: Item) -> bool:
+        """True if this broker owns the item."""
 
-    async def let_go_strays(self, items: set[Item]) -> None:
-        """The store says that this broker holds the items, and it does not: let others hold them."""
+    async def claim(self, items: set[Item]) -> None:
+        """Own those of the items that no broker owns. Raises `LeaseEndedError`."""
+
+    async def resign(self, items: set[Item]) -> None:
+        """Own the items no longer, so that others can; returns once they can."""
+
+    async def release_strays(self, items: set[Item]) -> None:
+        """The store says that this broker owns the items, and it does not: let others own them."""
 
 
 class Keeper(Generic[Item]):
-    """Makes the moves for one kind of holdings.
+    """Makes the moves for one kind of items.
 
-    What changes about an item while it is moved is looked at afterwards, and what was not gained a little
-    later. Nothing else is done again: a move shows in the picture of the cluster, and that leads to the next
-    pass.
+    What changes about an item while it is moved is looked at afterwards, and what was not claimed a little
+    later. Nothing else is done again: a move shows in the view of the cluster, and that leads to the next pass.
     """
 
-    def __init__(self, name: str, broker_id: int, holdings: Holdings[Item]) -> None:
+    def __init__(self, name: str, broker_id: int, assignment: Assignment[Item], owner: Owner[Item]) -> None:
         self._name = name
         self._broker_id = broker_id
-        self._holdings = holdings
+        self._assignment = assignment
+        self._owner = owner
         self._busy: set[Item] = set()
         self._missed: set[Item] = set()
         self._moves: set[asyncio.Task[None]] = set()
@@ -88,31 +92,31 @@ class Keeper(Generic[Item]):
         vacant: set[Item] = set()
         misplaced: set[Item] = set()
         strays: set[Item] = set()
-        for wanted in self._holdings.changed():
+        for wanted in self._assignment.changed():
             if wanted.item in self._busy:
                 self._missed.add(wanted.item)
                 continue
-            if self._holdings.holds(wanted.item):
+            if self._owner.owns(wanted.item):
                 if wanted.preferred not in (None, self._broker_id):
                     misplaced.add(wanted.item)
-            elif wanted.holder == self._broker_id:
+            elif wanted.owner == self._broker_id:
                 strays.add(wanted.item)
-            elif wanted.holder is None and wanted.preferred == self._broker_id:
+            elif wanted.owner is None and wanted.preferred == self._broker_id:
                 vacant.add(wanted.item)
-        self._begin(vacant, self._gain)
-        self._begin(misplaced, self._holdings.let_go)
-        self._begin(strays, self._holdings.let_go_strays)
-        if self._holdings.has_more():  # Others have their turn in between.
+        self._begin(vacant, self._claim)
+        self._begin(misplaced, self._owner.resign)
+        self._begin(strays, self._owner.release_strays)
+        if self._assignment.has_more():  # Others have their turn in between.
             self.poke()
 
-    async def _gain(self, items: set[Item]) -> None:
-        await self._holdings.gain(items)
-        not_gained = {item for item in items if not self._holdings.holds(item)}
-        if not_gained:
-            asyncio.get_running_loop().call_later(LOOK_AGAIN_SEC, self._look_again, not_gained)
+    async def _claim(self, items: set[Item]) -> None:
+        await self._owner.claim(items)
+        not_claimed = {item for item in items if not self._owner.owns(item)}
+        if not_claimed:
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_SEC, self._look_again, not_claimed)
 
     def _look_again(self, items: set[Item]) -> None:
-        self._holdings.reconsider(items)
+        self._assignment.reconsider(items)
         self.poke()
 
     def _begin(self, items: set[Item], move: Callable[[set[Item]], Awaitable[None]]) -> None:

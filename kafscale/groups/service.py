@@ -1,8 +1,10 @@
 """Groups from a broker's start to its stop, behind one class for the composition root."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
+from kafscale.cluster.assignment import ShardAssignment
 from kafscale.cluster.coordination import Coordination
 from kafscale.cluster.keeper import Keeper
 from kafscale.cluster.view import ClusterView
@@ -10,7 +12,6 @@ from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.lag import ConsumerLag, LogEndOffset
 from kafscale.groups.log_end_offsets import LogEndOffsets
-from kafscale.groups.shard_holdings import ShardHoldings
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
@@ -18,6 +19,8 @@ from kafscale.metadata.store import MetadataStore
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
 from kafscale.settings.broker import Settings
+
+logger = logging.getLogger(__name__)
 
 
 class GroupService:
@@ -39,8 +42,9 @@ class GroupService:
         self._shards = GroupShards(
             store, coordination, settings, metrics.groups, now_ms, lag, self._shard_changed
         )
-        self._holdings = ShardHoldings(view, self._shards, settings.broker_id)
-        self._keeper = Keeper("group shards", settings.broker_id, self._holdings)
+        self._assignment = ShardAssignment(view, settings.broker_id)
+        moves = _ShardMoves(self._shards)
+        self._keeper = Keeper("group shards", settings.broker_id, self._assignment, moves)
         view.subscribe_coordinators(self._shard_changed)
         view.subscribe_brokers(self.reconsider)
         self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms)
@@ -48,12 +52,12 @@ class GroupService:
         _register_gauges(self._shards, settings, metrics)
 
     def _shard_changed(self, shard: int) -> None:
-        self._holdings.reconsider([shard])
+        self._assignment.reconsider([shard])
         self._keeper.poke()
 
     def reconsider(self) -> None:
         """Compare what this broker coordinates with what it should, as after a registration."""
-        self._holdings.reconsider_all()
+        self._assignment.reconsider_all()
         self._keeper.poke()
 
     async def start(self) -> None:
@@ -88,6 +92,31 @@ class GroupService:
         await self._log_end_offsets.close()
         await self._expiry.close()
         await self._shards.close()
+
+
+class _ShardMoves:
+    """See `Owner`. An item is a shard's number."""
+
+    def __init__(self, shards: GroupShards) -> None:
+        self._shards = shards
+
+    def owns(self, item: int) -> bool:
+        """True if this broker coordinates the shard."""
+        return self._shards.coordinates(item)
+
+    async def claim(self, items: set[int]) -> None:
+        """Coordinate those that no broker does, with their groups loaded. Raises `LeaseEndedError`."""
+        await self._shards.claim(items)
+        logger.info("coordinates more group shards", extra={"shards": self._shards.shard_count})
+
+    async def resign(self, items: set[int]) -> None:
+        """Let others coordinate them."""
+        await self._shards.let_go(items)
+        logger.info("handed over group shards", extra={"shards": self._shards.shard_count})
+
+    async def release_strays(self, items: set[int]) -> None:
+        """Let others coordinate what the store says that this broker coordinates, although it does not."""
+        await self._shards.let_go_strays(items)
 
 
 def _consumer_lag(

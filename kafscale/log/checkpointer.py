@@ -82,7 +82,7 @@ class Checkpointer:
         """
         delay_sec = _FIRST_RETRY_SEC
         try:
-            while partition.log is log and not log.has_room:
+            while log.may_publish and not log.has_room:
                 if await self._renewed(partition, log):
                     continue
                 log.is_held_up = True
@@ -100,7 +100,7 @@ class Checkpointer:
                 references = partition.references
                 if references is None:
                     return False
-                if partition.log is log and not log.has_room:
+                if log.may_publish and not log.has_room:
                     log.waiting_checkpoint = await self.write(partition, log, references)
         except Exception as problem:  # noqa: BLE001 - reported
             self._failures.report(partition.id, problem)

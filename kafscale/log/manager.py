@@ -11,9 +11,12 @@ from kafscale.errors import ObjectNotFoundError, StoreError, StoreUnavailableErr
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT
 from kafscale.formats.partition_record import PartitionRecord, SegmentReference, is_same_log
 from kafscale.log.checkpointer import Checkpointer
-from kafscale.log.claims_under_way import ClaimsUnderWay
+from kafscale.log.claims_in_flight import ClaimsInFlight
 from kafscale.log.followed_partitions import FollowedPartitions
 from kafscale.log.leader_check import is_leader_still
+from kafscale.log.leadership.events import Event
+from kafscale.log.leadership.states import State
+from kafscale.log.led_partitions import LedPartitions
 from kafscale.log.partition import Partition
 from kafscale.log.partition_factory import PartitionFactory
 from kafscale.log.partition_log import PartitionLog
@@ -27,7 +30,7 @@ from kafscale.memory.slab import SlabPool
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops import metric_families
-from kafscale.ops.metrics import LeadershipChange, Metrics
+from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.settings.broker import Settings
@@ -40,10 +43,10 @@ _RESIGN_SEC = 5.0
 
 
 class LogManager:
-    """Partitions by topic and number, and the parts that serve them. `claims` are on the way to be led.
+    """Partitions by topic and number, and the parts that serve them. `claims` are those that may be led soon.
 
-    `on_lost` is told of partitions that this broker leads no longer, without having been asked to let go;
-    `on_missing` of a segment that a reader found no object of although the partition's record names it.
+    `on_lost` is called with partitions that this broker leads no longer, without having resigned; `on_missing`
+    with a segment that a reader found no object of although the partition's record names it.
     """
 
     def __init__(
@@ -66,17 +69,15 @@ class LogManager:
         self.budget = budget
         self.on_lost: Callable[[str, int], None] = lambda topic, index: None
         self.on_missing: Callable[[Partition, SegmentReference], None] = lambda partition, reference: None
-        self.claims = ClaimsUnderWay()
+        self.claims = ClaimsInFlight()
         self._checkpointer = checkpointer
         self.metrics = metrics
         self._metadata = metadata
-        self._partitions: dict[str, dict[int, Partition]] = {}
-        self._led_changes = 0
         self._factory = PartitionFactory(view, settings, metrics.background_failures)
         self._followed = FollowedPartitions(metadata, self._factory.followed)
+        self._led = LedPartitions(self.claims, self._followed, flusher, metrics, self._lost)
         self._openings: SingleFlight[Partition, None] = SingleFlight()
         self._closings: set[asyncio.Task[None]] = set()
-        flusher.on_lost = self._lost
         view.subscribe(self._topic_changed)
 
     # --- looking up
@@ -84,12 +85,11 @@ class LogManager:
     @property
     def readable_changes(self) -> int:
         """Grows whenever `readable` may from now on give another answer than before."""
-        return self._led_changes + self._followed.changes
+        return self._led.changes + self._followed.changes
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, None when this broker does not lead it."""
-        partitions = self._partitions.get(topic)
-        return None if partitions is None else partitions.get(index)
+        return self._led.get(topic, index)
 
     def readable(self, topic: str, index: int) -> Partition | None:
         """The partition if it can be read here at once: it is led or followed."""
@@ -104,13 +104,12 @@ class LogManager:
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition that this broker leads."""
-        for partitions in self._partitions.values():
-            yield from partitions.values()
+        return iter(self._led)
 
     @property
     def partition_count(self) -> int:
         """How many partitions this broker leads."""
-        return sum(map(len, list(self._partitions.values())))
+        return len(self._led)
 
     @property
     def followed_count(self) -> int:
@@ -142,7 +141,7 @@ class LogManager:
 
     def open_now(self, partition: Partition) -> PartitionLog | None:
         """The log of a partition that is led, if it is open or can be opened without reading anything."""
-        if partition.log is None and partition.is_led and not partition.record.checkpoint_key:
+        if partition.leadership.state is State.OPENING and not partition.record.checkpoint_key:
             return partition.open(EMPTY_CHECKPOINT)
         return partition.log
 
@@ -280,14 +279,11 @@ class LogManager:
 
     def lead(self, claimed: Claimed) -> None:
         """Serve a partition that was claimed."""
-        partition = self._factory.led(claimed.topic, claimed.index, claimed.record, claimed.revision)
-        if partition is None:
-            return  # Its topic is being deleted, and with it the claim.
-        self._partitions.setdefault(claimed.topic, {})[claimed.index] = partition
-        self._led_changes += 1
-        self._followed.drop(claimed.topic, claimed.index)
-        self.claims.end((claimed.topic, claimed.index))
-        self.metrics.leadership_changes[LeadershipChange.GAINED] += 1
+        topic, index = claimed.topic, claimed.index
+        leadership = self.claims.leadership((topic, index))
+        partition = self._factory.led(topic, index, claimed.record, claimed.revision, leadership)
+        if partition is not None:  # Else its topic is being deleted, and with it the claim.
+            self._led.apply(partition, Event.ELECTED)
 
     async def resign(self, partition: Partition) -> None:
         """Lead the partition no longer: accept nothing more, and publish what was accepted.
@@ -295,30 +291,14 @@ class LogManager:
         What cannot be published in time is refused with NOT_LEADER_OR_FOLLOWER. Returns when another broker
         can lead.
         """
-        partition.is_led = False
+        self._led.apply(partition, Event.RESIGN)
         if not await self.flusher.drained(partition, _RESIGN_SEC):
+            self._led.apply(partition, Event.DRAIN_TIMED_OUT)
             await self.flusher.settle(partition, 0)
-        if self._forget(partition):
-            self.metrics.leadership_changes[LeadershipChange.HANDED_OVER] += 1
-        self.flusher.abandon(
-            partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker is to lead this partition"
-        )
+        self._led.apply(partition, Event.DRAINED)
 
-    def _lost(self, partition: Partition) -> None:
-        if self._forget(partition):
-            self.metrics.leadership_changes[LeadershipChange.LOST] += 1
-            self.on_lost(partition.id.topic, partition.id.index)
-
-    def _forget(self, partition: Partition) -> bool:
-        """Hold the partition no longer; False when this broker had ceased to."""
-        topic, index = partition.id.topic, partition.id.index
-        if self.partition(topic, index) is not partition:
-            return False
-        del self._partitions[topic][index]
-        self._led_changes += 1
-        if not self._partitions[topic]:
-            del self._partitions[topic]
-        return True
+    def _lost(self, topic: str, index: int) -> None:
+        self.on_lost(topic, index)
 
     # --- topics change and go
 
@@ -337,7 +317,7 @@ class LogManager:
     def _of_topic(self, name: str) -> list[Partition]:
         """The topic's partitions that are led or followed here."""
         followed = (partition for partition in self._followed if partition.id.topic == name)
-        return [*self._partitions.get(name, {}).values(), *followed]
+        return [*self._led.of_topic(name), *followed]
 
     async def close_topic(self, name: str) -> None:
         """Serve the topic no longer, end its flushes, and forget it. No error when it is not held."""
@@ -348,20 +328,15 @@ class LogManager:
         self._factory.forget(name)
         for partition in self._of_topic(name):
             self.reader.forget(partition)
-        held = list(self._partitions.pop(name, {}).values())
-        self._led_changes += 1
+        held = self._led.delete_topic(name)
         self._followed.drop_topic(name)
-        for partition in held:
-            partition.is_led = False
         return held
 
     async def _end(self, name: str, held: Sequence[Partition]) -> None:
         for partition in held:
             await self.flusher.settle(partition, _SETTLE_SEC)
             self.reader.forget(partition)
-            self.flusher.abandon(
-                partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted"
-            )
+            self._led.apply(partition, Event.SETTLED)
         self.metrics.forget_topic(name)
 
     # --- stopping

@@ -8,6 +8,9 @@ from typing import Protocol
 from kafscale.cluster.topic_configs import TopicConfig
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.leadership.events import Act, Event
+from kafscale.log.leadership.machine import PartitionLeadership
+from kafscale.log.leadership.states import State
 from kafscale.log.partition_log import AppendRules, PartitionLog
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.references import SegmentReferences
@@ -41,8 +44,9 @@ class Partition:
     """A partition's published state and, for the leader, its log.
 
     `record` and `revision` are as the metadata store holds them, or held them a moment ago where another
-    broker leads. `references` is None until the checkpoint that the record names has been read; `log` is None
-    while the partition is not led or not open. `number` stands for the partition among those of this broker:
+    broker leads. `leadership` says whether this broker leads the partition, and what may be done with it.
+    `references` is None until the checkpoint that the record names has been read; `log` is None before the log is
+    opened, and when it is closed. `number` stands for the partition among those of this broker:
     a topic that is deleted and made again has partitions with other numbers. `led_since_revision` is that of
     the claim, `NOT_LED` when another broker leads.
     """
@@ -57,7 +61,7 @@ class Partition:
         "flush_starting",
         "flush_tasks",
         "id",
-        "is_led",
+        "leadership",
         "led_since_revision",
         "log",
         "number",
@@ -78,6 +82,7 @@ class Partition:
         config: TopicConfig,
         rules: AppendRules,
         led_since_revision: int,
+        leadership: PartitionLeadership | None = None,
     ) -> None:
         self.id = partition_id
         self.number = number
@@ -86,7 +91,8 @@ class Partition:
         self.config = config
         self.rules = rules
         self.led_since_revision = led_since_revision
-        self.is_led = led_since_revision != NOT_LED
+        started = State.FOLLOWING if led_since_revision == NOT_LED else State.OPENING
+        self.leadership = leadership or PartitionLeadership(started)
         self.log: PartitionLog | None = None
         self.references: SegmentReferences | None = None
         self.record_lock = asyncio.Lock()
@@ -103,9 +109,14 @@ class Partition:
         self._listeners: dict[PublishListener, None] | None = None
 
     @property
+    def is_led(self) -> bool:
+        """True if this broker leads it, as far as this broker knows."""
+        return self.leadership.rights.leads
+
+    @property
     def is_followed(self) -> bool:
-        """Whether this broker has never led it, so that all it knows is what the leader publishes."""
-        return self.led_since_revision == NOT_LED
+        """True if this broker has never led it, so that all it knows is what the leader publishes."""
+        return self.leadership.rights.follows
 
     @property
     def high_watermark(self) -> int:
@@ -121,10 +132,12 @@ class Partition:
             if reference.last_offset >= start
         )
 
-    def open(self, checkpoint: Checkpoint) -> PartitionLog:
-        """The same, and begin the leader's log."""
+    def open(self, checkpoint: Checkpoint) -> PartitionLog | None:
+        """The same, and open the leader's log if the partition is elected and it is not open yet; returns it."""
         self.load(checkpoint)
-        self.log = PartitionLog(self.record, ProducerStates((*checkpoint.producers, *self.record.producers)))
+        if Act.OPEN_LOG in self.leadership.apply(Event.LOADED):
+            producers = ProducerStates((*checkpoint.producers, *self.record.producers))
+            self.log = PartitionLog(self.record, producers, self.leadership)
         return self.log
 
     def follow(self, record: PartitionRecord, revision: int) -> None:

@@ -9,6 +9,7 @@ from kafscale.cluster.topic_config_table import CompressionType, MessageTimestam
 from kafscale.cluster.topic_configs import TopicConfig, effective, is_legal
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.partition import NOT_LED, Partition, PartitionId
 from kafscale.log.partition_log import AppendRules
 from kafscale.log.writing.segment_buffer import SEGMENT_BUFFER_LIMIT_BYTES
@@ -52,12 +53,25 @@ class PartitionFactory:
         """A partition that another broker leads; None when there is no such topic any more."""
         return self._make(topic, index, record, revision, NOT_LED)
 
-    def led(self, topic: str, index: int, record: PartitionRecord, revision: int) -> Partition | None:
+    def led(
+        self,
+        topic: str,
+        index: int,
+        record: PartitionRecord,
+        revision: int,
+        leadership: PartitionLeadership | None = None,
+    ) -> Partition | None:
         """A partition that this broker leads since `revision`; None when there is no such topic any more."""
-        return self._make(topic, index, record, revision, revision)
+        return self._make(topic, index, record, revision, revision, leadership)
 
     def _make(
-        self, topic: str, index: int, record: PartitionRecord, revision: int, led_since_revision: int
+        self,
+        topic: str,
+        index: int,
+        record: PartitionRecord,
+        revision: int,
+        led_since_revision: int,
+        leadership: PartitionLeadership | None = None,
     ) -> Partition | None:
         topic_record = self._view.topic(topic)
         if topic_record is None:
@@ -71,6 +85,7 @@ class PartitionFactory:
             config,
             rules,
             led_since_revision,
+            leadership,
         )
 
     def configure(self, topic: TopicRecord, partitions: Iterable[Partition]) -> None:

@@ -32,6 +32,8 @@ from kafscale.formats.segment import (
     encode_footer,
     encode_header,
 )
+from kafscale.log.leadership.machine import PartitionLeadership
+from kafscale.log.leadership.states import State
 from kafscale.log.producer_state import PendingBatch, ProducerStates, UnpublishedBatch
 from kafscale.log.writing.compression_trials import CompressionTrials
 from kafscale.log.writing.segment_buffer import AppendWaiter, SegmentBuffer
@@ -94,14 +96,17 @@ class CheckpointPointer:
 
 
 class PartitionLog:
-    """One partition as its leader sees it. `record` is what the metadata store holds."""
+    """One partition as its leader sees it. `record` is what the metadata store holds.
+
+    `leadership` gives the right to seal and to publish; a log of its own accord has it for good.
+    """
 
     __slots__ = (
         "_buffers",
         "_closed_count",
-        "_ended",
         "_has_published",
         "_is_in_doubt",
+        "_leadership",
         "_recent_producers",
         "_sealed",
         "_trials",
@@ -111,7 +116,13 @@ class PartitionLog:
         "waiting_checkpoint",
     )
 
-    def __init__(self, record: PartitionRecord, producers: ProducerStates) -> None:
+    def __init__(
+        self,
+        record: PartitionRecord,
+        producers: ProducerStates,
+        leadership: PartitionLeadership | None = None,
+    ) -> None:
+        self._leadership = leadership or PartitionLeadership(State.LEADING)
         self.record = record
         self.producers = producers
         self.waiting_checkpoint: CheckpointPointer | None = None
@@ -123,7 +134,6 @@ class PartitionLog:
         self._closed_count = 0
         self._sealed: deque[SealedSegment] = deque()
         self._has_published = False
-        self._ended = False
         self._trials = CompressionTrials()
         # Whether the publication of the oldest segment has begun and its outcome is not known.
         self._is_in_doubt = False
@@ -219,9 +229,14 @@ class PartitionLog:
         return any(buffer is one for one in self._buffers)
 
     @property
+    def may_publish(self) -> bool:
+        """False once the log is closed: its waiters have their answers, so what they wrote must not be published."""
+        return self._leadership.rights.publishes
+
+    @property
     def may_seal(self) -> bool:
-        """Whether another buffer may be closed, beside those that are."""
-        return not self._ended and (
+        """True if another buffer may be closed, beside those that are."""
+        return self._leadership.rights.seals and (
             self._closed_count == 0
             or (self._has_published and len(self._sealed) == self._closed_count < MOST_SEALED)
         )
@@ -251,10 +266,6 @@ class PartitionLog:
         sealed = self._seal(buffer, base_offset, now_ms, index_version)
         self._sealed.append(sealed)
         return sealed
-
-    def end(self) -> None:
-        """What is sealed will not be published, so nothing more is sealed: the log is about to be given up."""
-        self._ended = True
 
     @property
     def may_reseal(self) -> bool:

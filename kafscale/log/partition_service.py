@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
+from kafscale.cluster.assignment import PartitionAssignment
 from kafscale.cluster.keeper import Keeper
 from kafscale.cluster.leadership import Leadership
 from kafscale.cluster.view import ClusterView
 from kafscale.log.manager import LogManager
-from kafscale.log.partition_holdings import PartitionHoldings
+from kafscale.log.partition_moves import PartitionMoves
 from kafscale.metadata.model import LeaderRecord, TopicRecord
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
@@ -25,30 +26,32 @@ class PartitionService:
         broker_id: int,
     ) -> None:
         self._logs = logs
-        failures = ItemFailures(BackgroundWork.CLAIMS, logs.metrics.background_failures)
-        leadership = Leadership(store, broker_id, lease, failures=failures)
-        self._holdings = PartitionHoldings(view, leadership, logs, broker_id)
-        self._keeper = Keeper("partitions", broker_id, self._holdings)
+        counts = logs.metrics.background_failures
+        leadership = Leadership(store, broker_id, lease, failures=ItemFailures(BackgroundWork.CLAIMS, counts))
+        failures = ItemFailures(BackgroundWork.KEEPING, counts)
+        self._assignment = PartitionAssignment(view, broker_id, failures)
+        moves = PartitionMoves(leadership, logs, failures)
+        self._keeper = Keeper("partitions", broker_id, self._assignment, moves)
         logs.on_lost = self._partition_lost
         view.subscribe(self._topic_changed)
         view.subscribe_leaders(self._leader_changed)
         view.subscribe_brokers(self.reconsider)
 
     def _partition_lost(self, topic: str, index: int) -> None:
-        self._holdings.reconsider([(topic, index)])
+        self._assignment.reconsider([(topic, index)])
         self._keeper.poke()
 
     def _topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
-        self._holdings.topic_changed(before, after)
+        self._assignment.topic_changed(before, after)
         self._keeper.poke()
 
     def _leader_changed(self, topic: str, index: int, leader: LeaderRecord | None) -> None:
-        self._holdings.reconsider([(topic, index)])
+        self._assignment.reconsider([(topic, index)])
         self._keeper.poke()
 
     def reconsider(self) -> None:
         """Compare what this broker leads with what it should, as after a registration."""
-        self._holdings.reconsider_all()
+        self._assignment.reconsider_all()
         self._keeper.poke()
 
     async def start(self) -> None:

@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from kafscale.cluster.leadership import TopicPartition
 from kafscale.cluster.view import ClusterView
+from kafscale.tasks.keyed_wait import KeyedWait
 
 MAX_WAIT_SEC = 0.5
 
@@ -20,39 +22,24 @@ class LeaderChanges:
         self._view = view
         self._broker_id = broker_id
         self._max_wait_sec = max_wait_sec
-        self._waiting: dict[tuple[str, int], list[Callable[[], None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waits: KeyedWait[TopicPartition, None] = KeyedWait("leader of", self._wait, None, joins=True)
 
     def when_known(self, topic: str, index: int, refuse: Callable[[], None]) -> None:
         """Call `refuse` when another broker leads the partition, or none has for too long."""
         if self._is_known(topic, index):
             refuse()
-            return
-        waiting = self._waiting.get((topic, index))
-        if waiting is not None:
-            waiting.append(refuse)
-            return
-        self._waiting[topic, index] = [refuse]
-        task = asyncio.create_task(self._wait(topic, index), name=f"leader of {topic}-{index}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        else:
+            self._waits.add((topic, index), lambda _: refuse())
 
     def _is_known(self, topic: str, index: int) -> bool:
         leader = self._view.leader(topic, index)
         return (leader is not None and leader.broker_id != self._broker_id) or self._view.topic(topic) is None
 
-    async def _wait(self, topic: str, index: int) -> None:
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._max_wait_sec):
-                    await self._view.wait_until(lambda: self._is_known(topic, index))
-        finally:
-            for refuse in self._waiting.pop((topic, index)):
-                refuse()
+    async def _wait(self, partition: TopicPartition) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._max_wait_sec):
+                await self._view.wait_until(lambda: self._is_known(*partition))
 
     async def close(self) -> None:
         """Refuse the requests that wait."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._waits.close()

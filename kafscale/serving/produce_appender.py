@@ -200,14 +200,15 @@ class ProduceAppender:
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     "the object store takes no writes at the moment (decision 0014)",
                 )
-            if partition.log is None:
+            log = partition.log if partition.leadership.rights.appends else None
+            if log is None:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the partition's log could not be opened")
-            if partition.log.is_held_up:
+            if log.is_held_up:
                 raise KafkaError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
                     "the partition takes nothing until a checkpoint of it is stored (decision 0044)",
                 )
-            return partition, partition.log
+            return partition, log
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
 
 

@@ -4,7 +4,6 @@ A leader that was replaced and does not know it yet has outdated producer states
 later sequence would take its refusal for final, as a leader's refusals are.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +13,7 @@ from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.store_deadline import store_deadline
+from kafscale.tasks.keyed_wait import KeyedWait
 
 logger = logging.getLogger(__name__)
 
@@ -29,34 +29,12 @@ class SequenceErrorCheck:
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
-        self._waiting: dict[Partition, list[Refuse]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        # A callback that is added during a question needs another: the answer may show how things were before.
+        self._questions: KeyedWait[Partition, bool] = KeyedWait("leader of", self._leads, False, joins=False)
 
     def after_leader_check(self, partition: Partition, refuse: Refuse) -> None:
         """Call `refuse` when the store has answered; while it is away this broker does not count as leader."""
-        waiting = self._waiting.get(partition)
-        if waiting is not None:
-            waiting.append(refuse)
-            return
-        self._waiting[partition] = [refuse]
-        task = asyncio.create_task(self._answer(partition), name=f"leader of {partition.id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _answer(self, partition: Partition) -> None:
-        try:
-            # A refusal that arrives during a read needs another read: that one may show an older state.
-            while self._waiting[partition]:
-                refusals, self._waiting[partition] = self._waiting[partition], []
-                leads = False
-                try:
-                    leads = await self._leads(partition)
-                finally:
-                    for refuse in refusals:
-                        refuse(leads)
-        finally:
-            for refuse in self._waiting.pop(partition):
-                refuse(False)
+        self._questions.add(partition, refuse)
 
     async def _leads(self, partition: Partition) -> bool:
         try:
@@ -71,7 +49,4 @@ class SequenceErrorCheck:
 
     async def close(self) -> None:
         """Refuse the requests that wait."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._questions.close()

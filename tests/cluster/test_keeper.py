@@ -29,7 +29,7 @@ MYSELF, OTHER = 1, 2
 
 
 class Scripted:
-    """Holdings as a test says they are; a move waits for `may_move` and does what it does in the store."""
+    """Assignment and owner as a test says; a move waits for `may_move` and does what it does in the store."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, tuple[int | None, int | None]] = {}
@@ -56,18 +56,18 @@ class Scripted:
     def reconsider(self, items: Iterable[str]) -> None:
         self.named.update(items)
 
-    def holds(self, item: str) -> bool:
+    def owns(self, item: str) -> bool:
         return item in self.held
 
-    async def gain(self, items: set[str]) -> None:
+    async def claim(self, items: set[str]) -> None:
         await self._move("gain", items)
         self.held |= items
 
-    async def let_go(self, items: set[str]) -> None:
+    async def resign(self, items: set[str]) -> None:
         await self._move("let go", items)
         self.held -= items
 
-    async def let_go_strays(self, items: set[str]) -> None:
+    async def release_strays(self, items: set[str]) -> None:
         await self._move("let go of strays", items)
 
     async def _move(self, name: str, items: set[str]) -> None:
@@ -85,7 +85,7 @@ def scripted(scenario: Scenario) -> None:
 
     async def play() -> None:
         holdings = Scripted()
-        keeper = Keeper("things", MYSELF, holdings)
+        keeper = Keeper("things", MYSELF, holdings, holdings)
         await scenario(holdings, keeper)
         await keeper.close()
         assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -213,17 +213,17 @@ def test_what_somebody_held_whom_the_picture_never_showed_is_gained_a_little_lat
     """The watch broke, and its snapshot shows the item as free as it was: nothing has changed."""
 
     async def scenario(holdings: Scripted, keeper: Keeper[str]) -> None:
-        gain = holdings.gain
+        gain = holdings.claim
 
         async def gain_nothing(items: set[str]) -> None:
             await gain(items)
             holdings.held -= items
 
-        holdings.gain = gain_nothing  # type: ignore[method-assign]
+        holdings.claim = gain_nothing  # type: ignore[method-assign]
         holdings.say("a", MYSELF, None)
         keeper.poke()
         await keeper.settled()
-        holdings.gain = gain  # type: ignore[method-assign]
+        holdings.claim = gain  # type: ignore[method-assign]
         await asyncio.sleep(2 * LOOK_AGAIN_SEC)
         assert holdings.held == {"a"}
         assert holdings.moves == [("gain", frozenset("a"))] * 2
@@ -349,7 +349,7 @@ class Broker:
         self._registration = Registration(world.faulty, TTL_SEC)
         self._tenure = Tenure(self._registration)
         self._coordination = Coordination(world.faulty, broker_id, lambda: self._tenure.lease)
-        self._keeper = Keeper("items", broker_id, self)
+        self._keeper = Keeper("items", broker_id, self, self)
         self._named: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._view.subscribe_coordinators(lambda item: self._look_at([item]))
@@ -359,7 +359,7 @@ class Broker:
         self.reconsider(items)
         self._keeper.poke()
 
-    # --- see `Holdings`
+    # --- see `Assignment` and `Owner`
 
     def changed(self) -> Iterable[Wanted[int]]:
         preferred = preferred_brokers("items", len(ITEMS), self._view.brokers_to_prefer(self.broker_id))
@@ -373,20 +373,20 @@ class Broker:
     def reconsider(self, items: Iterable[int]) -> None:
         self._named.update(items)
 
-    def holds(self, item: int) -> bool:
+    def owns(self, item: int) -> bool:
         return item in self.held
 
-    async def gain(self, items: set[int]) -> None:
+    async def claim(self, items: set[int]) -> None:
         gained = await self._coordination.claim(items)
         await asyncio.sleep(self._world.rng.choice([0, 0.5, TTL_SEC / 2]))
         self.held.update({one.shard: one.revision for one in gained})
 
-    async def let_go(self, items: set[int]) -> None:
+    async def resign(self, items: set[int]) -> None:
         revisions = {item: self.held.pop(item) for item in sorted(items) if item in self.held}
         await asyncio.sleep(self._world.rng.uniform(0, 0.5))
         await self._coordination.release(revisions)
 
-    async def let_go_strays(self, items: set[int]) -> None:
+    async def release_strays(self, items: set[int]) -> None:
         await self._coordination.release_strays(sorted(items))
 
     # --- what happens to it, as a broker's process does it
@@ -438,7 +438,7 @@ class _AllItems:
 
     async def let_go(self) -> None:
         for _ in range(2):
-            await self._broker.let_go(set(ITEMS))
+            await self._broker.resign(set(ITEMS))
             await self._broker._keeper.settled()
 
     def reconsider(self) -> None:

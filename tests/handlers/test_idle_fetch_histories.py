@@ -14,6 +14,7 @@ from kafka.protocol.admin import (
 )
 
 from kafscale.formats.topic_record import encode_broker_record
+from kafscale.log.leadership.events import Event
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord
@@ -140,7 +141,7 @@ class History:
             case "lost":
                 partition = self._leading(index).broker.process.serving.logs.partition(TOPIC, index)
                 if partition is not None:
-                    partition.is_led = False  # As when a flush finds that another leads.
+                    partition.leadership.apply(Event.RESIGN)  # As when it is handed over.
             case "broker":
                 await self._broker_comes_or_goes()
 

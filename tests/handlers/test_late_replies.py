@@ -9,6 +9,7 @@ import pytest
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
 from kafscale.handlers import list_offsets
+from kafscale.log.leadership.events import Event
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, MetadataStore, Operation, TransactionResult
@@ -114,8 +115,6 @@ async def test_a_leader_that_learns_that_it_was_replaced_says_so() -> None:
         epoch = broker.partition(topic).record.leader_epoch
         asked = asyncio.ensure_future(end_of(client, topic, epoch))
         await asyncio.sleep(0.05)
-        broker.process.serving.logs.flusher.abandon(
-            broker.partition(topic), ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads"
-        )
+        broker.process.serving.logs.flusher.on_event(broker.partition(topic), Event.FENCED)
         store.tell.set()
         assert await asked == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

@@ -83,7 +83,7 @@ async def test_references_that_become_incomplete_as_they_are_loaded_are_loaded_a
     async with in_process_broker() as broker:
         await broker.create_topic(TOPIC)
         logs = broker.process.serving.logs
-        logs._partitions.clear()  # led elsewhere, for all that this broker knows
+        logs._led.remove(broker.partition(TOPIC))  # led elsewhere, for all that this broker knows
         followed = await logs.follow(TOPIC, 0)
         assert followed is not None
         load = logs._checkpointer.load

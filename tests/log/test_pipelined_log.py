@@ -13,6 +13,9 @@ from kafscale.cluster.leadership import next_epoch
 from kafscale.formats.index import LEGACY_VERSION
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.formats.segment import parse_segment, verify_segment
+from kafscale.log.leadership.events import Event
+from kafscale.log.leadership.machine import PartitionLeadership
+from kafscale.log.leadership.states import State
 from kafscale.log.partition_log import MOST_SEALED, AppendRules, PartitionLog, SealedSegment
 from kafscale.log.producer_state import REMEMBERED_BATCHES, ProducerStates
 from kafscale.log.writing import segment_buffer
@@ -117,7 +120,8 @@ class PipelinedLog(RuleBasedStateMachine):
         `is_busy`: it has published already, and as much is on its way as may be.
         """
         self.record = record
-        self.log = PartitionLog(record, ProducerStates(record.producers))
+        self.leadership = PartitionLeadership(State.LEADING)
+        self.log = PartitionLog(record, ProducerStates(record.producers), self.leadership)
         self.open: deque[ModelBuffer] = deque()
         self.closed: deque[ModelSegment] = deque()
         self.has_published = self.is_in_doubt = self.has_ended = False
@@ -293,7 +297,7 @@ class PipelinedLog(RuleBasedStateMachine):
     @precondition(lambda self: not self.has_ended)
     @rule()
     def end(self) -> None:
-        self.log.end()
+        self.leadership.apply(Event.FLUSH_STOPPED)
         self.has_ended = True
 
     @rule(error_code=REFUSALS, was_done=st.booleans(), is_busy=st.booleans())

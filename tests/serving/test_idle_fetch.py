@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.admin import DeleteTopicsRequest
 
 from kafscale.formats.topic_record import encode_broker_record
+from kafscale.log.leadership.events import Event
 from kafscale.metadata import keys
 from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.store import Put
@@ -189,7 +190,7 @@ async def test_a_stopping_broker_sends_an_idle_consumer_to_the_leader(
         first = await twin.poll(body, 11)
         assert (await twin.poll(body, 11)).answer == first.answer
         assert twin.answers.found == 1
-        twin.broker.partition(TOPIC).is_led = False
+        twin.broker.partition(TOPIC).leadership.apply(Event.RESIGN)
         again = twin.ask(twin.fast, body, 11)
         assert again.frame is not None, "who is sent elsewhere does not wait"
         assert again.answer == twin.ask(twin.slow, body, 11).answer != first.answer

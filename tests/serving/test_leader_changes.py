@@ -123,7 +123,7 @@ async def test_produce_waits_for_a_claim_in_progress() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         partition, logs = broker.partition("topic"), broker.process.serving.logs
-        assert logs._forget(partition)
+        logs._led.remove(partition)
         claimed = Claimed("topic", 0, partition.record, partition.led_since_revision)
         with logs.claims.making([("topic", 0)]):
             await client.send_produce("topic", {0: wire.batch([b"early"])})
@@ -137,7 +137,7 @@ async def test_produce_does_not_wait_for_a_claim_that_was_lost() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         partition, logs = broker.partition("topic"), broker.process.serving.logs
-        assert logs._forget(partition)
+        logs._led.remove(partition)
         with logs.claims.making([("topic", 0)]):
             await client.send_produce("topic", {0: wire.batch([b"in vain"])})
             await until(lambda: logs.claims.is_waited_for(("topic", 0)), "produce waits")

@@ -83,13 +83,15 @@ async def test_refusals_share_a_read_that_began_after_them() -> None:
             for _ in range(9):
                 await client.send_produce("topic", {0: batch(6)})
             refusals = broker.process.serving.sequence_error_check
-            await until(lambda: sum(map(len, refusals._waiting.values())) == 9, "the others wait")
+            await until(
+                lambda: sum(map(len, refusals._questions._callbacks.values())) == 9, "the others wait"
+            )
             await replace_leader(broker)
             asking.release()
             codes = [(await client.receive_produce())[1][0].error_code for _ in range(10)]
         assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 10
         assert metadata.read.count(PARTITION) == 2
-        assert not refusals._waiting
+        assert not refusals._questions._callbacks
 
 
 async def test_a_broker_that_stops_answers_those_that_wait() -> None:
@@ -102,4 +104,4 @@ async def test_a_broker_that_stops_answers_those_that_wait() -> None:
             await asking.until_reached()
             refusals = broker.process.serving.sequence_error_check
             await asyncio.gather(refusals.close(), client.receive_produce())
-            assert not refusals._waiting
+            assert not refusals._questions._callbacks

@@ -18,6 +18,7 @@ from kafscale.formats.partition_record import (
 )
 from kafscale.formats.segment import parse_segment, verify_segment
 from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.leadership.events import Event
 from kafscale.log.partition import Partition, PartitionId
 from kafscale.log.partition_log import AppendRules
 from kafscale.log.writing.publisher import FencedError, Publisher
@@ -174,12 +175,14 @@ class SimulatedBroker:
                 upload = await self._publisher.upload(self.partition, log)
                 await (await self._publisher.publish(self.partition, log, upload)).index_is_there()
             except FencedError:
+                self.partition.leadership.apply(Event.FENCED)
                 self.partition.log = None
                 log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fenced")
                 return
 
     async def kill(self) -> None:
         """The process ends; what it sent may still arrive."""
+        self.partition.leadership.apply(Event.FENCED)
         log, self.partition.log = self.partition.log, None
         if self._task is not None:
             self._task.cancel()

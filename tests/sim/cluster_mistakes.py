@@ -11,6 +11,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.formats.partition_record import PartitionRecord, encode_partition_record
 from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.leadership.events import Event
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog, SealedSegment
@@ -220,7 +221,10 @@ def producers_forgotten_by_the_next_leader(patch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: Partition, checkpoint: Checkpoint) -> PartitionLog:
         self.load(checkpoint)
-        self.log = PartitionLog(dataclasses.replace(self.record, producers=()), ProducerStates(()))
+        self.leadership.apply(Event.LOADED)
+        self.log = PartitionLog(
+            dataclasses.replace(self.record, producers=()), ProducerStates(()), self.leadership
+        )
         return self.log
 
     patch.setattr(Partition, "open", forgetful)

@@ -48,7 +48,7 @@ class SegmentSwap:
             named_end_offset = log.record.checkpoint_end_offset
             pointer = await self._checkpointer.write(partition, log, swapped)
             async with partition.record_lock:
-                if partition.log is not log:
+                if not log.may_publish:
                     raise FencedError(f"this broker does not lead {partition.id} any more")
                 if not is_unchanged(references.sources_of(merged), sources):
                     # A merged segment published now would begin where no segment does any more, and garbage.py

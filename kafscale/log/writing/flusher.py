@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from kafscale.log.leadership.events import Event
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_gap_guard import ProducerGapGuard
@@ -47,6 +48,7 @@ class FlushPolicy:
 class Flusher:
     """Runs flushes. A partition without buffered records costs nothing here.
 
+    `on_event` is called with what the outcome of a flush means for the partition's leadership.
     `make_room` is awaited before a flush whose partition's record has none: see `PartitionLog.has_room`.
     """
 
@@ -78,7 +80,7 @@ class Flusher:
         self._gathering: dict[Partition, int] = {}
         self._early_timer: asyncio.TimerHandle | None = None
         self._draining = False
-        self.on_lost: Callable[[Partition], None] = lambda partition: None
+        self.on_event: Callable[[Partition, Event], None] = lambda partition, event: None
         budget.subscribe_shortage(self._flush_scheduled)
 
     def appended(self, partition: Partition) -> None:
@@ -218,19 +220,15 @@ class Flusher:
                 "lost the leadership of a partition",
                 extra={"partition": str(partition.id), "why": str(fenced)},
             )
-            problem = (ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
+            self.on_event(partition, Event.FENCED)
         except LeftoverError as leftover:
             logger.warning("a partition begins a new epoch", extra={"why": str(leftover)})
-            problem = (ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition begins a new epoch")
+            self.on_event(partition, Event.KEY_TAKEN)
         except Exception:
             # A defect, after which nobody knows what the last attempt left behind: the next epoch starts from
             # what is published, and skips what is not.
             logger.exception("could not flush a partition", extra={"partition": str(partition.id)})
-            problem = (ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be stored")
-        else:
-            return
-        if partition.log is log:  # and not one of another epoch already
-            self.abandon(partition, *problem)
+            self.on_event(partition, Event.FLUSH_FAILED)
 
     def _published(self, partition: Partition) -> None:
         """A flush has nothing more to do for those who wait: the next need not wait for its index."""
@@ -244,7 +242,7 @@ class Flusher:
     async def _flush(self, partition: Partition, log: PartitionLog) -> Upload | None:
         """Make a segment of what waits, and publish it after those before it."""
         partition.flush_starting = None
-        buffer = log.waiting if log.may_seal and partition.log is log else None
+        buffer = log.waiting if log.may_seal else None
         if buffer is None:
             return None
         started = buffer.times.sealed_sec = time.perf_counter()
@@ -257,7 +255,7 @@ class Flusher:
             buffer.times.uploaded_sec = time.perf_counter()
             if before is not None:
                 await asyncio.wait([before])
-            if partition.log is not log or log.sealed is not upload.sealed:
+            if not log.may_publish or log.sealed is not upload.sealed:
                 return None  # What is before it was not published: all that waited was refused, or will be.
             upload = await self._publisher.publish(partition, log, upload)
             outcome = FlushOutcome.PUBLISHED
@@ -270,23 +268,17 @@ class Flusher:
             if partition.publication is mine:
                 partition.publication = None
             if outcome is not FlushOutcome.PUBLISHED:
-                log.end()
+                self.on_event(partition, Event.FLUSH_STOPPED)
                 if upload is not None:
                     upload.give_up()
-            is_published = partition.log is log and not log.holds(buffer)
+            is_published = log.may_publish and not log.holds(buffer)
             size_bytes = buffer.size_bytes if outcome is FlushOutcome.PUBLISHED else 0
             self._metrics.flushes.observe(size_bytes, time.perf_counter() - started, outcome)
             if is_published:
                 self._budget.release(buffer.charged_bytes)
 
-    def abandon(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
-        """Refuse what waits in the partition and stop leading it; `on_lost` is told."""
-        partition.is_led = False
-        self._close_log(partition, error_code, message)
-        self.on_lost(partition)
-        partition.notify_closed()
-
-    def _close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
+    def close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
+        """Refuse what waits in the partition's log, if it was opened, and give its memory back."""
         log, partition.log = partition.log, None
         if log is not None:
             for batch in log.unpublished_batches():
@@ -307,9 +299,7 @@ class Flusher:
             return False
 
     async def settle(self, partition: Partition, timeout_sec: float) -> None:
-        """Begin no flush any more, wait for those that are under way, and end those that take longer than that."""
-        if partition.log is not None:
-            partition.log.end()
+        """Wait for flushes in flight, and cancel those that take longer. The state must let no other begin."""
         tasks = partition.flush_tasks
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_sec)

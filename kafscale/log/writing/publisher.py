@@ -103,7 +103,7 @@ class Publisher:
             upload = await self._uploader.upload(partition.id, log.reseal())
         sealed = upload.sealed
         async with partition.record_lock:
-            if partition.log is not log:
+            if not log.may_publish:
                 # Another flush of it has failed, and whoever waited was told that nothing is stored.
                 raise FencedError(f"the log of {partition.id} was given up meanwhile")
             record = log.begin_publication(sealed)

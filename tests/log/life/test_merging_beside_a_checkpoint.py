@@ -7,6 +7,8 @@ import pytest
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.log import partition_log
 from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.leadership.machine import PartitionLeadership
+from kafscale.log.leadership.states import State
 from kafscale.log.partition import Partition
 from tests.log.life.test_merger import (
     EVERY,
@@ -51,6 +53,7 @@ async def test_merge_planned_beside_a_new_checkpoint_keeps_every_record(
         older = partition.record.checkpoint_key
         # As of a partition that nobody has opened since it was claimed.
         partition.log = partition.references = None
+        partition.leadership = PartitionLeadership(State.OPENING)
         loads = SlowLoads(broker.process.serving.checkpointer)
         merger(broker)._checkpointer = loads  # type: ignore[assignment]
         merging = asyncio.create_task(merge(broker))

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kafscale.log.claims_under_way import ClaimsUnderWay
+from kafscale.log.claims_in_flight import ClaimsInFlight
 from tests.support.in_process_broker import until
 from tests.support.virtual_time import run_virtually
 
@@ -10,22 +10,22 @@ ORDERS, PAID = ("orders", 0), ("paid", 0)
 
 
 def test_a_claim_is_under_way_until_its_outcome_is_known_whichever_it_is() -> None:
-    claims = ClaimsUnderWay()
+    claims = ClaimsInFlight()
 
-    def under_way() -> tuple[bool, bool, bool]:
+    def in_flight() -> tuple[bool, bool, bool]:
         return claims.are_any, ORDERS in claims, PAID in claims
 
-    assert under_way() == (False, False, False)
+    assert in_flight() == (False, False, False)
     with claims.making([ORDERS, PAID]):
-        assert under_way() == (True, True, True)
+        assert in_flight() == (True, True, True)
         claims.end(ORDERS)
-        assert under_way() == (True, False, True)
-    assert under_way() == (False, False, False)
+        assert in_flight() == (True, False, True)
+    assert in_flight() == (False, False, False)
 
 
 def test_who_waits_goes_on_when_that_claim_ends_and_not_before() -> None:
     async def run() -> None:
-        claims = ClaimsUnderWay()
+        claims = ClaimsInFlight()
         await claims.ended(ORDERS)  # Nobody claims it: there is nothing to wait for.
         with claims.making([ORDERS, PAID]):
             waiting = {item: asyncio.create_task(claims.ended(item)) for item in (ORDERS, PAID)}

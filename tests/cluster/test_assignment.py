@@ -1,39 +1,36 @@
 """What a pass over the partitions names: everything that changed, and of a large topic no more than that."""
 
 import uuid
-from types import SimpleNamespace
-from typing import Final, cast
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale.cluster.leadership import Leadership, TopicPartition
+from kafscale.cluster import assignment
+from kafscale.cluster.assignment import PartitionAssignment
+from kafscale.cluster.leadership import TopicPartition
 from kafscale.cluster.preferred import preferred_brokers
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.topic_record import encode_broker_record, encode_leader_record, encode_topic_record
-from kafscale.log import partition_holdings
-from kafscale.log.manager import LogManager
-from kafscale.log.partition_holdings import PartitionHoldings
 from kafscale.metadata import keys
 from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord, TopicRecord
 from kafscale.metadata.store import Changes, Delete, KeyValue
-from kafscale.ops.metrics import Metrics
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
 MYSELF: Final = 0
 Told = dict[TopicPartition, tuple[int | None, int | None]]
 
 
 class Picture:
-    """A view that is told of changes, and the holdings as `PartitionService` wires them."""
+    """A view that is told of changes, and the assignment as `PartitionService` wires them."""
 
     def __init__(self) -> None:
         self.view = ClusterView("test")
-        nowhere = cast(Leadership, None), cast(LogManager, SimpleNamespace(metrics=Metrics()))
-        self.holdings = PartitionHoldings(self.view, *nowhere, MYSELF)
-        self.view.subscribe(self.holdings.topic_changed)
-        self.view.subscribe_leaders(lambda topic, index, _: self.holdings.reconsider([(topic, index)]))
-        self.view.subscribe_brokers(self.holdings.reconsider_all)
+        self.assignment = PartitionAssignment(self.view, MYSELF, ItemFailures(BackgroundWork.KEEPING))
+        self.view.subscribe(self.assignment.topic_changed)
+        self.view.subscribe_leaders(lambda topic, index, _: self.assignment.reconsider([(topic, index)]))
+        self.view.subscribe_brokers(self.assignment.reconsider_all)
         self._revision = 0
 
     def tell(self, prefix: str, key: str, value: bytes | None) -> None:
@@ -61,16 +58,16 @@ class Picture:
         self.tell(keys.BROKERS, keys.broker(broker_id), value)
 
     def one_pass(self) -> Told:
-        return {wanted.item: (wanted.preferred, wanted.holder) for wanted in self.holdings.changed()}
+        return {wanted.item: (wanted.preferred, wanted.owner) for wanted in self.assignment.changed()}
 
     def changed(self) -> Told:
         told = self.one_pass()
-        while self.holdings.has_more():
+        while self.assignment.has_more():
             told.update(self.one_pass())
         return told
 
     def everything(self) -> Told:
-        self.holdings.reconsider_all()
+        self.assignment.reconsider_all()
         return self.changed()
 
 
@@ -98,7 +95,7 @@ def test_a_leader_of_no_partition_names_nothing() -> None:
 def test_a_pass_ends_before_very_many_partitions_and_the_next_tells_of_the_others_as_they_are_then() -> None:
     picture = Picture()
     picture.set_broker(MYSELF, BrokerState.RUNNING)
-    half = partition_holdings.PARTITIONS_OF_A_PASS // 2
+    half = assignment.PARTITIONS_OF_A_PASS // 2
     for name in "abcde":
         picture.set_topic(name, half + 1)
     told = picture.one_pass()
@@ -107,19 +104,19 @@ def test_a_pass_ends_before_very_many_partitions_and_the_next_tells_of_the_other
     picture.set_leader("a", 7, MYSELF)
     picture.set_leader("c", 9, MYSELF)
     picture.set_topic("d", 0)
-    assert picture.holdings.has_more()
+    assert picture.assignment.has_more()
     told = picture.one_pass()
     assert told.pop(("a", 7)) == (MYSELF, MYSELF)
     assert {name for name, _ in told} == {"c", "e"}
     assert told["c", 9] == (MYSELF, MYSELF)
-    assert not picture.holdings.has_more()
+    assert not picture.assignment.has_more()
 
 
 def test_who_waits_for_the_next_pass_is_in_front_of_what_changes_meanwhile() -> None:
     picture = Picture()
     picture.set_broker(MYSELF, BrokerState.RUNNING)
     for name in "abc":
-        picture.set_topic(name, partition_holdings.PARTITIONS_OF_A_PASS)
+        picture.set_topic(name, assignment.PARTITIONS_OF_A_PASS)
     passes = []
     for broker_id in (1, 2, 3):
         passes.append({name for name, _ in picture.one_pass()})
@@ -159,13 +156,13 @@ EVENTS = st.one_of(
 )
 
 
-@given(st.lists(EVENTS, max_size=40), st.sampled_from([1, 4, partition_holdings.PARTITIONS_OF_A_PASS]))
+@given(st.lists(EVENTS, max_size=40), st.sampled_from([1, 4, assignment.PARTITIONS_OF_A_PASS]))
 def test_whatever_happens_the_passes_have_named_every_partition_as_it_is(
     events: list[tuple[object, ...]], of_a_pass: int
 ) -> None:
     picture, named = Picture(), Told()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_holdings, "PARTITIONS_OF_A_PASS", of_a_pass)
+        patch.setattr(assignment, "PARTITIONS_OF_A_PASS", of_a_pass)
         for kind, *arguments in events:
             if kind == "look":
                 named.update(picture.one_pass())

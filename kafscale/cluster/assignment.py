@@ -1,43 +1,72 @@
-"""Which partitions this broker should lead and does: what the keeper compares, and how the moves are made."""
+"""Who should own each partition and each group shard, and who does, by the view: the keeper's picture of both kinds.
 
-import asyncio
-import logging
+Both queue what changed until the keeper looks. Shards are few and always the same; partitions come and go with their
+topics, and may be so many that one look is made in several passes.
+"""
+
 from collections.abc import Iterable, Iterator
 from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Final
 
 from kafscale.cluster.keeper import Wanted
-from kafscale.cluster.leadership import Claimed, Leadership, TopicPartition
+from kafscale.cluster.leadership import TopicPartition
+from kafscale.cluster.preferred import preferred_brokers
 from kafscale.cluster.rankings import Rankings
 from kafscale.cluster.view import ClusterView
-from kafscale.log.manager import LogManager
+from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord
-from kafscale.ops.item_failures import BackgroundWork, ItemFailures
-
-logger = logging.getLogger(__name__)
+from kafscale.ops.item_failures import ItemFailures
 
 PARTITIONS_OF_A_PASS: Final = 10_000
 """A pass ends with the topic that makes it so many: the event loop is held up for no longer than these take."""
 
+# Part of what brokers of different versions must agree on while they run side by side.
+_SHARDS_NAME: Final = "group-shards"
 
-class PartitionHoldings:
-    """See `Holdings`. An item is a topic's name and a partition's number."""
 
-    def __init__(self, view: ClusterView, leadership: Leadership, logs: LogManager, broker_id: int) -> None:
+class ShardAssignment:
+    """See `Assignment`. An item is a group shard's number."""
+
+    def __init__(self, view: ClusterView, broker_id: int) -> None:
         self._view = view
-        self._leadership = leadership
-        self._logs = logs
         self._broker_id = broker_id
+        self._changed: set[int] = set()
+
+    def reconsider(self, items: Iterable[int]) -> None:
+        """Name these shards at the next `changed`."""
+        self._changed.update(items)
+
+    def reconsider_all(self) -> None:
+        """Name every shard at the next `changed`."""
+        self._changed.update(range(keys.GROUP_SHARD_COUNT))
+
+    def changed(self) -> Iterator[Wanted[int]]:
+        """Every shard of which anything changed."""
+        brokers = self._view.brokers_to_prefer(self._broker_id)
+        preferred = preferred_brokers(_SHARDS_NAME, keys.GROUP_SHARD_COUNT, brokers)
+        changed, self._changed = self._changed, set()
+        for shard in sorted(changed):
+            yield Wanted(shard, preferred[shard] if preferred else None, self._view.coordinator(shard))
+
+    def has_more(self) -> bool:
+        """Never: there are few shards."""
+        return False
+
+
+class PartitionAssignment:
+    """See `Assignment`. An item is a topic's name and a partition's number. `failures`: of topics with a defect."""
+
+    def __init__(self, view: ClusterView, broker_id: int, failures: ItemFailures) -> None:
+        self._view = view
+        self._broker_id = broker_id
+        self._failures = failures
         # In the order in which they are looked at: who waits stays in front.
         self._topics: dict[str, None] = {}
         self._items: set[TopicPartition] = set()
         self._preferred: dict[str, tuple[int, ...]] = {}
         self._rankings = Rankings()
         self._brokers: tuple[int, ...] = ()
-        self._failures = ItemFailures(BackgroundWork.KEEPING, logs.metrics.background_failures)
-
-    # --- what changes
 
     def topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
         """A topic came, changed or went."""
@@ -108,55 +137,3 @@ class PartitionHoldings:
     def reconsider(self, items: Iterable[TopicPartition]) -> None:
         """Name these partitions at the next `changed`."""
         self._items.update(items)
-
-    # --- the moves
-
-    def holds(self, item: TopicPartition) -> bool:
-        """Whether this broker leads the partition."""
-        return self._logs.partition(*item) is not None
-
-    async def gain(self, items: set[TopicPartition]) -> None:
-        """Lead those that nobody leads. Raises `LeaseEndedError`, and what one of them met once all are done."""
-        problems: list[Exception] = []
-
-        def lead(claimed: Claimed) -> None:
-            try:
-                self._logs.lead(claimed)
-            except Exception as problem:  # noqa: BLE001 - raised below
-                self._failures.report(f"{claimed.topic}-{claimed.index}", problem)
-                problems.append(problem)
-
-        with self._logs.claims.making(items):
-            gained = await self._leadership.claim(sorted(items), lead)
-        if gained:
-            logger.info(
-                "leads more partitions", extra={"gained": len(gained), "led": self._logs.partition_count}
-            )
-        if problems:
-            raise problems[0]
-
-    async def let_go(self, items: set[TopicPartition]) -> None:
-        """Publish what was accepted and let others lead, each as soon as it can be."""
-        resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]] = {}
-        for item in sorted(items):
-            partition = self._logs.partition(*item)
-            if partition is not None:
-                task = asyncio.create_task(self._logs.resign(partition), name=f"resign {partition.id}")
-                resigning[task] = (item, partition.led_since_revision)
-        try:
-            while resigning:
-                done, _ = await asyncio.wait(resigning, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    if not task.cancelled() and isinstance(problem := task.exception(), Exception):
-                        self._failures.report(task.get_name(), problem)
-                await self._leadership.release(dict(sorted(resigning.pop(task) for task in done)))
-        finally:
-            for task in resigning:
-                task.cancel()
-        logger.info(
-            "handed over partitions", extra={"handed_over": len(items), "led": self._logs.partition_count}
-        )
-
-    async def let_go_strays(self, items: set[TopicPartition]) -> None:
-        """Let others lead what the store says that this broker leads, although it does not."""
-        await self._leadership.release_strays(sorted(items))

@@ -1,0 +1,106 @@
+"""The partitions that this broker leads: the driver of their leadership (log/leadership/machine.py)."""
+
+from collections.abc import Callable, Iterator
+
+from kafscale.log.claims_in_flight import ClaimsInFlight
+from kafscale.log.followed_partitions import FollowedPartitions
+from kafscale.log.leadership.events import Act, Effect, Event, Refuse
+from kafscale.log.partition import Partition
+from kafscale.log.writing.flusher import Flusher
+from kafscale.ops.metrics import LeadershipChange, Metrics
+
+_COUNTED = {
+    Act.COUNT_ELECTED: LeadershipChange.GAINED,
+    Act.COUNT_HANDED_OVER: LeadershipChange.HANDED_OVER,
+    Act.COUNT_LOST: LeadershipChange.LOST,
+}
+
+
+class LedPartitions:
+    """Partitions by topic and number, from their election until they are closed or their topic is deleted.
+
+    `on_lost` is called with topic and number of a partition that is lost without having resigned. `changes` grows
+    with each partition that is served from then on, or no longer.
+    """
+
+    def __init__(
+        self,
+        claims: ClaimsInFlight,
+        followed: FollowedPartitions,
+        flusher: Flusher,
+        metrics: Metrics,
+        on_lost: Callable[[str, int], None],
+    ) -> None:
+        self._claims = claims
+        self._followed = followed
+        self._flusher = flusher
+        self._metrics = metrics
+        self._on_lost = on_lost
+        self._served: dict[str, dict[int, Partition]] = {}
+        self.changes = 0
+        flusher.on_event = self.apply
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._served.values():
+            yield from partitions.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, list(self._served.values())))
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The partition, None when this broker does not lead it."""
+        partitions = self._served.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def of_topic(self, topic: str) -> list[Partition]:
+        """Those of one topic."""
+        return list(self._served.get(topic, {}).values())
+
+    def delete_topic(self, topic: str) -> list[Partition]:
+        """Serve the topic no longer; returns its partitions, whose flushes may still be in flight."""
+        partitions = self.of_topic(topic)
+        for partition in partitions:
+            self.apply(partition, Event.TOPIC_DELETED)
+        self.changes += 1
+        return partitions
+
+    def apply(self, partition: Partition, event: Event) -> None:
+        """Let the event happen to the partition."""
+        for effect in partition.leadership.apply(event):
+            self._carry_out(partition, effect)
+
+    def _carry_out(self, partition: Partition, effect: Effect) -> None:
+        topic, index = partition.id.topic, partition.id.index
+        match effect:
+            case Refuse():
+                message = effect.message.replace("{topic}", repr(topic))
+                self._flusher.close_log(partition, effect.error_code, message)
+            case Act.SERVE:
+                self._serve(partition)
+            case Act.STOP_SERVING:
+                self.remove(partition)
+            case Act.END_CLAIM:
+                self._claims.end((topic, index))
+            case Act.COUNT_ELECTED | Act.COUNT_HANDED_OVER | Act.COUNT_LOST:
+                self._metrics.leadership_changes[_COUNTED[effect]] += 1
+            case Act.LOOK_AGAIN:
+                self._on_lost(topic, index)
+            case Act.NOTIFY_READERS:
+                partition.notify_closed()
+            case Act.OPEN_LOG:
+                raise AssertionError("the partition opens its log itself")
+
+    def _serve(self, partition: Partition) -> None:
+        self._served.setdefault(partition.id.topic, {})[partition.id.index] = partition
+        self.changes += 1
+        self._followed.drop(partition.id.topic, partition.id.index)
+
+    def remove(self, partition: Partition) -> None:
+        """Serve the partition no longer. No error if another one is served in its place."""
+        topic, index = partition.id.topic, partition.id.index
+        if self.get(topic, index) is not partition:
+            return
+        del self._served[topic][index]
+        self.changes += 1
+        if not self._served[topic]:
+            del self._served[topic]

@@ -1,0 +1,69 @@
+"""How this broker becomes the leader of partitions, and how it resigns: the keeper's moves."""
+
+import asyncio
+import logging
+
+from kafscale.cluster.leadership import Claimed, Leadership, TopicPartition
+from kafscale.log.manager import LogManager
+from kafscale.ops.item_failures import ItemFailures
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionMoves:
+    """See `Owner`. An item is a topic's name and a partition's number."""
+
+    def __init__(self, leadership: Leadership, logs: LogManager, failures: ItemFailures) -> None:
+        self._leadership = leadership
+        self._logs = logs
+        self._failures = failures
+
+    def owns(self, item: TopicPartition) -> bool:
+        """Whether this broker leads the partition."""
+        return self._logs.partition(*item) is not None
+
+    async def claim(self, items: set[TopicPartition]) -> None:
+        """Lead those that no broker leads. Raises `LeaseEndedError`, and what one of them met once all are done."""
+        problems: list[Exception] = []
+
+        def lead(claimed: Claimed) -> None:
+            try:
+                self._logs.lead(claimed)
+            except Exception as problem:  # noqa: BLE001 - raised below
+                self._failures.report(f"{claimed.topic}-{claimed.index}", problem)
+                problems.append(problem)
+
+        with self._logs.claims.making(items):
+            gained = await self._leadership.claim(sorted(items), lead)
+        if gained:
+            logger.info(
+                "leads more partitions", extra={"gained": len(gained), "led": self._logs.partition_count}
+            )
+        if problems:
+            raise problems[0]
+
+    async def resign(self, items: set[TopicPartition]) -> None:
+        """Publish what was accepted and let others lead, each as soon as it can be."""
+        resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]] = {}
+        for item in sorted(items):
+            partition = self._logs.partition(*item)
+            if partition is not None:
+                task = asyncio.create_task(self._logs.resign(partition), name=f"resign {partition.id}")
+                resigning[task] = (item, partition.led_since_revision)
+        try:
+            while resigning:
+                done, _ = await asyncio.wait(resigning, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if not task.cancelled() and isinstance(problem := task.exception(), Exception):
+                        self._failures.report(task.get_name(), problem)
+                await self._leadership.release(dict(sorted(resigning.pop(task) for task in done)))
+        finally:
+            for task in resigning:
+                task.cancel()
+        logger.info(
+            "handed over partitions", extra={"handed_over": len(items), "led": self._logs.partition_count}
+        )
+
+    async def release_strays(self, items: set[TopicPartition]) -> None:
+        """Let others lead what the store says that this broker leads, although it does not."""
+        await self._leadership.release_strays(sorted(items))

@@ -1,0 +1,71 @@
+"""One wait for each key, for all callbacks that depend on its outcome."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Outcome = TypeVar("Outcome")
+
+
+class KeyedWait(Generic[Key, Outcome]):
+    """Awaits `wait(key)` once for all callbacks of a key; each is called once, with the outcome.
+
+    `otherwise` is the outcome of a wait that is cancelled or raises. `joins`: a callback that is added during a
+    wait gets that one's outcome; if not, it gets that of another wait, which begins after it was added.
+    """
+
+    def __init__(
+        self, name: str, wait: Callable[[Key], Awaitable[Outcome]], otherwise: Outcome, *, joins: bool
+    ) -> None:
+        self._name = name
+        self._wait = wait
+        self._otherwise = otherwise
+        self._joins = joins
+        self._callbacks: dict[Key, list[Callable[[Outcome], None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, key: Key, callback: Callable[[Outcome], None]) -> None:
+        """Call back once the outcome is known."""
+        callbacks = self._callbacks.get(key)
+        if callbacks is not None:
+            callbacks.append(callback)
+            return
+        self._callbacks[key] = [callback]
+        task = asyncio.create_task(self._run(key), name=f"{self._name} {key}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, key: Key) -> None:
+        try:
+            while self._callbacks[key]:
+                await self._run_once(key)
+        finally:
+            self._call_back(key)
+
+    async def _run_once(self, key: Key) -> None:
+        callbacks: list[Callable[[Outcome], None]] = []
+        if not self._joins:
+            callbacks, self._callbacks[key] = self._callbacks[key], []
+        outcome = self._otherwise
+        try:
+            outcome = await self._wait(key)
+        finally:
+            if self._joins:
+                callbacks, self._callbacks[key] = self._callbacks[key], []
+            for callback in callbacks:
+                callback(outcome)
+
+    async def close(self) -> None:
+        """Cancel the waits; their callbacks are called."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # A task that is cancelled before its first step does not get as far as its callbacks.
+        for key in tuple(self._callbacks):
+            self._call_back(key)
+
+    def _call_back(self, key: Key) -> None:
+        for callback in self._callbacks.pop(key):
+            callback(self._otherwise)
