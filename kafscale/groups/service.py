@@ -56,7 +56,7 @@ class GroupService:
         self._keeper.poke()
 
     def reconsider(self) -> None:
-        """Compare what this broker coordinates with what it should, as after a registration."""
+        """Compare this broker's shards with those that it should coordinate, as after a registration."""
         self._assignment.reconsider_all()
         self._keeper.poke()
 
@@ -77,10 +77,10 @@ class GroupService:
 
     async def let_go(self) -> None:
         """Resign all shards: the lease has ended."""
-        await self._shards.let_go(range(keys.GROUP_SHARD_COUNT))
+        await self._shards.resign(range(keys.GROUP_SHARD_COUNT))
         # The keys of shards that were being loaded went with the lease, too: without them no client finds a shard.
         await self._keeper.settled()
-        await self._shards.let_go(range(keys.GROUP_SHARD_COUNT))
+        await self._shards.resign(range(keys.GROUP_SHARD_COUNT))
 
     def refuse_requests(self) -> None:
         """Answer waiting and later requests with NOT_COORDINATOR: clients look for the coordinator again."""
@@ -105,18 +105,18 @@ class _ShardMoves:
         return self._shards.coordinates(item)
 
     async def claim(self, items: set[int]) -> None:
-        """Coordinate those that no broker does, with their groups loaded. Raises `LeaseEndedError`."""
+        """Claim the free ones of the shards, and load their groups. Raises `LeaseEndedError`."""
         await self._shards.claim(items)
         logger.info("coordinates more group shards", extra={"shards": self._shards.shard_count})
 
     async def resign(self, items: set[int]) -> None:
-        """Let others coordinate them."""
-        await self._shards.let_go(items)
+        """Hand the shards over to other brokers."""
+        await self._shards.resign(items)
         logger.info("handed over group shards", extra={"shards": self._shards.shard_count})
 
     async def release_strays(self, items: set[int]) -> None:
-        """Let others coordinate what the store says that this broker coordinates, although it does not."""
-        await self._shards.let_go_strays(items)
+        """Release shards that this broker owns by the store, and does not coordinate."""
+        await self._shards.release_strays(items)
 
 
 def _consumer_lag(

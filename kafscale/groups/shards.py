@@ -69,7 +69,7 @@ class GroupShards:
         self._counting = StoredCounting(store, self._lag_is_read)
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
-        self._given_up: set[int] = set()
+        self._resigned_early: set[int] = set()
         self._stopping = False
 
     async def claim(self, shards: Iterable[int]) -> None:
@@ -84,7 +84,7 @@ class GroupShards:
             await self._claim(wanted)
         finally:
             self._loading -= wanted
-            self._given_up -= wanted
+            self._resigned_early -= wanted
 
     async def _claim(self, wanted: set[int]) -> None:
         at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
@@ -92,7 +92,7 @@ class GroupShards:
         async def load(shard: GroupShard) -> None:
             async with at_once:
                 await self._load(shard)
-            if shard.shard in self._given_up:
+            if shard.shard in self._resigned_early:
                 await shard.close()
                 return
             self._shards[shard.shard] = shard
@@ -153,14 +153,14 @@ class GroupShards:
         """True if this broker coordinates the shard."""
         return number in self._shards
 
-    async def let_go(self, numbers: Iterable[int]) -> None:
+    async def resign(self, numbers: Iterable[int]) -> None:
         """Resign these shards; returns once another broker can claim them.
 
         Waiting and later requests get NOT_COORDINATOR. Writes in flight are finished, within their time limit. A
         shard that is being claimed or loaded is resigned as soon as that is done.
         """
         numbers = tuple(numbers)
-        self._given_up.update(self._loading.intersection(numbers))
+        self._resigned_early.update(self._loading.intersection(numbers))
         leaving = [self._shards.pop(number) for number in numbers if number in self._shards]
         for shard in leaving:
             shard.unload()
@@ -168,7 +168,7 @@ class GroupShards:
         await asyncio.gather(*(shard.close() for shard in leaving))
         await self._coordination.release({shard.shard: shard.claimed_revision for shard in leaving})
 
-    async def let_go_strays(self, numbers: Iterable[int]) -> None:
+    async def release_strays(self, numbers: Iterable[int]) -> None:
         """Release strays: shards that this broker owns by the store, and does not coordinate."""
         await self._coordination.release_strays(numbers)
 

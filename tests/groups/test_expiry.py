@@ -300,7 +300,7 @@ async def test_deleted_topic_is_remembered_after_a_failed_check(brokers: Brokers
         brokers.store.is_away = False
     else:
         other = keys.shard_of(GROUP) ^ 1
-        await broker.shards.let_go([other])
+        await broker.shards.resign([other])
         with brokers.store.hold("range", keys.groups(other)) as hold:
             claim = asyncio.create_task(broker.shards.claim([other]))
             await hold.until_reached()
