@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.batch_chain import BrokenChainError, Chain, ChainWalk, epochs_agree
+from kafscale.formats.batch_walk import BatchWalk, BrokenChainError, Chain, epochs_agree
 from kafscale.formats.index import DEFAULT_INTERVAL, LARGE_VERSION, SparseIndex
 from kafscale.formats.partition_record import (
     UNDEFINED_EPOCH,
@@ -94,7 +94,7 @@ def check_whole(expected: Expected, file: Pieces, *, is_from_replica: bool) -> S
     crc = expected.check_footer(file.contiguous(end, file.end))
     if body_crc(file.slices(HEADER_SIZE, end)) != crc:
         raise CorruptDataError(name, "the CRC of the body does not match the footer's")
-    walk = ChainWalk(name, HEADER_SIZE, reference.base_offset, interval=DEFAULT_INTERVAL)
+    walk = BatchWalk(name, HEADER_SIZE, reference.base_offset, interval=DEFAULT_INTERVAL)
     walk.walk(file, end)
     chain = walk.chain
     found = (chain.next_position, chain.next_offset - 1, chain.record_count)
@@ -135,7 +135,7 @@ def check_chunk(
         raise CorruptDataError(
             expected.name, f"the chunk at position {chunk.start} has changed since it was verified"
         )
-    walk = ChainWalk(
+    walk = BatchWalk(
         expected.name,
         chunk.start,
         chunk.first_offset,
@@ -165,7 +165,7 @@ def _check_ends(expected: Expected, chunk: ChunkRange, file: Pieces) -> list[Epo
     if chunk.is_last:
         expected.check_footer(file.contiguous(chunk.end, file.end))
         return []
-    walk = ChainWalk(expected.name, chunk.end, chunk.next_offset, interval=DEFAULT_INTERVAL)
+    walk = BatchWalk(expected.name, chunk.end, chunk.next_offset, interval=DEFAULT_INTERVAL)
     walk.walk(file, file.end)
     if not walk.chain.epochs:
         raise BrokenChainError(

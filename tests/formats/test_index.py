@@ -20,8 +20,7 @@ from kafscale.formats.index import (
     parse_index,
 )
 from kafscale.formats.object_keys import index_key_of
-from kafscale.formats.segment import parse_segment
-from tests.formats.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, stored_segments
+from tests.formats.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, parse_segment, stored_segments
 
 NAME = "n/t/0/segment-00000000000000001000.index"
 

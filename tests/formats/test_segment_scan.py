@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from kafscale.errors import CorruptDataError
 from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index, parse_index
 from kafscale.formats.partition_record import SegmentReference
-from kafscale.formats.segment import HEADER_SIZE, body_crc, parse_segment
+from kafscale.formats.segment import HEADER_SIZE, body_crc
 from kafscale.formats.segment_layout import SegmentLayout, layout_of
 from kafscale.formats.segment_scan import SegmentScan
 from kafscale.protocol.record_batch import read_header
-from tests.formats.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, batch, segment_of, stored_segments
+from tests.formats.segments import (
+    GOLDEN_BUCKET,
+    SAMPLE_BUCKET,
+    batch,
+    parse_segment,
+    segment_of,
+    stored_segments,
+)
 
 NAME = "n/t/0/segment-00000000000000001000.kfs"
 ANY = 10**9

@@ -20,12 +20,12 @@ class BatchTable:
         self._next_position = HEADER_SIZE
         self._last_offset = -1
 
-    def add(self, header: BatchHeader) -> None:
+    def add(self, position: int, header: BatchHeader) -> None:
         """The next batch."""
         self._offsets.append(header.base_offset)
-        self._positions.append(self._next_position)
+        self._positions.append(position)
         self._counts.append(header.record_count)
-        self._next_position += header.size_bytes
+        self._next_position = position + header.size_bytes
         self._last_offset = header.last_offset
 
     def build(self, version: int) -> bytes:

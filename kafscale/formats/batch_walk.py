@@ -1,8 +1,8 @@
-"""Walks the batches of a segment, or of a part of one, and finds out whether they can be what was written.
+"""The walk over the batches of a stored segment, or of a part of one: can they be what a leader wrote?
 
-Pure. A batch's CRC covers neither its base offset nor its leader epoch. The CRC of a whole body covers both;
-for a part of a body there is only what holds a chain together: each batch starts with the offset after the
-last one of the batch before, unless there is a gap, which somebody has to vouch for.
+Pure. A batch's CRC covers neither its base offset nor its leader epoch. The CRC of a whole body covers both. For a
+part of a body there is only the chain: each batch starts with the offset after the last one of the batch before,
+unless there is a gap, which something else has to explain.
 """
 
 import sys
@@ -15,12 +15,22 @@ from crc32c import crc32c
 
 from kafscale.errors import CorruptDataError
 from kafscale.formats.partition_record import UNDEFINED_EPOCH, EpochStart
+from kafscale.formats.segment import body_crc
 from kafscale.memory.pieces import Pieces
-from kafscale.protocol.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from kafscale.protocol.record_batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    MIN_BATCH_LENGTH,
+    BatchHeader,
+    absurdity,
+    crc_problem,
+    read_header,
+)
 
 # Base offset, length, leader epoch, magic, CRC, last offset delta, max timestamp, record count.
 _BATCH = Struct(">qiibI2xi8xq14xi")
-_MIN_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
 
 class BrokenChainError(CorruptDataError):
@@ -29,11 +39,12 @@ class BrokenChainError(CorruptDataError):
 
 @dataclass(slots=True)
 class Chain:
-    """What a walk has found so far. Offsets and positions are those of a sparse index's entries.
+    """The batches that a walk has passed. `offsets` and `positions` are those of a sparse index's entries.
 
     `epochs`: where each run of batches with one leader epoch starts. `gaps`: the base offsets of the batches
-    that do not follow the one before them at once. `cuts`: where new chunks start, as the offset after the batch
-    before, and the position of the batch. The next batch starts at `next_position`, with `next_offset` or behind it.
+    that leave offsets out between them and the batch before. `cuts`: where new chunks start, as the offset after
+    the batch before, and the position of the batch. The next batch starts at `next_position`, with `next_offset` or
+    a later one.
     """
 
     offsets: "array[int]"
@@ -48,12 +59,14 @@ class Chain:
     max_timestamp_ms: int = -1
 
 
-class ChainWalk:
-    """A walk from a batch's start onwards, in as many steps as the bytes come in.
+class BatchWalk:
+    """A walk from a batch's start onwards, in as many steps as the bytes arrive in.
 
-    `interval`: records between the entries that it keeps. The first batch must have the base offset
-    `first_offset`, or with `may_begin_later` that or a higher one. `checks_crcs`: whether each batch is held
-    against its own CRC, too. `chunk_bytes`: how large a chunk may become, unless one batch is larger.
+    `interval`: records between the index entries that it keeps; by default it keeps the first one alone. The first
+    batch must have the base offset `first_offset`, or with `may_begin_later` that or a higher one. `checks_crcs`:
+    check each batch against its own CRC, too. `chunk_bytes`: how large a chunk may become, unless one batch is
+    larger. `body_end`: the position that no batch may pass, where it is known. `visit` receives the position and
+    the header of each batch, in order, after its checks.
     """
 
     def __init__(
@@ -62,10 +75,12 @@ class ChainWalk:
         position: int,
         first_offset: int,
         *,
-        interval: int,
+        interval: int = sys.maxsize,
         checks_crcs: bool = False,
         may_begin_later: bool = False,
         chunk_bytes: int = sys.maxsize,
+        body_end: int = sys.maxsize,
+        visit: Callable[[int, BatchHeader], None] | None = None,
     ) -> None:
         self.chain = Chain(
             offsets=array("q"),
@@ -83,15 +98,18 @@ class ChainWalk:
         self._may_begin_later = may_begin_later
         self._chunk_bytes = chunk_bytes
         self._chunk_start = position
+        self._body_end = body_end
+        self._visit = visit
 
     def walk(self, pieces: Pieces, end: int) -> None:
-        """Take every batch into the chain whose header ends by `end`.
+        """Take every batch into the chain whose header, or with `checks_crcs` all of it, ends by `end`.
 
-        The last of them may itself end behind it, unless CRCs are checked. Raises `BrokenChainError`, and
+        `pieces` has the bytes from the chain's next position on. Raises `BrokenChainError`, and
         `CorruptDataError` for a CRC.
         """
         chain, position, next_offset = self.chain, self.chain.next_position, self.chain.next_offset
         epoch_now = chain.epochs[-1].leader_epoch if chain.epochs else None
+        visit = self._visit
         last_start = end - HEADER_SIZE
         view, view_start, view_last = memoryview(b""), 0, -1
         while position <= last_start:
@@ -104,20 +122,27 @@ class ChainWalk:
             if (
                 base_offset < next_offset
                 or magic != MAGIC
-                or length < _MIN_LENGTH
+                or length < MIN_BATCH_LENGTH
                 or not 0 <= count <= delta + 1
                 or delta < 0
                 or (base_offset != next_offset and epoch_now is None and not self._may_begin_later)
             ):
-                raise BrokenChainError(
-                    self._name,
-                    f"the batch at position {position} cannot be: base offset {base_offset} where "
-                    f"{next_offset} is next, magic {magic}, length {length}, last offset delta {delta}, "
-                    f"{count} records",
-                )
+                raise self._broken(read_header(view, position - view_start), position, next_offset)
             following = position + LOG_OVERHEAD + length
             if self._checks_crcs:
-                self._check_crc(pieces, position, following, end, crc)
+                if following > end:
+                    if following > self._body_end:
+                        raise self._broken(read_header(view, position - view_start), position, next_offset)
+                    break
+                covered = position - view_start + ATTRIBUTES_POSITION
+                if following - view_start <= len(view):
+                    computed = crc32c(view[covered : following - view_start])
+                else:
+                    computed = body_crc(pieces.slices(view_start + covered, following))
+                if computed != crc:
+                    raise CorruptDataError(
+                        self._name, f"batch at position {position}: {crc_problem(computed, crc)}"
+                    )
             if following - self._chunk_start > self._chunk_bytes and position > self._chunk_start:
                 chain.cuts.append((next_offset, position))
                 self._chunk_start = position
@@ -135,26 +160,22 @@ class ChainWalk:
                 epoch_now = epoch
             if timestamp_ms > chain.max_timestamp_ms:
                 chain.max_timestamp_ms = timestamp_ms
+            if visit is not None:
+                visit(position, read_header(view, position - view_start))
             next_offset, position = base_offset + delta + 1, following
         chain.next_offset, chain.next_position = next_offset, position
 
-    def _check_crc(self, pieces: Pieces, position: int, following: int, end: int, crc: int) -> None:
-        if following > end:
-            raise BrokenChainError(
-                self._name, f"the batch at position {position} ends at {following}, behind {end}"
-            )
-        computed = 0
-        for part in pieces.slices(position + ATTRIBUTES_POSITION, following):
-            computed = crc32c(part, computed)
-        if computed != crc:
-            raise CorruptDataError(
-                self._name,
-                f"batch at position {position}: CRC-32C is {computed:#010x}, the header says {crc:#010x}",
-            )
+    def _broken(self, header: BatchHeader, position: int, next_offset: int) -> BrokenChainError:
+        problem = absurdity(header, self._body_end - position)
+        if not problem and header.base_offset < next_offset:
+            problem = f"base offset {header.base_offset} is before {next_offset}: it follows offset {next_offset - 1}"
+        elif not problem:
+            problem = f"base offset {header.base_offset} where {next_offset} is due"
+        return BrokenChainError(self._name, f"batch at position {position}: {problem}")
 
 
 def epochs_agree(chain: Chain, epoch_of: Callable[[int], int]) -> bool:
-    """Whether the batches carry the leader epochs that `epoch_of` gives for their offsets, where it gives any.
+    """True if the batches carry the leader epochs that `epoch_of` gives for their offsets, where it gives any.
 
     It gives `UNDEFINED_EPOCH` where none is remembered; higher offsets never have lower epochs.
     """
@@ -163,6 +184,6 @@ def epochs_agree(chain: Chain, epoch_of: Callable[[int], int]) -> bool:
     return all(
         epoch_of(offset) in (run.leader_epoch, UNDEFINED_EPOCH)
         for run, end in zip(chain.epochs, ends, strict=True)
-        # Before a gap the last offset is that of a leftover, which the next leader has passed over.
+        # Before a gap the last offset is that of an orphan, which the next leader has skipped.
         for offset in ((run.start_offset,) if end in gaps else (run.start_offset, end - 1))
     )
