@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from kafscale.tasks.owner import TaskOwner
+
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
@@ -30,7 +32,7 @@ class SingleFlight(Generic[Key, Value]):
         self._hand_out = hand_out
         self._let_go = let_go
         self._callers: dict[Key, list[asyncio.Future[Value]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
 
     def __contains__(self, key: Key) -> bool:
         return key in self._callers
@@ -41,9 +43,7 @@ class SingleFlight(Generic[Key, Value]):
         callers = self._callers.get(key)
         if callers is None:
             self._callers[key] = [caller]
-            task = asyncio.create_task(self._call(key, call), name=f"single flight {key}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._call(key, call), f"single flight {key}")
         else:
             callers.append(caller)
         try:
@@ -74,10 +74,7 @@ class SingleFlight(Generic[Key, Value]):
 
     async def close(self) -> None:
         """Cancel what is under way and wait for its end."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         # A call that was cancelled before its first step could tell nobody.
         for callers in self._callers.values():
             for caller in callers:

@@ -41,7 +41,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: Any) -> A
 
 async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: Any) -> Any:
     # A write that is under way goes on: whether it moved the offset is only unknown to the client.
-    deletion = asyncio.create_task(_delete_before(broker, topic, wanted), name="delete records")
+    deletion = broker.started.spawn(_delete_before(broker, topic, wanted), "delete records")
     try:
         async with asyncio.timeout_at(deadline_sec):
             low_watermark, error_code = await asyncio.shield(deletion)

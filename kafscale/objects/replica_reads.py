@@ -21,6 +21,7 @@ from kafscale.objects.object_store import ObjectReader
 from kafscale.objects.replica_pauses import PausePolicy, ReplicaPauses
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics, StoreReadMetrics
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class ReplicaReads:
         self._jitter = jitter or random.Random()
         self._of_replica = metrics.store_reads("replica")
         self._of_primary = metrics.store_reads("primary")
-        self._question: asyncio.Task[None] | None = None
+        self._questions = TaskOwner()
         metrics.gauge(metric_families.REPLICA_PASSED_OVER, lambda: self._pauses.is_passed_over)
 
     async def get(self, key: str) -> bytes:
@@ -108,9 +109,7 @@ class ReplicaReads:
 
     async def close(self) -> None:
         """End the question that is under way."""
-        if self._question is not None:
-            self._question.cancel()
-            await asyncio.gather(self._question, return_exceptions=True)
+        await self._questions.close()
 
     async def _read(
         self,
@@ -147,7 +146,7 @@ class ReplicaReads:
 
     def _ask_aside(self, key: str) -> None:
         if self._pauses.ask(self._now_ms()):
-            self._question = asyncio.create_task(self._ask(key), name="question to the replica")
+            self._questions.spawn(self._ask(key), "question to the replica")
 
     async def _ask(self, key: str) -> None:
         """Find out whether the replica answers; that it has no such object is an answer."""

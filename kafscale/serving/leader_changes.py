@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kafscale.cluster.view import ClusterView
+from kafscale.tasks.owner import TaskOwner
 
 MAX_WAIT_SEC = 0.5
 
@@ -21,7 +22,7 @@ class LeaderChanges:
         self._broker_id = broker_id
         self._max_wait_sec = max_wait_sec
         self._waiting: dict[tuple[str, int], list[Callable[[], None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
 
     def when_known(self, topic: str, index: int, refuse: Callable[[], None]) -> None:
         """Call `refuse` once another broker leads the partition, or nobody does for too long."""
@@ -33,9 +34,7 @@ class LeaderChanges:
             waiting.append(refuse)
             return
         self._waiting[topic, index] = [refuse]
-        task = asyncio.create_task(self._wait(topic, index), name=f"leader of {topic}-{index}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._wait(topic, index), f"leader of {topic}-{index}")
 
     def _is_known(self, topic: str, index: int) -> bool:
         leader = self._view.leader(topic, index)
@@ -52,7 +51,4 @@ class LeaderChanges:
 
     async def close(self) -> None:
         """Refuse what waits."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()

@@ -4,7 +4,6 @@ A leader that was replaced and does not know it yet has an old picture of the pr
 to it with a later sequence would take its refusal for final, as those of a leader are.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +13,7 @@ from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.store_deadline import store_deadline
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class SequenceRefusals:
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
         self._waiting: dict[Partition, list[Refuse]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
 
     def when_sure(self, partition: Partition, refuse: Refuse) -> None:
         """Call `refuse` once the store has told; while it is away this broker does not count as leader."""
@@ -39,9 +39,7 @@ class SequenceRefusals:
             waiting.append(refuse)
             return
         self._waiting[partition] = [refuse]
-        task = asyncio.create_task(self._answer(partition), name=f"leader of {partition.id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._answer(partition), f"leader of {partition.id}")
 
     async def _answer(self, partition: Partition) -> None:
         try:
@@ -71,7 +69,4 @@ class SequenceRefusals:
 
     async def close(self) -> None:
         """Refuse what waits."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()

@@ -19,6 +19,7 @@ from kafscale.memory.chunks import ExactChunks
 from kafscale.objects.bucket.errors import Failure, Outcome
 from kafscale.objects.bucket.multipart_client import NO_SUCH_UPLOAD, MultipartClient, SentPart
 from kafscale.objects.bucket.requests import Allow, AttemptError, FailedError, Kind, Requester
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class MultipartCreation:
         self._requests = requests
         self._new_mark = new_mark
         self._part_bytes = part_bytes
-        self._aborts: set[asyncio.Task[None]] = set()
+        self._aborts = TaskOwner()
 
     async def create(self, key: str, chunks: ExactChunks, size_bytes: int) -> None:
         """As `ObjectStore.put_if_absent_streamed`, for an object of at least one byte."""
@@ -75,11 +76,8 @@ class MultipartCreation:
 
     async def close(self) -> None:
         """Give aborts that are under way a moment; what is left of an upload then, a rule of the bucket removes."""
-        if self._aborts:
-            await asyncio.wait(self._aborts, timeout=_CLOSE_SEC)
-        for abort in list(self._aborts):
-            abort.cancel()
-        await asyncio.gather(*self._aborts, return_exceptions=True)
+        await self._aborts.wait(_CLOSE_SEC)
+        await self._aborts.close()
         self._client.close()
 
     async def _send(self, key: str, upload: str, chunks: ExactChunks, size_bytes: int) -> list[SentPart]:
@@ -160,9 +158,7 @@ class MultipartCreation:
             raise StoreRefusedError(f"{problem}: check KAFSCALE_S3_ENDPOINT") from problem
 
     def _abort_soon(self, key: str, upload: str) -> None:
-        task = asyncio.create_task(self._abort(key, upload), name=f"abort the upload of {key}")
-        self._aborts.add(task)
-        task.add_done_callback(self._aborts.discard)
+        self._aborts.spawn(self._abort(key, upload), f"abort the upload of {key}")
 
     async def _abort(self, key: str, upload: str) -> None:
         await self._client.quiet(upload)
