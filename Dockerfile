@@ -16,7 +16,7 @@ COPY deploy/requirements.txt ./
 RUN python -m venv --without-pip /opt/kafscale \
  && python -m pip --python /opt/kafscale/bin/python install --no-cache-dir --no-compile --only-binary :all: \
       --require-hashes --requirement requirements.txt
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY kafscale kafscale
 RUN python -m pip --python /opt/kafscale/bin/python install --no-cache-dir --no-compile --no-deps . \
  # Debugging symbols are a third of it all.

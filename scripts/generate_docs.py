@@ -1,7 +1,8 @@
 """Write the tables that documents share with the code: `python -m scripts.generate_docs`.
 
 A document marks the place with `<!-- begin NAME -->` and `<!-- end NAME -->`, each on a line of its own; a
-test fails when what stands between them is not what the code says. Some files of the chart are written whole.
+test fails when what stands between them is not what the code says. The pictures and some files of the chart are
+written whole.
 """
 
 import sys
@@ -21,6 +22,7 @@ from scripts import scale, sizing
 from scripts.alert_table import alert_rows
 from scripts.chart_files import written_files
 from scripts.chart_values import documented_values
+from scripts.pictures.files import picture_files
 from scripts.resource_tables import cluster_fields, topic_fields
 from spark_jobs import export, reconcile
 from spark_jobs.job import metric_families as export_metric_families
@@ -188,7 +190,6 @@ def _fields_table(fields: Iterable[tuple[str, ...]]) -> str:
 
 
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"settings": settings_table},
     "deploy/helm/kafscale/README.md": {"values": chart_values_table},
     "docs/alerts.md": {"alerts": lambda: _table(("Alert", "Severity", "After"), alert_rows())},
     "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
@@ -244,6 +245,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             scale.partition_rows(),
         ),
     },
+    "docs/settings.md": {"settings": settings_table},
     "docs/sizing.md": {
         "requests": lambda: _table(
             ("Interval, ms", "Flushes a day", "PUTs a day", "GETs a day", "PUTs a flush", "Dollars a month"),
@@ -299,11 +301,16 @@ def generated(document: str) -> str:
     return text
 
 
+def whole_files() -> dict[str, Callable[[], str]]:
+    """Every file that is generated whole: its path in the project, and what makes its content."""
+    return written_files() | picture_files()
+
+
 def main() -> int:
     """Rewrite every document that has generated parts, and every file that is generated whole."""
     for document in GENERATED:
         (ROOT / document).write_text(generated(document))
-    for path, content in written_files().items():
+    for path, content in whole_files().items():
         (ROOT / path).write_text(content())
     return 0
 

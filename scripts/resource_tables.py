@@ -9,7 +9,7 @@ Row = tuple[str, ...]
 
 
 def cluster_fields() -> Iterator[Row]:
-    """Those of KafscaleCluster's `spec`; the settings under `config` have their own table, in README.md."""
+    """Those of KafscaleCluster's `spec`; the settings under `config` have their own table, in docs/settings.md."""
     yield from _fields(cluster_schema.spec(), "", without=frozenset({"config"}))
 
 

@@ -94,6 +94,7 @@ def test_the_context_has_what_images_are_made_of_and_nothing_else(tmp_path: Path
     kept = [
         "pyproject.toml",
         "README.md",
+        "LICENSE",
         "kafscale/broker/app.py",
         "kafscale/metadata/etcd/store.py",
         "spark_jobs/pom.xml",

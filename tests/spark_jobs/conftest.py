@@ -32,7 +32,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Spark and the catalogs keep what they write."""
+    """The folder for the output of Spark and the catalogs."""
     return tmp_path_factory.mktemp("lake")
 
 

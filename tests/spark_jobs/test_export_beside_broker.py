@@ -23,7 +23,7 @@ Delivered = dict[tuple[int, int], bytes]
 
 
 class Writer:
-    """Produces, in a thread, until it is told to stop. `delivered`: what was acknowledged, and where it lies."""
+    """Produces, in a thread, until it is stopped. `delivered`: the acknowledged records, and their positions."""
 
     def __init__(self, broker: KafscaleBroker) -> None:
         self.delivered: Delivered = {}

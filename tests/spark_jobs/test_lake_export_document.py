@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
     *sorted((ROOT / "spark_jobs").rglob("*.py")),
-    *sorted((ROOT / "kafscale/metadata").rglob("*.py")),
+    *sorted((ROOT / "kafscale/cluster").rglob("*.py")),
     ROOT / "kafscale/errors.py",
 ]
 

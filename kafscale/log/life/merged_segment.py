@@ -1,7 +1,7 @@
 """Several neighbouring segments as one: its bytes piece by piece, its index, and the reference to it. Pure.
 
 The bytes depend on nothing but the batches and the newest source's header, so whoever merges the same offsets
-of a log, from whatever segments, makes the same object (formats.md, "Object keys").
+of a log, from whatever segments, makes the same object (docs/format/object-keys.md).
 """
 
 from collections.abc import Sequence
