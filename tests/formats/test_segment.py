@@ -217,7 +217,7 @@ def test_a_whole_bucket_of_another_writer_is_sound() -> None:
     )
 
 
-def test_a_segment_of_another_writer_is_written_again_byte_for_byte() -> None:
+def test_segment_of_another_writer_is_reproduced_exactly() -> None:
     for name, data, _ in stored_segments(GOLDEN_BUCKET):
         segment = parse_segment(name, data)
         header, footer = segment.header, segment.footer
