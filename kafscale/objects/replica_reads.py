@@ -34,7 +34,7 @@ _PIECE_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPatience:
-    """How long a read waits for the replica: `wait_sec`, and what its bytes take at `bytes_per_sec`."""
+    """The time that a read waits for the replica: `wait_sec`, and what its bytes take at `bytes_per_sec`."""
 
     wait_sec: float = 1.0
     bytes_per_sec: int = 8 * 2**20
@@ -43,7 +43,7 @@ class ReplicaPatience:
 class ReplicaReads:
     """An `ObjectReader` of objects that are created once and never change. `primary` has them all.
 
-    A replica that fails, or keeps a read waiting for longer than `patience`, is passed over from then on:
+    A replica that fails, or keeps a read waiting for longer than `patience`, is skipped from then on:
     until it answers a question that is asked aside, while the read that it comes from goes to the primary.
     `now_ms`: milliseconds of a clock that never goes back.
     """
@@ -108,7 +108,7 @@ class ReplicaReads:
         return await self._read(key, from_primary, from_replica, int)
 
     async def close(self) -> None:
-        """End the question that is under way."""
+        """Cancel the question that is in flight."""
         await self._questions.close()
 
     async def _read(
@@ -132,7 +132,7 @@ class ReplicaReads:
         return await _counted(self._of_primary, lambda: read(self._primary), size_bytes)
 
     async def _in_time(self, read: Callable[[ObjectReader], Awaitable[T]], size_bytes: int) -> T:
-        """What the replica gives, within the patience for so many bytes. Raises `TimeoutError`."""
+        """The replica's answer, within the patience for so many bytes. Raises `TimeoutError`."""
         patience = self._patience
         async with asyncio.timeout(patience.wait_sec + size_bytes / patience.bytes_per_sec):
             return await read(self._replica)

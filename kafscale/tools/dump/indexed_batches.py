@@ -1,4 +1,4 @@
-"""Compares index entries with the batches that a segment really holds, both in the order of the file. Pure."""
+"""Compares index entries with the batches that a segment really has, both in the order of the file. Pure."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ class IndexedBatches:
         self._advance()
 
     def compare(self, offset: int, position: int) -> Iterator[Problem]:
-        """What is wrong with the next entry. Entries come with increasing positions."""
+        """The faults of the next entry. Entries come with increasing positions."""
         while self._next is not None and self._next[0] < position:
             self._pass(is_indexed=False)
         if self._next is None:
@@ -42,7 +42,7 @@ class IndexedBatches:
             self._pass(is_indexed=True)
 
     def finish(self) -> Iterator[Problem]:
-        """What is wrong with the whole, once all entries were compared."""
+        """The faults of the whole, after the last entry."""
         while self._next is not None:
             self._pass(is_indexed=False)
         if self._problem:

@@ -1,4 +1,4 @@
-"""Walks a segment from its header to its footer and tells what it finds, as far as a damaged one lets it.
+"""The dump of a segment, from its header to its footer, past damage as far as it can be read.
 
 Pure. Never more than a piece of the file, and of its records one batch, is in memory.
 """
@@ -75,7 +75,7 @@ class SegmentWalk:
         self._is_broken = False
 
     def findings(self) -> Iterator[Finding]:
-        """What is found, in the order of the file. Raises what the source's `read` raises."""
+        """The findings, in the order of the file. Raises what the source's `read` raises."""
         try:
             yield from self._findings()
         except CorruptDataError as problem:
@@ -235,7 +235,7 @@ class SegmentWalk:
             )
 
     def _check_whole(self) -> Iterator[Finding]:
-        """What the batches hold against what header, footer and name say."""
+        """Compare the batches with what header, footer and name say."""
         if self._first is None or self._last is None:
             yield Problem(text="a segment without a batch")
             return

@@ -1,4 +1,4 @@
-"""Reads published segments from their first byte to their last, and their indexes, and says what is wrong."""
+"""Reads published segments from their first byte to their last, and their indexes, and reports their faults."""
 
 import asyncio
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ def _difference(reference: SegmentReference, segment: InspectedSegment) -> str:
 
 
 def _inner_holes(look: Look, key: str, segment: InspectedSegment) -> list[Finding]:
-    """Offsets between the batches that none of them holds: what was passed over before a merge, or was lost in it."""
+    """Offsets between the batches that none of them holds: skipped before a merge, or lost in it."""
     found = []
     before = segment.spans[0]
     for span in segment.spans[1:]:
