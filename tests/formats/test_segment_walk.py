@@ -78,3 +78,11 @@ def test_first_batch_must_have_the_offset_that_is_due() -> None:
     later = BatchWalk("s", 0, 99, may_begin_later=True)
     later.walk(pieces, pieces.end)
     assert (later.chain.gaps, later.chain.next_offset) == ([100, 110], 114)
+
+
+def test_batch_that_breaks_its_crc_is_named_with_its_object() -> None:
+    damaged = bytearray(BODY)
+    damaged[len(BATCHES[0]) - 1] ^= 1
+    pieces = Pieces([memoryview(damaged)])
+    with pytest.raises(CorruptDataError, match=r"segment-7\.kfs: batch at position 0: CRC"):
+        BatchWalk("segment-7.kfs", 0, 100, checks_crcs=True).walk(pieces, pieces.end)
