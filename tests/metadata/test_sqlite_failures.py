@@ -13,8 +13,8 @@ from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata.sqlite.file import SqliteFile
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import ABSENT, Changes, Compare, KeyValue, Put, Snapshot
+from tests.support.waiting import PATIENCE_SEC
 
-PATIENCE_SEC = 30
 _write = SqliteFile.write
 _reopen = SqliteFile.reopen
 

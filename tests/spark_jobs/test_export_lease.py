@@ -24,7 +24,7 @@ from kafscale.objects.object_store import ObjectReader
 from kafscale.settings.broker import Settings, load_settings
 from spark_jobs.job.export_lease import ExportLease, hold_export
 from tests.support.etcd_server import EtcdServer, etcd_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 PROGRESS = ExportProgress(
     topic="events",
@@ -276,7 +276,7 @@ def test_a_defect_is_told_while_the_topic_is_given_back(
     settings = load_settings(embedded(tmp_path))
     with pytest.raises(ArithmeticError, match="a mistake"), hold_export(settings, "events", "me", 1) as lease:
         try:
-            assert released.wait(15)
+            assert released.wait(PATIENCE_SEC)
             for call in (lease.check, lease.confirm, lambda: lease.record(PROGRESS)):
                 with pytest.raises(ExportLeaseLostError, match=r"the thread that keeps it failed.*a mistake"):
                     call()
@@ -300,8 +300,8 @@ def test_a_call_that_is_under_way_when_the_topic_is_given_back(tmp_path: Path) -
     with hold_export(load_settings(embedded(tmp_path)), "events", "me") as lease:
         caller = threading.Thread(target=call, args=(lease,))
         caller.start()
-        assert began.wait(15)
-    caller.join(15)
+        assert began.wait(PATIENCE_SEC)
+    caller.join(PATIENCE_SEC)
     assert not caller.is_alive()
     assert len(told) == 1 and "it was released" in told[0], told
     with pytest.raises(ExportLeaseLostError, match="it was released"):

@@ -26,9 +26,9 @@ from tests.spark_jobs.support.oracle_rows import batch_rows
 from tests.spark_jobs.support.sent_records import Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
-TIMEOUT_SEC = 10.0
+TIMEOUT_SEC = PATIENCE_SEC
 
 
 @pytest.fixture
