@@ -61,6 +61,7 @@ from kafscale.serving.read_replicas import ReadReplicas
 from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import Settings
+from kafscale.tasks.owner import TaskOwner
 
 _EARLY_FLUSHES = 2
 
@@ -174,6 +175,7 @@ class ServingParts:
             metadata, view, self._lease, self.logs.log_end_offset, settings, metrics, clocks.steady_clock()
         )
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
+        self.started = TaskOwner()
         self.leader_changes = LeaderChanges(view, settings.broker_id)
         self.metadata_brokers = MetadataBrokers(
             view,
@@ -291,6 +293,7 @@ class ServingParts:
             groups=self.groups.coordinator,
             object_store_health=basics.object_store_health,
             now_ms=clocks.now_ms,
+            started=self.started,
         )
 
     def dispatcher(self) -> Dispatcher:

@@ -200,6 +200,7 @@ class BrokerProcess:
         serving.purgatory.close()
         await serving.leader_changes.close()
         await serving.sequence_error_check.close()
+        await serving.started.close()
         await serving.topic_deletion.close()
         await serving.segment_life.close()
         await serving.partitions.close()

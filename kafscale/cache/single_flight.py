@@ -1,8 +1,10 @@
-"""One call for all who ask for the same thing while it is under way."""
+"""One call for all callers that want the same thing while it is in progress."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
+
+from kafscale.tasks.owner import TaskOwner
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -19,31 +21,29 @@ def _nothing(value: object) -> None:
 class SingleFlight(Generic[Key, Value]):
     """Joins concurrent calls by key. A caller that is cancelled does not cancel the call for the others.
 
-    `hand_out` is called for each caller before anything else runs, and gives what that caller gets; `let_go`
-    is called with the value after the last of them, and with what a caller was given who is cancelled before
-    it gets there: a value that counts its holders is held in between.
+    `hand_out` is called for each caller before anything else runs, and returns what that caller gets. `release`
+    is called with the value after the last of them, and with what a caller got that is cancelled before it can
+    take it: a value that counts its owners has one in between.
     """
 
     def __init__(
-        self, hand_out: Callable[[Value], Value] = _as_it_is, let_go: Callable[[Value], None] = _nothing
+        self, hand_out: Callable[[Value], Value] = _as_it_is, release: Callable[[Value], None] = _nothing
     ) -> None:
         self._hand_out = hand_out
-        self._let_go = let_go
+        self._release = release
         self._callers: dict[Key, list[asyncio.Future[Value]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
 
     def __contains__(self, key: Key) -> bool:
         return key in self._callers
 
     async def run(self, key: Key, call: Callable[[], Awaitable[Value]]) -> Value:
-        """The result of `call`, made now or already under way for `key`; its error is everybody's."""
+        """The result of `call`, made now or already in progress for `key`; every caller gets its error."""
         caller: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
         callers = self._callers.get(key)
         if callers is None:
             self._callers[key] = [caller]
-            task = asyncio.create_task(self._call(key, call), name=f"single flight {key}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._call(key, call), f"single flight {key}")
         else:
             callers.append(caller)
         try:
@@ -51,7 +51,7 @@ class SingleFlight(Generic[Key, Value]):
         except asyncio.CancelledError:
             if caller.done() and not caller.cancelled() and caller.exception() is None:
                 # Cancelled after the value was handed out, and before it could be taken.
-                self._let_go(caller.result())
+                self._release(caller.result())
             raise
 
     async def _call(self, key: Key, call: Callable[[], Awaitable[Value]]) -> None:
@@ -61,24 +61,21 @@ class SingleFlight(Generic[Key, Value]):
             for caller in self._callers.pop(key):
                 caller.cancel()
             raise
-        except Exception as problem:  # noqa: BLE001 - whatever it is, it is the callers'
+        except Exception as problem:  # noqa: BLE001 - the callers get it
             for caller in self._waiting(key):
                 caller.set_exception(problem)
         else:
             for caller in self._waiting(key):
                 caller.set_result(self._hand_out(value))
-            self._let_go(value)
+            self._release(value)
 
     def _waiting(self, key: Key) -> list[asyncio.Future[Value]]:
         return [caller for caller in self._callers.pop(key) if not caller.done()]
 
     async def close(self) -> None:
-        """Cancel what is under way and wait for its end."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        # A call that was cancelled before its first step could tell nobody.
+        """Cancel the calls in progress and wait for their end."""
+        await self._tasks.close()
+        # A call that was cancelled before its first step could notify no caller.
         for callers in self._callers.values():
             for caller in callers:
                 caller.cancel()

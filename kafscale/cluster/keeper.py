@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from kafscale.errors import LeaseEndedError
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class Keeper(Generic[Item]):
         self._owner = owner
         self._busy: set[Item] = set()
         self._missed: set[Item] = set()
-        self._moves: set[asyncio.Task[None]] = set()
+        self._moves = TaskOwner()
         self._pass: asyncio.Handle | None = None
         self._closed = False
 
@@ -123,9 +124,7 @@ class Keeper(Generic[Item]):
         if not items:
             return
         self._busy |= items
-        task = asyncio.create_task(self._run(items, move), name=f"keep {self._name}")
-        self._moves.add(task)
-        task.add_done_callback(self._moves.discard)
+        self._moves.spawn(self._run(items, move), f"keep {self._name}")
 
     async def _run(self, items: set[Item], move: Callable[[set[Item]], Awaitable[None]]) -> None:
         try:
@@ -150,8 +149,7 @@ class Keeper(Generic[Item]):
     async def settled(self) -> None:
         """Wait until there is nothing more to move, as far as this broker knows."""
         while self._moves or self._pass is not None:
-            if self._moves:
-                await asyncio.wait(self._moves)
+            await self._moves.wait()
             await asyncio.sleep(0)
 
     async def close(self) -> None:
@@ -159,7 +157,4 @@ class Keeper(Generic[Item]):
         self._closed = True
         if self._pass is not None:
             self._pass.cancel()
-        moves = list(self._moves)
-        for task in moves:
-            task.cancel()
-        await asyncio.gather(*moves, return_exceptions=True)
+        await self._moves.close()

@@ -39,6 +39,7 @@ from kafscale.metadata.model import NO_BROKER, TopicRecord, TopicState
 from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, MetadataStore, Operation, Put
 from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.tasks.owner import TaskOwner
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class TopicDeletion:
         self._grace_sec = grace_sec
         self._in_doubt: set[uuid.UUID] = set()
         self._failures = ItemFailures(BackgroundWork.TOPIC_DELETION, failures)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = TaskOwner()
         self._unsubscribe: list[Callable[[], None]] = []
 
     def start(self) -> None:
@@ -114,10 +115,7 @@ class TopicDeletion:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def _consider_all(self) -> None:
         for topic in self._view.topics(include_deleting=True):
@@ -126,14 +124,10 @@ class TopicDeletion:
     def _consider(self, topic: TopicRecord | None) -> None:
         if topic is None or topic.name in self._tasks or not self._is_ours(topic):
             return
-        task = asyncio.create_task(self._run(topic), name=f"delete-topic-{topic.name}")
-        self._tasks[topic.name] = task
-        task.add_done_callback(lambda done: self._done(topic, done))
+        task = self._tasks.spawn(self._run(topic), f"delete-topic-{topic.name}", key=topic.name)
+        task.add_done_callback(lambda _: self._ended(topic))
 
-    def _done(self, topic: TopicRecord, task: asyncio.Task[None]) -> None:
-        del self._tasks[topic.name]
-        if not task.cancelled() and (problem := task.exception()) is not None:
-            _log.error("deletion of topic %s stopped until the next start", topic.name, exc_info=problem)
+    def _ended(self, topic: TopicRecord) -> None:
         if self._unsubscribe:
             current = self._view.topic(topic.name, include_deleting=True)
             if current is not None and current.topic_id != topic.topic_id:

@@ -15,7 +15,7 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """How far a group has come in a partition.
+    """The progress of a group in a partition.
 
     `topic_id`: of the topic that was meant; it means nothing to a later topic of the same name.
     `metadata`: the client's own text. `commit_timestamp_ms`: Unix milliseconds. `expire_timestamp_ms`: set by

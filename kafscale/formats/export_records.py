@@ -1,4 +1,4 @@
-"""Who exports a topic and how far its exports have come: values and stored bytes.
+"""The owner of a topic's export, and the progress of its exports: values and stored bytes.
 
 Stored format: docs/format/metadata.md. What is exported says the table, in its snapshots; this is for those who
 watch, and for the exporters to keep out of each other's way.
@@ -17,7 +17,7 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 class ExportState(StrEnum):
-    """What has become of an export."""
+    """The state of an export."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -28,7 +28,7 @@ class ExportState(StrEnum):
 class ExportRecord:
     """An exporter that holds a topic, or the last one that did.
 
-    `epoch`: grows by one whenever somebody takes hold of the topic. `acquired_ms`: when, Unix milliseconds.
+    `epoch`: grows by one whenever an exporter takes the hold of the topic. `acquired_ms`: when, Unix milliseconds.
     """
 
     epoch: int
@@ -38,7 +38,7 @@ class ExportRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportProgress:
-    """How far the export of a topic into a table has come.
+    """The progress of a topic's export into a table.
 
     `positions`: per partition the first offset that is not exported yet. `log_end_offsets`: what the log end
     offsets of the same partitions were then. `rows` and `dead_letters`: written so far to the table and to the

@@ -27,13 +27,13 @@ MAX_LEGACY_SEGMENT_BYTES: Final = 2**31 - 1
 SUPPORTED: Final[Mapping[str, FeatureRange]] = {
     SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LARGE_SEGMENTS_LEVEL)
 }
-"""What this program supports, by feature; what a broker registers with."""
+"""The levels that this program supports, by feature; a broker registers with them."""
 
 FINALIZE_COMMAND: Final = (
     "kafka-features.sh --bootstrap-server HOST:PORT upgrade "
     f"--feature {SEGMENT_FORMAT}={LARGE_SEGMENTS_LEVEL}"
 )
-"""What an operator runs once for larger segments."""
+"""The command that an operator runs once for larger segments."""
 
 _BEFORE_FEATURES: Final[Mapping[str, FeatureRange]] = {
     SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LEGACY_LEVEL)

@@ -21,7 +21,7 @@ from kafscale.protocol.wire import (
 VERSION = 1
 
 MAX_GROUP_RECORD_BYTES = 1024 * 1024
-"""The largest record that is written: etcd takes requests of up to 1.5 MiB unless told otherwise."""
+"""The largest record that is written: etcd takes requests of up to 1.5 MiB by default."""
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 """The most that a record holds before it is compressed: it is built, and read back, in memory and in one piece."""

@@ -26,7 +26,7 @@ DEFAULT_INTERVAL = 100
 _INDEXED_BYTES = 4 * 1024 * 1024
 MAX_LEGACY_POSITION = 2**31 - 1
 MAX_RELATIVE_OFFSET = 2**31 - 1
-"""How far after its segment's first offset a batch of a version 2 index may start, as in Kafka: a signed int32."""
+"""The farthest that a batch of a version 2 index may lie from its segment's first offset: Kafka's signed int32."""
 
 MAX_OFFSET = 2**63 - 1
 
@@ -57,7 +57,7 @@ class IndexOffsetError(KafscaleError):
 
 
 def index_version_at(segment_format: int) -> int:
-    """The version to write at the finalized level of the feature `SEGMENT_FORMAT`. Both are read for ever."""
+    """The version to write at the finalized level of the feature `SEGMENT_FORMAT`. Both stay readable."""
     return LARGE_VERSION if segment_format >= LARGE_SEGMENTS_LEVEL else LEGACY_VERSION
 
 
@@ -98,7 +98,7 @@ class SparseIndex:
         return len(self.offsets) * (self.offsets.itemsize + self.positions.itemsize)
 
     def position_for(self, offset: int) -> int:
-        """Where to start looking for `offset`: the batch of the last entry at or before it.
+        """The position from which to look for `offset`: the batch of the last entry at or before it.
 
         For an offset before the segment that is the first batch.
         """

@@ -35,7 +35,7 @@ _CHECKPOINT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKey:
-    """What a `.kfs` or `.index` key says. `last_offset` is None unless the segment is a merged one."""
+    """The parts of a `.kfs` or `.index` key. `last_offset` is None unless the segment is a merged one."""
 
     namespace: str
     topic: str
@@ -46,7 +46,7 @@ class SegmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointKey:
-    """What a checkpoint's key says. `token` tells attempts at the same offset and epoch apart."""
+    """The parts of a checkpoint's key. `token` distinguishes attempts at the same offset and epoch."""
 
     namespace: str
     topic: str
@@ -158,12 +158,12 @@ def segment_key_of(key: str) -> str:
 
 
 def parse_segment_key(key: str) -> SegmentKey | None:
-    """What a `.kfs` key says; None for any other key, also one that this module would not have built."""
+    """The parts of a `.kfs` key; None for any other key, also one that this module would not have built."""
     return _parse_segment_or_index(key, "kfs")
 
 
 def parse_index_key(key: str) -> SegmentKey | None:
-    """What an `.index` key says; None for any other key, also one that this module would not have built."""
+    """The parts of an `.index` key; None for any other key, also one that this module would not have built."""
     return _parse_segment_or_index(key, "index")
 
 
@@ -237,7 +237,7 @@ def checkpoint_key(
 
 
 def parse_checkpoint_key(key: str) -> CheckpointKey | None:
-    """What a checkpoint's key says; None for any other key."""
+    """The parts of a checkpoint's key; None for any other key."""
     match = _CHECKPOINT.fullmatch(key)
     if match is None:
         return None

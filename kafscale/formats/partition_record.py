@@ -23,7 +23,7 @@ _NAMED_OBJECT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReference:
-    """Where the bytes of one published segment are.
+    """The place of one published segment's bytes.
 
     `object_key` is empty for the key that the base offset implies (`segment-{base_offset:020d}.kfs`).
     `start` and `size_bytes` bound the segment (header to footer) inside that object.
@@ -101,7 +101,7 @@ def epoch_of(record: PartitionRecord, offset: int) -> int:
 
 
 def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offset: int) -> bool | None:
-    """Whether a segment that ends with `last_offset` was published before `successor` was written.
+    """True if a segment that ends with `last_offset` was published before `successor` was written.
 
     `ours` is a record of the leader that tried to. None: `successor` is not of a later epoch, so that its epochs do
     not tell its writer's offsets from ours, or it has forgotten ours.
@@ -113,15 +113,15 @@ def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offs
     epoch = epoch_of(successor, last_offset)
     if epoch == UNDEFINED_EPOCH:
         return None
-    # Its start is compared, too: a topic of this name that was made anew has the same epochs again.
+    # Its start is compared, too: a topic of this name that was created again has the same epochs again.
     return epoch == ours.leader_epoch and ours.epochs[-1] in successor.epochs
 
 
 def is_same_log(later: PartitionRecord, earlier: PartitionRecord) -> bool:
-    """Whether `later` may be what became of `earlier`; False for the record of a topic that has the name now.
+    """True if `later` may be what became of `earlier`; False for the record of a topic that has the name now.
 
     A log never shrinks, and the epoch under which its last record was written stays, with the same start, until it
-    is forgotten. Epochs go on for a name, and a topic that is made anew begins at offset 0.
+    is forgotten. Epochs go on for a name, and a topic that is created again begins at offset 0.
     """
     if later.leader_epoch < earlier.leader_epoch or later.log_end_offset < earlier.log_end_offset:
         return False

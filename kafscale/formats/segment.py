@@ -11,7 +11,6 @@ from crc32c import crc32c
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.protocol.compression import Codec
-from kafscale.protocol.record_batch import BatchHeader, check_crc, walk
 from kafscale.protocol.types import Buffer
 
 MAGIC = b"KAFS"
@@ -52,34 +51,6 @@ class SegmentFooter:
 
     body_crc: int
     last_offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A segment whose header and footer are in order. `data` is the whole file, `name` says which."""
-
-    name: str
-    header: SegmentHeader
-    footer: SegmentFooter
-    data: memoryview
-
-    @property
-    def base_offset(self) -> int:
-        return self.header.base_offset
-
-    @property
-    def last_offset(self) -> int:
-        return self.footer.last_offset
-
-    @property
-    def body_end(self) -> int:
-        """The position after the last batch; the first one is at `HEADER_SIZE`."""
-        return len(self.data) - FOOTER_SIZE
-
-    @property
-    def body(self) -> memoryview:
-        """The batches, without a copy."""
-        return self.data[HEADER_SIZE : self.body_end]
 
 
 def encode_header(*, codec: Codec, base_offset: int, message_count: int, created_ms: int) -> bytes:
@@ -129,59 +100,3 @@ def parse_footer(name: str, data: Buffer) -> SegmentFooter:
     if magic != FOOTER_MAGIC:
         raise CorruptDataError(name, f"a segment ends with {FOOTER_MAGIC!r}, this with {magic!r}")
     return SegmentFooter(body_crc=crc, last_offset=last_offset)
-
-
-def parse_segment(name: str, data: Buffer) -> Segment:
-    """The segment, header and footer checked, the body not looked at: see `verify_segment`.
-
-    `name` says in errors which object this is. Raises `CorruptDataError`, `UnknownFormatVersionError`.
-    """
-    header = parse_header(name, data)
-    if len(data) < HEADER_SIZE + FOOTER_SIZE:
-        raise CorruptDataError(name, f"{len(data)} bytes are too few for a segment's header and footer")
-    footer = parse_footer(name, data)
-    offsets = footer.last_offset - header.base_offset + 1
-    if offsets < 1 or header.message_count > offsets:
-        raise CorruptDataError(
-            name,
-            f"{header.message_count} messages do not fit the offsets {header.base_offset} to "
-            f"{footer.last_offset}",
-        )
-    return Segment(name=name, header=header, footer=footer, data=memoryview(data).toreadonly())
-
-
-def verify_segment(segment: Segment) -> list[tuple[int, BatchHeader]]:
-    """Check the body against the footer's CRC, every batch against its own, and all against the header.
-
-    Returns each batch's position in the file and header. Raises `CorruptDataError`. Offsets may have gaps;
-    batches with fewer records than offsets are legal (compaction leaves them).
-    """
-    name, header, footer = segment.name, segment.header, segment.footer
-    computed = crc32c(segment.body)
-    if computed != footer.body_crc:
-        raise CorruptDataError(
-            name, f"the body's CRC-32C is {computed:#010x}, the footer says {footer.body_crc:#010x}"
-        )
-    batches = list(walk(segment.data, HEADER_SIZE, segment.body_end, name))
-    if not batches:
-        raise CorruptDataError(name, "a segment without a batch")
-    next_offset = header.base_offset
-    for position, batch in batches:
-        check_crc(segment.data, position, batch, name)
-        if batch.base_offset < next_offset:
-            raise CorruptDataError(
-                name, f"batch at position {position}: base offset {batch.base_offset} is before {next_offset}"
-            )
-        next_offset = batch.last_offset + 1
-    first_offset, count = batches[0][1].base_offset, sum(batch.record_count for _, batch in batches)
-    if (first_offset, next_offset - 1, count) != (
-        header.base_offset,
-        footer.last_offset,
-        header.message_count,
-    ):
-        raise CorruptDataError(
-            name,
-            f"the batches hold {count} records at offsets {first_offset} to {next_offset - 1}, header and "
-            f"footer say {header.message_count} at {header.base_offset} to {footer.last_offset}",
-        )
-    return batches

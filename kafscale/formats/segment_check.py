@@ -1,13 +1,13 @@
-"""Finds out whether what was read of a segment is what its partition's record and its index say.
+"""The check of what was read of a segment, against its partition's record and its index.
 
-Pure, and done before anybody is served a byte of it.
+Pure, and done before any client is served a byte of it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.batch_chain import BrokenChainError, Chain, ChainWalk, epochs_agree
+from kafscale.formats.batch_walk import BatchWalk, BrokenChainError, Chain, epochs_agree
 from kafscale.formats.index import DEFAULT_INTERVAL, LARGE_VERSION, SparseIndex
 from kafscale.formats.partition_record import (
     UNDEFINED_EPOCH,
@@ -35,7 +35,7 @@ class UncertainChunkError(CorruptDataError):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the partition's record says of a segment. `name` says in errors which object this is.
+    """A segment as the partition's record has it. `name` says in errors which object this is.
 
     `compares_epochs`: whether leader epochs that the record does not know are an error, in the primary as well.
     """
@@ -94,7 +94,7 @@ def check_whole(expected: Expected, file: Pieces, *, is_from_replica: bool) -> S
     crc = expected.check_footer(file.contiguous(end, file.end))
     if body_crc(file.slices(HEADER_SIZE, end)) != crc:
         raise CorruptDataError(name, "the CRC of the body does not match the footer's")
-    walk = ChainWalk(name, HEADER_SIZE, reference.base_offset, interval=DEFAULT_INTERVAL)
+    walk = BatchWalk(name, HEADER_SIZE, reference.base_offset, interval=DEFAULT_INTERVAL)
     walk.walk(file, end)
     chain = walk.chain
     found = (chain.next_position, chain.next_offset - 1, chain.record_count)
@@ -110,7 +110,7 @@ def check_whole(expected: Expected, file: Pieces, *, is_from_replica: bool) -> S
 
 
 def wanted_bytes(expected: Expected, chunk: ChunkRange) -> tuple[int, int]:
-    """Where to read for a chunk, and how much: what vouches for its ends is read with it.
+    """The position and the number of bytes to read for a chunk, with what vouches for its ends.
 
     That is the file's header before the first chunk, the footer behind the last one, and the next batch's header
     behind any other; nothing where the chunk's CRC is known.
@@ -135,7 +135,7 @@ def check_chunk(
         raise CorruptDataError(
             expected.name, f"the chunk at position {chunk.start} has changed since it was verified"
         )
-    walk = ChainWalk(
+    walk = BatchWalk(
         expected.name,
         chunk.start,
         chunk.first_offset,
@@ -165,7 +165,7 @@ def _check_ends(expected: Expected, chunk: ChunkRange, file: Pieces) -> list[Epo
     if chunk.is_last:
         expected.check_footer(file.contiguous(chunk.end, file.end))
         return []
-    walk = ChainWalk(expected.name, chunk.end, chunk.next_offset, interval=DEFAULT_INTERVAL)
+    walk = BatchWalk(expected.name, chunk.end, chunk.next_offset, interval=DEFAULT_INTERVAL)
     walk.walk(file, file.end)
     if not walk.chain.epochs:
         raise BrokenChainError(
@@ -193,7 +193,7 @@ def _check_certain(
     if has_gap or not knows_epochs or not (remembers or agree):
         raise UncertainChunkError(
             expected.name,
-            f"the chunk at position {chunk.start} has gaps between offsets, or leader epochs that nobody "
+            f"the chunk at position {chunk.start} has gaps between offsets, or leader epochs that no record "
             "remembers: the whole body has to be verified",
         )
 

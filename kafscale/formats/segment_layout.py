@@ -1,4 +1,4 @@
-"""How a segment that is too large to be read whole is divided into chunks, each read with one request.
+"""The division of a large segment into chunks, each read with one request.
 
 Pure. Every chunk starts and ends at the start of a batch, and which chunk an offset lies in follows from the
 segment's index alone, so that all who read the segment want the same chunks.
@@ -74,7 +74,7 @@ class SegmentLayout:
 
     @property
     def is_verified(self) -> bool:
-        """Whether the body's CRC vouches for every chunk's."""
+        """True if the body's CRC vouches for every chunk's."""
         return self._crcs is not None
 
     @property
@@ -104,7 +104,7 @@ class SegmentLayout:
             self._max_timestamps[number] = timestamp_ms
 
     def is_before(self, offset: int, timestamp_ms: int) -> bool:
-        """Whether the chunk with `offset` is known to hold nothing as late as `timestamp_ms`."""
+        """True if the chunk with `offset` is known to hold nothing as late as `timestamp_ms`."""
         known = self._max_timestamps[self.at_offset(offset).number]
         return _UNKNOWN < known < timestamp_ms
 

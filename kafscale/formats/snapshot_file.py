@@ -31,7 +31,7 @@ _PIECE_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotHeader:
-    """What a snapshot shows. `revision`: the store's; `created_ms`: Unix milliseconds; `keys`: how many."""
+    """The head of a snapshot. `revision`: the store's; `created_ms`: Unix milliseconds; `keys`: how many."""
 
     cluster_id: str
     namespace: str
@@ -65,7 +65,7 @@ def encode_snapshot(header: SnapshotHeader, items: Iterable[KeyValue]) -> list[b
 
 
 def decode_snapshot(name: str, data: bytes) -> tuple[SnapshotHeader, dict[str, bytes]]:
-    """What the file holds. `name` is for errors. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+    """The snapshot in the file. `name` is for errors. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
     if not data.startswith(_MAGIC):
         raise CorruptDataError(name, f"it begins with {data[:8]!r}, not as a snapshot of the metadata store")
     version = data[len(_MAGIC)] if len(data) > len(_MAGIC) else 0

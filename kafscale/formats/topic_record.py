@@ -26,7 +26,7 @@ from kafscale.metadata.model import (
 
 VERSION = 1
 
-# Far more than a topic may be given: whoever believed a number without a bound would walk it for hours.
+# Far more than a topic may be given: a reader that believed a number without a bound would walk it for hours.
 _MOST_PARTITIONS = 1_000_000
 
 
@@ -135,7 +135,7 @@ def _features(name: str, fields: Mapping[str, Any]) -> Mapping[str, FeatureRange
     return features
 
 
-@lru_cache(maxsize=1024)  # Whoever gains partitions writes the same thousands of times.
+@lru_cache(maxsize=1024)  # A broker that is elected writes the same thousands of times.
 def encode_leader_record(record: LeaderRecord) -> bytes:
     """The leader key's stored bytes."""
     return encode_fields({"broker_id": record.broker_id, "leader_epoch": record.leader_epoch})

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from kafscale.cluster.stored_topics import stored_topics
@@ -18,9 +19,11 @@ from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import subscribed_topics
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.settings.broker import Settings
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -37,26 +40,26 @@ class OffsetExpiry:
         view: ClusterView,
         settings: Settings,
         now_ms: Callable[[], int],
+        failures: Counter[str] | None = None,
     ) -> None:
         self._shards = shards
         self._store = store
         self._retention_ms = settings.offsets_retention_minutes * _MS_PER_MINUTE
         self._interval_sec = settings.offsets_retention_check_interval_ms / 1000
         self._now_ms = now_ms
+        self._failures = ItemFailures(BackgroundWork.OFFSET_EXPIRY, failures)
         self._topics_went = False
         self._unsubscribe = view.subscribe(self._topic_changed)
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskOwner()
 
     def start(self) -> None:
         """Begin to look."""
-        self._task = asyncio.create_task(self._run(), name="offset expiry")
+        self._tasks.spawn(self._run(), "offset expiry")
 
     async def close(self) -> None:
         """Look no longer."""
         self._unsubscribe()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     def _topic_changed(self, before: object, after: object) -> None:
         self._topics_went = self._topics_went or after is None
@@ -68,6 +71,8 @@ class OffsetExpiry:
                 await self.check()
             except KafkaError as problem:
                 logger.info("looking for expired offsets later", extra={"problem": str(problem)})
+            except Exception as problem:  # noqa: BLE001 - reported
+                self._failures.report("all groups", problem)
 
     async def check(self) -> None:
         """Delete the offsets that have expired, and groups that have none left."""
@@ -87,6 +92,9 @@ class OffsetExpiry:
                         "problem": quoted(str(problem), 500),
                     }
                     logger.warning("could not look for expired offsets", extra=fields)
+                except Exception as problem:  # noqa: BLE001 - reported
+                    running.expiry_check_at_ms = 0
+                    self._failures.report(quoted(running.group.group_id), problem)
 
     async def _check_group(self, shard: GroupShard, running: RunningGroup) -> None:
         running.touched = set()

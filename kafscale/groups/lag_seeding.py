@@ -1,7 +1,7 @@
 """Reads the committed offsets of loaded groups, so that their lag is known before they commit again."""
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import Iterable
 
 from kafscale.groups.lag import ConsumerLag
@@ -10,54 +10,50 @@ from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.states import GroupState
 from kafscale.metadata.store import MetadataStore
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
+from kafscale.tasks.item_queue import ItemQueue
 
 _RETRY_DELAY_SEC = 1.0
+
+_Loaded = tuple[GroupShard, RunningGroup]
 
 
 class LagSeeding:
     """Reads one group after the other in the background, those with members first, until the table is full."""
 
     def __init__(
-        self, lag: ConsumerLag, store: MetadataStore, retry_delay_sec: float = _RETRY_DELAY_SEC
+        self,
+        lag: ConsumerLag,
+        store: MetadataStore,
+        retry_delay_sec: float = _RETRY_DELAY_SEC,
+        failures: Counter[str] | None = None,
     ) -> None:
         self._lag = lag
         self._store = store
         self._retry_delay_sec = retry_delay_sec
-        self._waiting: deque[tuple[GroupShard, RunningGroup]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._failures = ItemFailures(BackgroundWork.CONSUMER_LAG, failures)
+        self._queue: ItemQueue[_Loaded] = ItemQueue("consumer lag", self._read, self._report)
 
     def add(self, shards: Iterable[GroupShard]) -> None:
         """Read what the groups of these shards have committed; returns at once."""
         loaded = [(shard, running) for shard in shards for running in shard.groups.values()]
-        self._waiting += sorted(loaded, key=lambda one: one[1].group.state is GroupState.EMPTY)
-        if self._waiting and self._task is None:
-            self._task = asyncio.create_task(self._run(), name="consumer lag")
+        self._queue.add(sorted(loaded, key=lambda one: one[1].group.state is GroupState.EMPTY))
 
     async def settled(self) -> None:
         """Wait until there is nothing to read."""
-        while self._task is not None:
-            await asyncio.wait({self._task})
+        await self._queue.settled()
 
     async def close(self) -> None:
         """Read no more."""
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._queue.close()
 
-    async def _run(self) -> None:
-        try:
-            while self._waiting and not self._lag.is_full:
-                await self._read(*self._waiting.popleft())
-        finally:
-            self._waiting.clear()
-            self._task = None
-
-    async def _read(self, shard: GroupShard, running: RunningGroup) -> None:
+    async def _read(self, loaded: _Loaded) -> None:
         """Until nothing was removed while the store was read: it may have been read before that."""
+        shard, running = loaded
         group_id = running.group.group_id
-        while shard.groups.get(group_id) is running:
+        while shard.groups.get(group_id) is running and not self._lag.is_full:
             removals = self._lag.removals
             try:
                 offsets = await read_offsets(self._store, group_id)
@@ -69,3 +65,6 @@ class LagSeeding:
             if self._lag.removals == removals:
                 self._lag.seed(group_id, offsets)
                 return
+
+    def _report(self, loaded: _Loaded, problem: Exception) -> None:
+        self._failures.report(quoted(loaded[1].group.group_id), problem)

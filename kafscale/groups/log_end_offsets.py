@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -11,6 +12,8 @@ from kafscale.groups.offsets import TopicPartition
 from kafscale.metadata import keys
 from kafscale.metadata.read_many import read_many
 from kafscale.metadata.store import MetadataStore
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +33,15 @@ class LogEndOffsets:
         local: LogEndOffset,
         wanted: Callable[[], Iterable[TopicPartition]],
         refresh_sec: float = REFRESH_SEC,
+        failures: Counter[str] | None = None,
     ) -> None:
         self._store = store
         self._local = local
         self._wanted = wanted
         self._refresh_sec = refresh_sec
+        self._failures = ItemFailures(BackgroundWork.CONSUMER_LAG, failures)
         self._elsewhere: dict[TopicPartition, int] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskOwner()
 
     def get(self, topic: str, index: int) -> int | None:
         """The partition's log end offset, None if it is not known (yet). For any thread."""
@@ -45,13 +50,11 @@ class LogEndOffsets:
 
     def start(self) -> None:
         """Begin to ask."""
-        self._task = asyncio.create_task(self._run(), name="log end offsets")
+        self._tasks.spawn(self._run(), "log end offsets")
 
     async def close(self) -> None:
         """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     async def _run(self) -> None:
         while True:
@@ -59,6 +62,8 @@ class LogEndOffsets:
                 await self.refresh()
             except StoreError as problem:
                 logger.info("counting lag from older log end offsets", extra={"problem": str(problem)})
+            except Exception as problem:  # noqa: BLE001 - reported
+                self._failures.report("log end offsets", problem)
             await asyncio.sleep(self._refresh_sec)
 
     async def refresh(self) -> None:

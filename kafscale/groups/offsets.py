@@ -37,8 +37,9 @@ async def read_offsets(store: MetadataStore, group_id: str) -> dict[TopicPartiti
     try:
         snapshot = await store.range(keys.group_offsets(group_id))
         return {
-            keys.offset_topic_and_partition(item.key): decode_committed_offset(item.key, item.value)
+            place: decode_committed_offset(item.key, item.value)
             for item in snapshot.items
+            if (place := offset_place(item.key)) is not None
         }
     except StoreError as problem:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(problem)) from problem
@@ -47,6 +48,18 @@ async def read_offsets(store: MetadataStore, group_id: str) -> dict[TopicPartiti
             "offsets cannot be read", extra={"group": quoted(group_id), "problem": quoted(str(problem), 500)}
         )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(problem)) from problem
+
+
+def offset_place(key: str) -> TopicPartition | None:
+    """The topic and partition of a committed offset; None, and a warning, for a key that no broker writes.
+
+    Such a key is no reason to leave the other offsets out.
+    """
+    try:
+        return keys.offset_topic_and_partition(key)
+    except ValueError:
+        logger.warning("a key is that of no committed offset", extra={"key": quoted(key)})
+        return None
 
 
 async def of_existing_topics(

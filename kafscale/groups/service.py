@@ -37,17 +37,20 @@ class GroupService:
         now_ms: Callable[[], int],
     ) -> None:
         coordination = Coordination(store, settings.broker_id, lease)
-        self._log_end_offsets = LogEndOffsets(store, log_end_offset, lambda: lag.partitions() if lag else ())
+        failures = metrics.background_failures
+        self._log_end_offsets = LogEndOffsets(
+            store, log_end_offset, lambda: lag.partitions() if lag else (), failures=failures
+        )
         lag = _consumer_lag(view, self._log_end_offsets.get, settings.consumer_lag_max_series, metrics)
         self._shards = GroupShards(
-            store, coordination, settings, metrics.groups, now_ms, lag, self._shard_changed
+            store, coordination, settings, metrics.groups, now_ms, lag, self._shard_changed, failures
         )
         self._assignment = ShardAssignment(view, settings.broker_id)
         moves = _ShardMoves(self._shards)
         self._keeper = Keeper("group shards", settings.broker_id, self._assignment, moves)
         view.subscribe_coordinators(self._shard_changed)
         view.subscribe_brokers(self.reconsider)
-        self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms)
+        self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms, failures)
         self.coordinator = GroupCoordinator(self._shards, store, view, settings, metrics.groups, now_ms)
         _register_gauges(self._shards, settings, metrics)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from kafscale.cluster.coordination import Coordination
@@ -49,6 +50,7 @@ class GroupShards:
         now_ms: Callable[[], int],
         lag: ConsumerLag | None = None,
         on_lost: Callable[[int], None] = lambda shard: None,
+        failures: Counter[str] | None = None,
     ) -> None:
         self.totals = GroupTotals()
         self.limits = StoredLimits(
@@ -65,8 +67,8 @@ class GroupShards:
         self._metrics = metrics
         self._now_ms = now_ms
         self._lag = lag
-        self._lag_seeding = None if lag is None else LagSeeding(lag, store)
-        self._counting = StoredCounting(store, self._lag_is_read)
+        self._lag_seeding = None if lag is None else LagSeeding(lag, store, failures=failures)
+        self._counting = StoredCounting(store, self._lag_is_read, failures=failures)
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
         self._resigned_early: set[int] = set()

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
 from kafscale.errors import StoreError
+from kafscale.groups.offsets import offset_place
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.stored_bytes import TopicPartition, stored_size
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore, Snapshot
-from kafscale.protocol.quoting import quoted
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.tasks.item_queue import ItemQueue
 
 logger = logging.getLogger(__name__)
 
@@ -29,36 +31,31 @@ class StoredCounting:
         store: MetadataStore,
         wait_before: Callable[[], Awaitable[None]],
         retry_delay_sec: float = _RETRY_DELAY_SEC,
+        failures: Counter[str] | None = None,
     ) -> None:
         self._store = store
         self._wait_before = wait_before
         self._retry_delay_sec = retry_delay_sec
-        self._waiting: deque[GroupShard] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._failures = ItemFailures(BackgroundWork.STORED_BYTES, failures)
+        self._queue: ItemQueue[GroupShard] = ItemQueue(
+            "stored bytes of groups", self._count, self._report, before=self._let_clients_go_first
+        )
 
     def add(self, shards: Iterable[GroupShard]) -> None:
         """Count the offsets of these, if they have groups; returns at once."""
-        self._waiting += (shard for shard in shards if shard.groups)
-        if self._waiting and self._task is None:
-            self._task = asyncio.create_task(self._run(), name="stored bytes of groups")
+        self._queue.add(shard for shard in shards if shard.groups)
 
     async def close(self) -> None:
         """Count no more."""
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._queue.close()
 
-    async def _run(self) -> None:
-        try:
-            # After a claim the clients come first: they look for what they had committed.
-            await asyncio.sleep(self._retry_delay_sec)
-            await self._wait_before()
-            while self._waiting:
-                await self._count(self._waiting.popleft())
-        finally:
-            self._waiting.clear()
-            self._task = None
+    async def _let_clients_go_first(self) -> None:
+        """After a claim they look for what they had committed."""
+        await asyncio.sleep(self._retry_delay_sec)
+        await self._wait_before()
+
+    def _report(self, shard: GroupShard, problem: Exception) -> None:
+        self._failures.report(f"group shard {shard.shard}", problem)
 
     async def _count(self, shard: GroupShard) -> None:
         while any(not running.stored.is_complete for running in shard.groups.values()):
@@ -78,13 +75,10 @@ async def _sizes(offsets: Snapshot) -> dict[str, dict[TopicPartition, int]]:
     """The size of each offset, by group."""
     groups: dict[str, dict[TopicPartition, int]] = {}
     for number, item in enumerate(offsets.items, 1):
-        try:
-            group_id, place = keys.offset_group_id(item.key), keys.offset_topic_and_partition(item.key)
-        except (ValueError, IndexError):
-            # No broker writes such a key; it is no reason to leave the others uncounted.
-            logger.warning("a key is that of no committed offset", extra={"key": quoted(item.key)})
-            continue
-        groups.setdefault(group_id, {})[place] = stored_size(item.key, item.value)
+        place = offset_place(item.key)
+        if place is not None:
+            of_group = groups.setdefault(keys.offset_group_id(item.key), {})
+            of_group[place] = stored_size(item.key, item.value)
         if number % _OFFSETS_PER_TURN == 0:
             await asyncio.sleep(0)
     return groups

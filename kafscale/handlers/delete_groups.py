@@ -25,7 +25,7 @@ async def handle(
 
 async def _delete(broker: "Broker", group_id: str) -> DeleteGroupsResponse.DeletableGroupResult:
     # A deletion in progress goes on: it deletes the offsets first, and must not stop half way.
-    deletion = asyncio.create_task(_result(broker, group_id), name=f"delete group {quoted(group_id)}")
+    deletion = broker.started.spawn(_result(broker, group_id), f"delete group {quoted(group_id)}")
     try:
         async with store_deadline():
             code = await asyncio.shield(deletion)

@@ -45,7 +45,7 @@ async def handle(
 
 async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: _Wanted) -> _Partition:
     # A write in progress goes on: only the client does not know whether it moved the offset.
-    deletion = asyncio.create_task(_delete_before(broker, topic, wanted), name="delete records")
+    deletion = broker.started.spawn(_delete_before(broker, topic, wanted), "delete records")
     try:
         async with asyncio.timeout_at(deadline_sec):
             low_watermark, error_code = await asyncio.shield(deletion)

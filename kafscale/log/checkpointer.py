@@ -17,6 +17,7 @@ from kafscale.log.producer_state import MOST_PRODUCERS
 from kafscale.metadata.store import MetadataStore
 from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Checkpointer:
         self._namespace = namespace
         self._now_ms = now_ms
         self._new_token = new_token
-        self._tasks: dict[Partition, asyncio.Task[None]] = {}
+        self._tasks = TaskOwner()
         self._held_up: set[Partition] = set()
         self._failures = ItemFailures(BackgroundWork.CHECKPOINTS, failures)
 
@@ -64,9 +65,7 @@ class Checkpointer:
         log = partition.log
         if log is None or not log.checkpoint_due or partition in self._tasks:
             return
-        task = asyncio.create_task(self._write(partition), name=f"checkpoint {partition.id}")
-        self._tasks[partition] = task
-        task.add_done_callback(lambda _: self._tasks.pop(partition))
+        self._tasks.spawn(self._write(partition), f"checkpoint {partition.id}", key=partition)
 
     @property
     def held_up_count(self) -> int:
@@ -190,7 +189,4 @@ class Checkpointer:
 
     async def close(self) -> None:
         """Give up what is under way: no record names it yet."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()

@@ -12,6 +12,7 @@ from kafscale.formats.partition_record import PartitionRecord, decode_partition_
 from kafscale.log.partition import Partition
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, KeyValue, MetadataStore, Snapshot
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class FollowedPartitions:
         self.changes = 0
         self._followed: dict[TopicPartition, _Followed] = {}
         self._beginnings: SingleFlight[TopicPartition, Partition | None] = SingleFlight()
+        self._watches = TaskOwner()
         self._sweep: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[Partition]:
@@ -79,7 +81,7 @@ class FollowedPartitions:
         if partition is None:
             return None
         loop = asyncio.get_running_loop()
-        task = asyncio.create_task(self._watch(partition), name=f"follow {partition.id}")
+        task = self._watches.spawn(self._watch(partition), f"follow {partition.id}")
         self._followed[topic, index] = _Followed(partition, task, loop.time())
         self.changes += 1
         if self._sweep is None:
@@ -148,10 +150,9 @@ class FollowedPartitions:
         await self._beginnings.close()
         if self._sweep is not None:
             self._sweep.cancel()
-        tasks = [followed.task for followed in self._followed.values()]
         for topic, index in list(self._followed):
             self.drop(topic, index)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._watches.close()
 
 
 def _take(partition: Partition, changes: Sequence[KeyValue | Delete]) -> bool:

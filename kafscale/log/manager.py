@@ -34,6 +34,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.settings.broker import Settings
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class LogManager:
         self._followed = FollowedPartitions(metadata, self._factory.followed)
         self._led = LedPartitions(self.claims, self._followed, flusher, metrics, self._lost)
         self._openings: SingleFlight[Partition, None] = SingleFlight()
-        self._closings: set[asyncio.Task[None]] = set()
+        self._closings = TaskOwner()
         view.subscribe(self._topic_changed)
 
     # --- looking up
@@ -308,9 +309,7 @@ class LogManager:
             if gone is not None and self._factory.has_made(gone.name):
                 # At once: the next event may be that a topic of this name is there again.
                 held = self._drop_topic(gone.name)
-                task = asyncio.create_task(self._end(gone.name, held), name=f"close {gone.name}")
-                self._closings.add(task)
-                task.add_done_callback(self._closings.discard)
+                self._closings.spawn(self._end(gone.name, held), f"close {gone.name}")
         elif before is not None and before.configs != after.configs:
             self._factory.configure(after, self._of_topic(after.name))
 
@@ -354,8 +353,8 @@ class LogManager:
 
     async def close(self) -> None:
         """End everything that is under way, whether done or not."""
-        tasks = list(self._closings)
-        tasks += [task for partition in self.partitions() for task in partition.flush_tasks]
+        await self._closings.close()
+        tasks = [task for partition in self.partitions() for task in partition.flush_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -16,9 +16,9 @@ class MemoryBudget:
     """Counts bytes against a limit. Not thread-safe: the event loop owns it.
 
     What has been received must be kept, so `charge` may pass the limit by what is at hand. A request that finds no
-    room waits in line. Nobody overtakes the line: a large request would otherwise wait as long as small ones come.
-    Whoever is served has been charged already, so that what is free cannot be given twice, nor be forgotten when
-    the one who was served has gone.
+    room waits in line. No request overtakes the line: a large one would otherwise wait as long as small ones come.
+    A request that is served has been charged already, so that what is free cannot be given twice, nor be lost when
+    that request is gone.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -34,17 +34,17 @@ class MemoryBudget:
 
     @property
     def record_bytes(self) -> int:
-        """What is held beside frames that have arrived in part."""
+        """The bytes in use beside frames that have arrived in part."""
         return self.used_bytes - self.frame_bytes
 
     @property
     def free_bytes(self) -> int:
-        """How much more may be held; 0 at the limit and beyond."""
+        """The bytes that may still be taken; 0 at the limit and beyond."""
         return max(0, self.limit_bytes - self.used_bytes)
 
     @property
     def has_room(self) -> bool:
-        """Whether more whole requests may be taken from producers."""
+        """True if more whole requests may be taken from producers."""
         if self._waiting:
             return False
         if self.used_bytes < self.limit_bytes and not self.waiting_frames:

@@ -58,6 +58,6 @@ class Pieces:
         return self.contiguous(position, position + size_bytes), position
 
     def clear(self) -> None:
-        """Let the views go."""
+        """Release the views."""
         self._views.clear()
         self._starts.clear()

@@ -33,11 +33,11 @@ class Slab:
 
     @property
     def room_bytes(self) -> int:
-        """How much more fits."""
+        """The bytes that still fit."""
         return self.capacity_bytes - self.used_bytes
 
     def content(self) -> memoryview:
-        """What has been filled so far, without a copy."""
+        """The bytes filled so far, without a copy."""
         return self.view[: self.used_bytes]
 
 
@@ -100,7 +100,7 @@ class SlabPool:
         return slabs
 
     def release(self, slab: Slab) -> None:
-        """Give a slab back. Nobody may hold a view of it any more."""
+        """Give a slab back. No view of it may be left."""
         if slab.capacity_bytes > self._spare_limit_bytes:
             return
         slab.used_bytes = 0
@@ -108,7 +108,7 @@ class SlabPool:
         self._spare.setdefault(slab.capacity_bytes, deque()).append(slab)
         self.spare_bytes += slab.capacity_bytes
         while self.spare_bytes > self._spare_limit_bytes:
-            # What nobody wanted for longest goes, so that the kept ones are of the capacities in use.
+            # The one unused for longest goes, so that the kept ones are of the capacities in use.
             self._take(min(self._spare, key=lambda capacity: self._spare[capacity][0].released), oldest=True)
 
     def _take(self, capacity: int, *, oldest: bool = False) -> Slab:

@@ -1,4 +1,4 @@
-"""The object store's health: every call is told to it, and a probe asks the store when there is doubt.
+"""The object store's health: every call is reported to it, and a probe asks the store when there is doubt.
 
 Reads and writes are judged apart, so that many reads that go well do not hide that nothing can be written.
 """
@@ -27,7 +27,7 @@ MAX_PROBES = 24
 # A call may take longer by what its bytes take at this pace: one flush is no fifth of a common uplink.
 BYTES_PER_MS = 4 * 1024
 
-# So much of a streamed object may be under way when the store is waited for.
+# So much of a streamed object may be in flight when the store is waited for.
 _STREAMED_AT_ONCE_BYTES = 64 * 1024 * 1024
 # A probe waits until its call counts as failed, and not a rounded millisecond less.
 _OVERDUE_MS = 10
@@ -46,7 +46,7 @@ def health_policy(settings: Settings) -> HealthPolicy:
 
 
 class ObjectStoreHealth:
-    """What the calls to the object store say of it. `now_ms`: milliseconds of a clock that never goes back."""
+    """The state of the object store by its calls. `now_ms`: milliseconds of a clock that never goes back."""
 
     def __init__(self, policy: HealthPolicy, now_ms: Callable[[], int]) -> None:
         self.policy = policy
@@ -128,11 +128,11 @@ class ObjectStoreHealth:
 
     @property
     def refuses_produce(self) -> bool:
-        """Whether records that came now could not be stored in time."""
+        """True if records that came now could not be stored in time."""
         return self.writes.state is StoreState.UNAVAILABLE
 
     def look(self) -> None:
-        """Judge anew, and tell of what has changed."""
+        """Judge again, and log what has changed."""
         for what, window in (("reads", self.reads), ("writes", self.writes)):
             before = window.state
             figures = window.look(self._now_ms())
@@ -141,18 +141,18 @@ class ObjectStoreHealth:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the store should be asked how it is."""
+        """True if the store should be asked how it is."""
         now_ms = self._now_ms()
         return self.reads.is_in_doubt(now_ms) or self.writes.is_in_doubt(now_ms)
 
     @property
     def is_idle(self) -> bool:
-        """Whether for half a window no call has said how the store is."""
+        """True if for half a window no call has said how the store is."""
         now_ms = self._now_ms()
         return min(self.reads.idle_ms(now_ms), self.writes.idle_ms(now_ms)) >= self.policy.window_ms // 2
 
     def warning(self) -> str | None:
-        """What `/readyz` says while not all is well; may be asked in any thread."""
+        """The text for `/readyz` while not all is well; for any thread."""
         reads, writes = self.reads.figures, self.writes.figures
         what, worse = ("reads", reads) if reads.state > writes.state else ("writes", writes)
         return (
@@ -228,8 +228,8 @@ def _log_change(what: str, before: StoreState, figures: HealthFigures) -> None:
 class ObjectStoreProbe:
     """Looks at the health a few times a second, and asks the store itself while there is doubt.
 
-    `objects` tells its calls to `health`, as `MeasuredObjectStore` does. In doubt an object is written and read
-    again, which proves that both work; a store that nobody has called for a while is only read from.
+    `objects` reports its calls to `health`, as `MeasuredObjectStore` does. In doubt an object is written and read
+    again, which proves that both work; a store without calls for a while is only read from.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class ObjectStoreProbe:
         self._probes: dict[asyncio.Task[None], None] = {}
 
     async def run(self) -> None:
-        """Look and ask until cancelled; probes that are under way then are ended."""
+        """Look and ask until cancelled; probes in flight are cancelled then."""
         loop = asyncio.get_running_loop()
         next_sec = loop.time()
         try:

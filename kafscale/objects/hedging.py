@@ -17,7 +17,7 @@ class Hedge:
     """Learns after how long a given share of requests have not been answered. Not thread-safe.
 
     Of each request only whether it took longer than the delay is looked at: what a request that was hedged would
-    have taken by itself nobody knows.
+    have taken by itself is not known.
     """
 
     def __init__(self, share: float) -> None:
@@ -27,7 +27,7 @@ class Hedge:
         self.delay_sec = FIRST_DELAY_SEC
 
     def take(self) -> bool:
-        """Whether a second request may be sent: while everything is slow, few are."""
+        """True if a second request may be sent: while everything is slow, few are."""
         if self._tokens < 1:
             return False
         self._tokens -= 1
@@ -41,7 +41,7 @@ class Hedge:
 
 
 async def hedged(attempt: Callable[[], Awaitable[Result]], hedge: Hedge) -> Result:
-    """What `attempt` gives, made a second time when the first is late; whichever succeeds first counts.
+    """The result of `attempt`, made a second time when the first is late; whichever succeeds first counts.
 
     The other is cancelled, and may be carried out all the same: only for what may be done twice. When both fail,
     the failure of the one that ended last. Neither runs any more when this returns or raises.

@@ -1,4 +1,4 @@
-"""An object store whose calls are counted, and told to its health, whatever the backend."""
+"""An object store whose calls are counted and reported to its health, for any backend."""
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -14,7 +14,7 @@ from kafscale.protocol.types import Buffer
 class MeasuredObjectStore:
     """Passes every call of `ObjectStore` on to `store` and counts it in `metrics` under the method's name.
 
-    Reads and writes are told to `health`. Deletions are not: they wait for nobody, and who may not delete may
+    Reads and writes are reported to `health`. Deletions are not: no client waits for one, and who may not delete may
     still write.
     """
 
@@ -135,7 +135,7 @@ class MeasuredObjectStore:
 
 
 class _MeasuredChunks:
-    """Chunks on their way to the store, which tell whether it is the store that is waited for."""
+    """Chunks in flight to the store, which know if it is the store that is waited for."""
 
     def __init__(self, chunks: AsyncIterator[Buffer], write: StreamedWrite | None) -> None:
         self._chunks = chunks

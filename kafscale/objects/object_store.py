@@ -37,7 +37,7 @@ class ObjectReader(Protocol):
 
 
 class ObjectStore(ObjectReader, Protocol):
-    """What every backend does; `tests/contract/test_object_store.py` is the contract.
+    """The object store as every backend implements it; `tests/contract/test_object_store.py` is the contract.
 
     Every method raises `StoreUnavailableError` when it is known that nothing was done and
     `StoreIndeterminateError` when that is not known. An object is visible whole or not at all.

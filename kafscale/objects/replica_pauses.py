@@ -12,7 +12,7 @@ class PausePolicy:
 
 
 class ReplicaPauses:
-    """Whether the replica is read from, is passed over, or is due to be asked how it is.
+    """True if the replica is read from, is skipped, or is due for a question.
 
     Times are milliseconds of one clock that never goes back. A pause begins with a failure. Reads that were
     started before it began, and fail as well, are no news.
@@ -27,7 +27,7 @@ class ReplicaPauses:
 
     @property
     def is_passed_over(self) -> bool:
-        """Whether it is not read from."""
+        """True if it is not read from."""
         return self._retry_ms is not None
 
     def failed(self, started_ms: int, now_ms: int, jitter: float) -> bool:
@@ -40,7 +40,7 @@ class ReplicaPauses:
         return True
 
     def ask(self, now_ms: int) -> bool:
-        """Whether to ask it now; who is told so, and nobody else until then, calls `answered` or `silent`."""
+        """True if it is due for a question now: the caller asks it, and calls `answered` or `silent`."""
         if self._retry_ms is None or now_ms < self._retry_ms or self._is_asked:
             return False
         self._is_asked = True

@@ -21,6 +21,7 @@ from kafscale.objects.object_store import ObjectReader
 from kafscale.objects.replica_pauses import PausePolicy, ReplicaPauses
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics, StoreReadMetrics
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ _PIECE_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPatience:
-    """How long a read waits for the replica: `wait_sec`, and what its bytes take at `bytes_per_sec`."""
+    """The time that a read waits for the replica: `wait_sec`, and what its bytes take at `bytes_per_sec`."""
 
     wait_sec: float = 1.0
     bytes_per_sec: int = 8 * 2**20
@@ -42,7 +43,7 @@ class ReplicaPatience:
 class ReplicaReads:
     """An `ObjectReader` of objects that are created once and never change. `primary` has them all.
 
-    A replica that fails, or keeps a read waiting for longer than `patience`, is passed over from then on:
+    A replica that fails, or keeps a read waiting for longer than `patience`, is skipped from then on:
     until it answers a question that is asked aside, while the read that it comes from goes to the primary.
     `now_ms`: milliseconds of a clock that never goes back.
     """
@@ -66,7 +67,7 @@ class ReplicaReads:
         self._jitter = jitter or random.Random()
         self._of_replica = metrics.store_reads("replica")
         self._of_primary = metrics.store_reads("primary")
-        self._question: asyncio.Task[None] | None = None
+        self._questions = TaskOwner()
         metrics.gauge(metric_families.REPLICA_PASSED_OVER, lambda: self._pauses.is_passed_over)
 
     async def get(self, key: str) -> bytes:
@@ -107,10 +108,8 @@ class ReplicaReads:
         return await self._read(key, from_primary, from_replica, int)
 
     async def close(self) -> None:
-        """End the question that is under way."""
-        if self._question is not None:
-            self._question.cancel()
-            await asyncio.gather(self._question, return_exceptions=True)
+        """Cancel the question that is in flight."""
+        await self._questions.close()
 
     async def _read(
         self,
@@ -133,7 +132,7 @@ class ReplicaReads:
         return await _counted(self._of_primary, lambda: read(self._primary), size_bytes)
 
     async def _in_time(self, read: Callable[[ObjectReader], Awaitable[T]], size_bytes: int) -> T:
-        """What the replica gives, within the patience for so many bytes. Raises `TimeoutError`."""
+        """The replica's answer, within the patience for so many bytes. Raises `TimeoutError`."""
         patience = self._patience
         async with asyncio.timeout(patience.wait_sec + size_bytes / patience.bytes_per_sec):
             return await read(self._replica)
@@ -147,7 +146,7 @@ class ReplicaReads:
 
     def _ask_aside(self, key: str) -> None:
         if self._pauses.ask(self._now_ms()):
-            self._question = asyncio.create_task(self._ask(key), name="question to the replica")
+            self._questions.spawn(self._ask(key), "question to the replica")
 
     async def _ask(self, key: str) -> None:
         """Find out whether the replica answers; that it has no such object is an answer."""

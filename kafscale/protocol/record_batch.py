@@ -1,7 +1,8 @@
 """The header of a record batch (magic 2): read, checked, stamped and walked without a look at the records."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -229,9 +230,7 @@ def _refusal(
         )
     computed = crc32c(view[position + ATTRIBUTES_POSITION : position + size])
     if computed != header.crc:
-        return InvalidBatchError(
-            ErrorCode.CORRUPT_MESSAGE, f"CRC-32C is {computed:#010x}, the header says {header.crc:#010x}"
-        )
+        return InvalidBatchError(ErrorCode.CORRUPT_MESSAGE, crc_problem(computed, header.crc))
     if header.attributes & CODEC_MASK > _MAX_CODEC:
         problem = f"compression codec {header.attributes & CODEC_MASK} is not one of 0 to {_MAX_CODEC}"
     elif count <= 0:
@@ -281,31 +280,34 @@ def write_header(buffer: bytearray | memoryview, position: int, header: BatchHea
     _HEADER.pack_into(buffer, position, *header)
 
 
-def check_crc(buffer: Buffer, position: int, header: BatchHeader, name: str) -> None:
-    """Raise CorruptDataError, saying `name`, when the batch at `position` breaks its CRC."""
-    covered = memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size_bytes]
-    computed = crc32c(covered)
-    if computed != header.crc:
-        raise CorruptDataError(
-            name,
-            f"batch at position {position}: CRC-32C is {computed:#010x}, the header says {header.crc:#010x}",
-        )
+def crc_problem(computed: int, stored: int) -> str:
+    """The text for a CRC-32C that is not what the header says."""
+    return f"CRC-32C is {computed:#010x}, the header says {stored:#010x}"
 
 
 def walk(buffer: Buffer, start: int, end: int, name: str) -> Iterator[tuple[int, BatchHeader]]:
-    """Each batch between `start` and `end` as (position, header), CRCs unchecked.
+    """Each batch between `start` and `end` of `buffer`: see `walk_headers`."""
+    return walk_headers(partial(read_header, buffer), start, end, name)
 
-    Raises CorruptDataError, saying `name`, at a batch that is cut or whose header cannot be true. A record
-    count below the offset range is legal: compaction leaves such batches.
+
+def walk_headers(
+    header_at: Callable[[int], BatchHeader], start: int, end: int, name: str
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Each batch between `start` and `end` as (position, header), CRCs and the order of offsets unchecked.
+
+    `header_at` reads the header at a position. Raises CorruptDataError, saying `name`, at a batch that is cut or
+    whose header cannot be true. A record count below the offset range is legal: compaction leaves such batches.
     """
     position = start
     while position < end:
-        if end - position < HEADER_SIZE:
+        room_bytes = end - position
+        if room_bytes < HEADER_SIZE:
             raise CorruptDataError(
-                name, f"{end - position} bytes at position {position} are shorter than a header"
+                name,
+                f"batch at position {position}: {room_bytes} bytes are shorter than a header's {HEADER_SIZE}",
             )
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
-        problem = absurdity(header, end - position)
+        header = header_at(position)
+        problem = absurdity(header, room_bytes)
         if problem:
             raise CorruptDataError(name, f"batch at position {position}: {problem}")
         yield position, header

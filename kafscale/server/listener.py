@@ -18,6 +18,7 @@ from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.frames import FrameMemory
 from kafscale.server.repeated_lines import RepeatedLines
 from kafscale.settings.kinds import Address
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Listener:
         self._max_connections = max_connections
         self._max_idle_sec = max_idle_ms / 1000
         self._connections: set[HostedConnection] = set()
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests = TaskOwner()
         self._servers: list[asyncio.Server] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         self._no_connections = asyncio.Event()
@@ -123,9 +124,7 @@ class Listener:
 
     def run_request(self, request: Coroutine[Any, Any, None]) -> None:
         """Run the rest of a request that could not be answered at once."""
-        task = asyncio.create_task(request, name="request")
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        self._requests.spawn(request, "request")
 
     def log_refusal(self, kind: str, client: str, problem: str) -> None:
         """Log why a client was refused: one line a minute for each client and kind of problem at most."""
@@ -171,8 +170,7 @@ class Listener:
 
     async def finish_requests(self, timeout_sec: float) -> None:
         """Wait for the requests in flight, except those that only wait for records to be published."""
-        if self._requests:
-            await asyncio.wait(self._requests, timeout=timeout_sec)
+        await self._requests.wait(timeout_sec)
 
     async def no_connections(self) -> None:
         """Wait until the last client has gone."""
@@ -189,9 +187,7 @@ class Listener:
             for connection in list(self._connections):
                 connection.abort()
             await self._no_connections.wait()
-        for task in self._requests:
-            task.cancel()
-        await asyncio.gather(*self._requests, return_exceptions=True)
+        await self._requests.close()
 
 
 def _count(left_out: int) -> dict[str, int]:

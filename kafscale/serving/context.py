@@ -30,11 +30,14 @@ from kafscale.serving.request_times import RequestTimes
 from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import Settings
+from kafscale.tasks.owner import TaskOwner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
     """The services of this broker. Handlers keep no state of their own. `now_ms`: Unix milliseconds.
+
+    `started`: work that a request started and that goes on when the request's time is over.
 
     `decoding`: the turns of large messages, which are decoded in a thread, one at a time: their decoding must
     neither fill the threads that segments are sealed in, nor compete several-fold with the event loop's thread.
@@ -63,6 +66,7 @@ class Broker:
     groups: GroupCoordinator
     object_store_health: ObjectStoreHealth
     now_ms: Callable[[], int]
+    started: TaskOwner
     decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
 

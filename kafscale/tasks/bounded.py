@@ -13,9 +13,9 @@ Result = TypeVar("Result")
 async def map_bounded(
     function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], limit: int
 ) -> list[Result]:
-    """The results of `function` for all items, in their order, at most `limit` calls under way at a time.
+    """The results of `function` for all items, in their order, at most `limit` calls in progress at a time.
 
-    The first error ends the other calls and is raised.
+    The first error cancels the other calls and is raised.
     """
     results: dict[int, Result] = {}
     numbered = enumerate(items)
@@ -54,7 +54,7 @@ async def map_stream_bounded(
 async def in_order_ahead(
     function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], ahead: int
 ) -> AsyncGenerator[Result, None]:
-    """The results in the order of the items, with at most `ahead` calls under way or waiting to be taken."""
+    """The results in the order of the items, with at most `ahead` calls in progress or waiting to be taken."""
     calls: deque[asyncio.Future[Result]] = deque()
     remaining = iter(items)
     try:

@@ -1,4 +1,4 @@
-"""Going through the many parts of one request without keeping the event loop from everybody else."""
+"""A walk over the many parts of one request that lets other work have the event loop in between."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable

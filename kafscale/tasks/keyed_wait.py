@@ -1,8 +1,9 @@
 """One wait for each key, for all callbacks that depend on its outcome."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
+
+from kafscale.tasks.owner import TaskOwner
 
 Key = TypeVar("Key", bound=Hashable)
 Outcome = TypeVar("Outcome")
@@ -23,7 +24,7 @@ class KeyedWait(Generic[Key, Outcome]):
         self._otherwise = otherwise
         self._joins = joins
         self._callbacks: dict[Key, list[Callable[[Outcome], None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
 
     def add(self, key: Key, callback: Callable[[Outcome], None]) -> None:
         """Call back once the outcome is known."""
@@ -32,9 +33,7 @@ class KeyedWait(Generic[Key, Outcome]):
             callbacks.append(callback)
             return
         self._callbacks[key] = [callback]
-        task = asyncio.create_task(self._run(key), name=f"{self._name} {key}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(self._run(key), f"{self._name} {key}")
 
     async def _run(self, key: Key) -> None:
         try:
@@ -58,10 +57,7 @@ class KeyedWait(Generic[Key, Outcome]):
 
     async def close(self) -> None:
         """Cancel the waits; their callbacks are called."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         # A task that is cancelled before its first step does not get as far as its callbacks.
         for key in tuple(self._callbacks):
             self._call_back(key)

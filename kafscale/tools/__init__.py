@@ -1,1 +1,1 @@
-"""What operators run on a cluster or a bucket: checks, rebuilds, dumps, backups, lifecycle rules."""
+"""Tools that operators run on a cluster or a bucket: checks, rebuilds, dumps, backups, lifecycle rules."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.batch_chain import BrokenChainError
+from kafscale.formats.batch_walk import BrokenChainError
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment_check import OtherTopicError, UncertainChunkError
 from kafscale.formats.segment_layout import SegmentLayout

@@ -28,7 +28,7 @@ def test_one_large_value_drives_out_several() -> None:
     assert cache.used_bytes == 25
 
 
-def test_a_value_larger_than_the_limit_is_dropped_and_drives_nothing_out() -> None:
+def test_value_larger_than_the_limit_evicts_nothing() -> None:
     cache, dropped = lru(30)
     cache.put("a", "A", 10)
     cache.put("b", "B", 31)

@@ -123,8 +123,8 @@ class Counted:
 
 
 @on_uvloop
-async def test_every_caller_gets_a_hold_of_its_own_and_the_calls_own_is_let_go() -> None:
-    flights = SingleFlight[str, Counted](hand_out=Counted.hold, let_go=Counted.release)
+async def test_each_caller_owns_a_share_and_the_calls_own_is_released() -> None:
+    flights = SingleFlight[str, Counted](hand_out=Counted.hold, release=Counted.release)
     value, may_end = Counted(), asyncio.Event()
 
     async def call() -> Counted:

@@ -290,7 +290,7 @@ async def test_objects_of_the_next_topic_of_the_name_are_not_deleted() -> None:
             await make_topic(other, "t")
             before = await plane.objects_under("")
             proceed.set()
-            await asyncio.gather(*plane.deletion._tasks.values())
+            await plane.deletion._tasks.wait()
             assert await plane.objects_under("") == before
             assert len(before) == 4
 

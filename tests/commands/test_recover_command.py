@@ -90,9 +90,9 @@ def test_what_is_left_out_damaged_or_missing_is_told(leftovers: Path) -> None:
     result = recover(leftovers)
     assert result.exit_code == 0
     assert rows(result)["orders-0"] == ["2", "5", "268", "0", "7", "2", "1", "1", "2", "-"]
-    assert re.search(r"segment-0+3\.kfs: offsets 3 to 7, leader epoch 0; leftover", result.stdout)
+    assert re.search(r"segment-0+3\.kfs: offsets 3 to 7, leader epoch 0; orphan: ", result.stdout)
     assert re.search(r"segment-0+6\.kfs: batch|segment-0+6\.kfs: the body", result.stdout)
-    assert "orders-0: offsets 3 to 3; passed over: a leftover lies there" in result.stdout
+    assert "orders-0: offsets 3 to 3; skipped: an orphan lies there" in result.stdout
     assert "orders-0: offsets 6 to 6; a damaged segment begins there" in result.stdout
     assert "1 objects are neither segments nor indexes" in result.stdout
     assert "In the way of --apply:\n  1 damaged objects" in result.stdout

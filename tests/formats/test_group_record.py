@@ -111,7 +111,7 @@ def test_the_stored_bytes_of_version_1_stay_what_they_are(name: str, record: Gro
     assert encode_group_record(record) == stored
 
 
-def test_a_compressed_record_that_was_stored_before_is_still_read() -> None:
+def test_compressed_record_stored_before_is_still_read() -> None:
     stored = bytes.fromhex((GOLDEN / "group-v1-compressed.hex").read_text())
     assert stored[2] == 1
     record = decode_group_record("group-v1-compressed", stored)

@@ -20,8 +20,7 @@ from kafscale.formats.index import (
     parse_index,
 )
 from kafscale.formats.object_keys import index_key_of
-from kafscale.formats.segment import parse_segment
-from tests.formats.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, stored_segments
+from tests.formats.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, parse_segment, stored_segments
 
 NAME = "n/t/0/segment-00000000000000001000.index"
 
@@ -77,7 +76,7 @@ def test_the_interval_is_the_callers_choice() -> None:
     assert list(index.offsets) == [1000, 1003, 1006, 1009]
 
 
-def test_the_largest_position_of_version_1_fits_and_the_next_is_refused() -> None:
+def test_version_1_takes_its_largest_position_and_no_more() -> None:
     fits = build_index([(0, 32, 100), (100, MAX_LEGACY_POSITION, 100)])
     assert list(parse_index(NAME, fits, 0).positions) == [32, 2**31 - 1]
     with pytest.raises(
@@ -87,7 +86,7 @@ def test_the_largest_position_of_version_1_fits_and_the_next_is_refused() -> Non
     assert caught.value.position == MAX_LEGACY_POSITION + 1
 
 
-def test_the_largest_offset_of_version_2_fits_and_the_next_is_refused() -> None:
+def test_version_2_takes_its_largest_offset_and_no_more() -> None:
     first, last = 2**40, 2**40 + MAX_RELATIVE_OFFSET
     fits = build_index([(first, 32, 100), (last, 2**40, 100)], version=LARGE_VERSION)
     assert entries_of(parse_index(NAME, fits, first)) == [(first, 32), (last, 2**40)]
@@ -132,9 +131,7 @@ def test_a_look_up_gives_the_last_entry_at_or_before_the_offset(offset: int, pos
     ("max_position", "position"),
     [(0, 32), (32, 32), (499, 32), (500, 500), (899, 500), (900, 900), (9**9, 900)],
 )
-def test_a_limit_gives_the_last_batch_start_at_or_before_the_position(
-    max_position: int, position: int
-) -> None:
+def test_limit_gives_last_batch_start_up_to_the_position(max_position: int, position: int) -> None:
     assert INDEX.position_limit(max_position) == position
 
 

@@ -26,7 +26,7 @@ def test_keys_have_the_form_that_the_format_page_gives() -> None:
     )
 
 
-def test_prefixes_contain_their_own_keys_and_not_those_of_names_that_start_alike() -> None:
+def test_prefix_contains_no_keys_of_names_that_start_alike() -> None:
     assert object_keys.segment_key("n", "t", 1, 0).startswith(object_keys.partition_prefix("n", "t", 1))
     assert not object_keys.segment_key("n", "t", 10, 0).startswith(object_keys.partition_prefix("n", "t", 1))
     assert object_keys.segment_key("n", "t", 1, 0).startswith(object_keys.topic_prefix("n", "t"))
@@ -174,7 +174,7 @@ def test_a_bad_topic_name_is_refused_in_kafkas_words(name: str, problem: str) ->
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "a\n", "a\0", "٣", "a,b", "a:b"])
-def test_only_ascii_letters_digits_and_three_signs_make_a_topic_name(name: str) -> None:
+def test_topic_name_is_ascii_letters_digits_and_three_signs(name: str) -> None:
     assert object_keys.topic_name_problem(name) is not None
 
 

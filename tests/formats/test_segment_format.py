@@ -95,7 +95,7 @@ async def create_topic(brokers: list[InProcessBroker]) -> None:
     await until(lambda: all(map(is_led, range(PARTITIONS))), "the topic is led")
 
 
-async def test_indexes_change_their_version_with_the_level_and_both_are_read_for_ever() -> None:
+async def test_index_version_follows_the_level_and_both_are_read() -> None:
     stores: dict[str, Any] = {"metadata": MemoryStore(), "objects": (objects := ControlledStore())}
     expected: dict[int, list[bytes]] = {n: [b"before %d" % n] for n in range(PARTITIONS)}
     async with (
@@ -126,7 +126,7 @@ async def test_indexes_change_their_version_with_the_level_and_both_are_read_for
 
 
 @pytest.mark.parametrize("setting", ["segment_bytes", "merge_target_bytes"])
-async def test_settings_of_large_segments_end_the_start_until_the_level_is_finalized(setting: str) -> None:
+async def test_large_segment_settings_need_the_finalized_level(setting: str) -> None:
     stores: dict[str, Any] = {"metadata": MemoryStore(), "objects": ControlledStore()}
     large: dict[str, Any] = {setting: LARGE, "buffer_bytes": 2 * LARGE}
     with pytest.raises(
@@ -160,7 +160,7 @@ async def test_brokers_say_what_they_support() -> None:
         assert decode_broker_record(found.key, found.value).features == {SEGMENT_FORMAT: (1, 2)}
 
 
-async def test_a_buffer_that_cannot_grow_does_not_wait_for_a_size_it_never_has() -> None:
+async def test_buffer_that_cannot_grow_waits_for_no_larger_size() -> None:
     an_hour_ms = 3_600_000
     async with in_process_broker(flush_interval_ms=an_hour_ms) as broker:
         await finalize(broker)

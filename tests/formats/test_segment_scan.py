@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from kafscale.errors import CorruptDataError
 from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index, parse_index
 from kafscale.formats.partition_record import SegmentReference
-from kafscale.formats.segment import HEADER_SIZE, body_crc, parse_segment
+from kafscale.formats.segment import HEADER_SIZE, body_crc
 from kafscale.formats.segment_layout import SegmentLayout, layout_of
 from kafscale.formats.segment_scan import SegmentScan
 from kafscale.protocol.record_batch import read_header
-from tests.formats.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, batch, segment_of, stored_segments
+from tests.formats.segments import (
+    GOLDEN_BUCKET,
+    SAMPLE_BUCKET,
+    batch,
+    parse_segment,
+    segment_of,
+    stored_segments,
+)
 
 NAME = "n/t/0/segment-00000000000000001000.kfs"
 ANY = 10**9
@@ -77,7 +84,7 @@ def test_a_damaged_segment_has_no_index(place: int) -> None:
     st.integers(1, 2000),
     st.lists(st.integers(0, 100_000), max_size=12),
 )
-def test_whatever_the_pieces_are_chunks_are_whole_batches_with_their_crcs(
+def test_chunks_are_whole_batches_with_crcs_for_any_pieces(
     shapes: list[tuple[int, int, int]], chunk_bytes: int, cuts: list[int]
 ) -> None:
     batches, offset = [], 1000
@@ -106,7 +113,7 @@ def test_whatever_the_pieces_are_chunks_are_whole_batches_with_their_crcs(
     st.integers(1, 30),
     st.integers(1, 2000),
 )
-def test_an_indexs_chunks_cover_the_segment_and_are_as_large_as_entries_allow(
+def test_index_chunks_cover_the_segment_as_large_as_allowed(
     shapes: list[tuple[int, int]], interval: int, chunk_bytes: int
 ) -> None:
     batches, offset = [], 1000

@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
+
+from kafscale.groups import expiry
+from kafscale.groups.offsets import read_offsets
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.store import Put
+from kafscale.metadata.store import MetadataStore, Put
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.coordination import (
     GROUP,
@@ -81,6 +85,53 @@ async def test_a_group_that_cannot_be_read_does_not_keep_the_others(brokers: Bro
     await broker.expiry.check()
     assert [group.group_id for group in broker.coordinator.groups()] == [NEIGHBOUR]
     assert broker.is_in(NEIGHBOUR, GroupState.EMPTY)
+
+
+@scenario()
+async def test_foreign_key_in_a_group_hides_no_other_offset(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    for group_id in (GROUP, NEIGHBOUR):
+        await broker.commit(group_id, 5, expire_timestamp_ms=1)
+    foreign = keys.group_offsets(GROUP) + "foreign"
+    await MemoryStore.transact(brokers.store, [], [Put(foreign, b"?")])
+    await broker.expiry.check()
+    assert [group.group_id for group in broker.coordinator.groups()] == []
+
+
+@scenario()
+async def test_defect_in_one_group_keeps_no_other_from_expiry(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await brokers.start()
+    for group_id in (GROUP, NEIGHBOUR, STRANGER):
+        await broker.commit(group_id, 5, expire_timestamp_ms=1)
+
+    async def broken_for_neighbour(store: MetadataStore, group_id: str) -> object:
+        if group_id == NEIGHBOUR:
+            raise ValueError("a defect")
+        return await read_offsets(store, group_id)
+
+    monkeypatch.setattr(expiry, "read_offsets", broken_for_neighbour)
+    await broker.expiry.check()
+    assert [group.group_id for group in broker.coordinator.groups()] == [NEIGHBOUR]
+    assert "background work goes on without one of its items" in caplog.text
+    monkeypatch.undo()
+    await broker.expiry.check()
+    assert [group.group_id for group in broker.coordinator.groups()] == []
+
+
+@scenario(offsets_retention_check_interval_ms=1000)
+async def test_defect_in_a_look_does_not_end_the_expiry(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await brokers.start()
+    await broker.commit(GROUP, 5, expire_timestamp_ms=1)
+    monkeypatch.setattr(broker.shards, "all_groups", lambda: 1 / 0)
+    broker.expiry.start()
+    await asyncio.sleep(3)
+    monkeypatch.undo()
+    await asyncio.sleep(2)
+    assert [group.group_id for group in broker.coordinator.groups()] == []
 
 
 # Races

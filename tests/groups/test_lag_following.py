@@ -338,6 +338,17 @@ async def test_unreadable_offsets_do_not_block_seeding_of_others(
     await seeding.close()
 
 
+async def test_foreign_key_in_a_group_hides_no_lag(brokers: Brokers, store: WatchedStore) -> None:
+    broker = await brokers.start()
+    await broker.commit("billing", 100)
+    broker.lag.forget_group("billing")
+    await store.transact([], [Put(keys.group_offsets("billing") + "foreign", b"?")])
+    seeding = LagSeeding(broker.lag, store)
+    seeding.add([broker.shards.shard("billing")])
+    await until(lambda: broker.samples() == {("billing", 0): 900}, "the lag is read")
+    await seeding.close()
+
+
 async def test_a_stop_ends_the_reading(brokers: Brokers, store: WatchedStore) -> None:
     await (await brokers.start()).commit("billing", 100)
     store.may_read.clear()

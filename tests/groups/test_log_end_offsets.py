@@ -76,3 +76,17 @@ async def test_it_asks_again_and_again(store: MemoryStore) -> None:
     await publish(store, 0, 999)
     await until(lambda: offsets.get("orders", 0) == 999, "the next answer")
     await offsets.close()
+
+
+async def test_defect_in_a_refresh_does_not_end_the_asking(store: MemoryStore) -> None:
+    wanted = iter([ValueError("a defect")])
+
+    def failing_once() -> list[tuple[str, int]]:
+        for problem in wanted:
+            raise problem
+        return PARTITIONS
+
+    offsets = LogEndOffsets(store, led_here, failing_once, refresh_sec=0.001)
+    offsets.start()
+    await until(lambda: offsets.get("orders", 0) == 100, "the answer after the defect")
+    await offsets.close()

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from kafscale.formats.batch_chain import Chain, epochs_agree
+from kafscale.formats.batch_walk import Chain, epochs_agree
 from kafscale.formats.partition_record import (
     EpochStart,
     PartitionRecord,

@@ -18,7 +18,6 @@ from kafscale.formats import object_keys
 from kafscale.formats.features import SEGMENT_FORMAT
 from kafscale.formats.index import LEGACY_VERSION, index_version_at
 from kafscale.formats.partition_record import PartitionRecord, decode_partition_record
-from kafscale.formats.segment import parse_segment, verify_segment
 from kafscale.formats.topic_record import decode_leader_record
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.manager import LogManager
@@ -40,6 +39,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.record_batch import read_header, walk
 from kafscale.protocol.records import decode_records
 from kafscale.settings.broker import Settings
+from tests.formats.segments import parse_segment, verify_segment
 from tests.sim.cluster import Outcome
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore

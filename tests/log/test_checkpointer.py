@@ -1,6 +1,5 @@
 """What a checkpointer writes, and what it may remove."""
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -75,7 +74,7 @@ def leader(record: PartitionRecord) -> Partition:
 async def written(checkpointer: Checkpointer, partition: Partition) -> str:
     """Let a checkpoint that is due be written; returns its key."""
     checkpointer.consider(partition)
-    await asyncio.gather(*checkpointer._tasks.values())
+    await checkpointer._tasks.wait()
     log = partition.log
     assert isinstance(log, PartitionLog)
     assert log.waiting_checkpoint is not None

@@ -154,5 +154,5 @@ async def test_old_segments_are_not_removed_from_the_next_topic_of_the_name(
         assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0
         removing = broker.process.serving.segment_life._removals._tasks
         assert removing, "the old segment was to be removed later than this"
-        await asyncio.gather(*removing)
+        await removing.wait()
         assert await broker.objects.size_bytes(object_keys.segment_key("default", TOPIC, 0, 0))

@@ -14,7 +14,6 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.formats.segment import Segment, parse_segment, verify_segment
 from kafscale.log import partition_log
 from kafscale.log.partition_log import AppendRules, CheckpointPointer, PartitionLog, SealedSegment
 from kafscale.log.producer_state import ProducerStates
@@ -25,6 +24,7 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import read_header, write_crc
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record, decode_records
+from tests.formats.segments import Segment, parse_segment, verify_segment
 
 NOW_MS = 1_700_000_000_000
 KEEP = AppendRules(codec=None, log_append_time=False, segment_bytes=1 << 20)

@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kafscale.cluster.leadership import next_epoch
 from kafscale.formats.index import LEGACY_VERSION
 from kafscale.formats.partition_record import PartitionRecord
-from kafscale.formats.segment import parse_segment, verify_segment
 from kafscale.log.leadership.events import Event
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
@@ -25,6 +24,7 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
+from tests.formats.segments import parse_segment, verify_segment
 
 NOW_MS = 1_700_000_000_000
 RULES = AppendRules(codec=None, log_append_time=False, segment_bytes=1 << 20)

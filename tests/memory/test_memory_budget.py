@@ -37,7 +37,7 @@ def test_what_is_held_already_is_counted_beyond_the_limit() -> None:
     assert (budget.used_bytes, budget.has_room) == (0, True)
 
 
-def test_something_larger_than_the_limit_fits_when_nothing_else_is_held() -> None:
+def test_item_larger_than_the_limit_fits_alone() -> None:
     budget = MemoryBudget(100)
     line = Line(budget)
     budget.charge(1)
@@ -62,7 +62,7 @@ def test_whole_requests_may_use_the_reserve_whatever_frames_hold() -> None:
     assert (budget.used_bytes, budget.frame_bytes) == (20, 0)
 
 
-def test_whole_requests_leave_all_but_the_reserve_to_a_frame_that_waits() -> None:
+def test_requests_leave_all_but_the_reserve_to_a_waiting_frame() -> None:
     budget = MemoryBudget(100)
     budget.charge(25)
     assert (budget.used_bytes, budget.has_room) == (25, True)
@@ -72,7 +72,7 @@ def test_whole_requests_leave_all_but_the_reserve_to_a_frame_that_waits() -> Non
     assert (budget.used_bytes, budget.has_room) == (24, True)
 
 
-def test_who_waits_is_served_in_the_order_of_asking_as_far_as_it_fits() -> None:
+def test_waiters_are_served_in_order_as_far_as_they_fit() -> None:
     budget = MemoryBudget(100)
     line = Line(budget)
     budget.charge(100)

@@ -17,7 +17,7 @@ def test_the_smallest_slab_that_is_large_enough_is_given(capacity: int) -> None:
     assert pool.acquire(capacity - 1).capacity_bytes == capacity
 
 
-def test_larger_than_all_capacities_is_made_to_measure_and_reused_for_what_nearly_fills_it() -> None:
+def test_slab_above_all_capacities_is_reused_for_near_fits() -> None:
     pool = SlabPool(1 << 30)
     slab = pool.acquire(12 * LARGE_STEP_BYTES - 1)
     assert len(slab.view) == slab.capacity_bytes == 12 * LARGE_STEP_BYTES
@@ -69,7 +69,7 @@ def test_what_was_not_wanted_for_longest_makes_room() -> None:
     assert [pool.acquire(small), pool.acquire(larger)] == [another, wanted]
 
 
-def test_slabs_together_hold_what_is_asked_and_are_spare_ones_first() -> None:
+def test_slabs_together_have_the_size_and_are_spare_ones_first() -> None:
     large, largest = SLAB_CAPACITIES_BYTES[-2:]
     pool = SlabPool(1 << 30)
     made = pool.acquire_together(2 * largest + large + 5)

@@ -48,7 +48,7 @@ def test_the_delay_reaches_its_bounds_and_comes_back(was_late: bool, bound: floa
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=30)
-def test_about_the_given_share_of_requests_is_late_once_the_delay_has_been_learned(
+def test_given_share_of_requests_is_late_once_delay_is_learned(
     share: float, median_sec: float, sigma: float, seed: int
 ) -> None:
     hedge, rng = Hedge(share), random.Random(seed)
@@ -84,7 +84,7 @@ def test_a_quiet_time_saves_up_no_more_than_the_allowance() -> None:
     assert sum(hedge.take() for _ in range(100)) == ALLOWANCE
 
 
-def test_while_everything_is_late_the_share_is_sent_twice_all_the_same() -> None:
+def test_share_is_sent_twice_while_everything_is_late() -> None:
     hedge = Hedge(0.1)
     taken = 0
     for _ in range(1000):
@@ -161,7 +161,7 @@ async def test_a_first_request_that_is_quick_is_the_only_one() -> None:
 
 
 @in_virtual_time
-async def test_when_the_second_wins_the_first_is_cancelled_and_has_ended() -> None:
+async def test_first_is_cancelled_and_ended_when_the_second_wins() -> None:
     hedge, attempts = Hedge(0.1), Attempts([SLOW, QUICK])
     assert await hedged(attempts, hedge) == 1
     assert attempts.began == pytest.approx([0.0, FIRST_DELAY_SEC])
@@ -171,7 +171,7 @@ async def test_when_the_second_wins_the_first_is_cancelled_and_has_ended() -> No
 
 
 @in_virtual_time
-async def test_the_caller_goes_on_when_the_one_that_was_cancelled_does_not_use_its_memory_any_more() -> None:
+async def test_caller_goes_on_once_the_cancelled_one_left_its_memory() -> None:
     attempts = Attempts([Course(takes_sec=60, cancellation_sec=3), QUICK])
     assert await hedged(attempts, Hedge(0.1)) == 1
     assert attempts.running == 0
@@ -200,7 +200,7 @@ async def test_when_both_fail_the_failure_that_came_last_counts() -> None:
 
 
 @in_virtual_time
-async def test_a_first_request_that_fails_early_gets_no_second_and_teaches_nothing() -> None:
+async def test_first_that_fails_early_gets_no_second() -> None:
     """While the store refuses connections the delay would shrink to nothing."""
     hedge, attempts = Hedge(0.1), Attempts([Course(takes_sec=0.001, fails=True)])
     with pytest.raises(FailedError):
@@ -259,7 +259,7 @@ COURSES = st.builds(
 
 
 @given(courses=st.tuples(COURSES, COURSES), cancelled_sec=st.none() | TIMES_SEC)
-def test_whatever_happens_nothing_runs_afterwards_and_no_failure_is_unheard(
+def test_hedging_leaves_no_task_and_no_unheard_failure(
     courses: tuple[Course, Course], cancelled_sec: float | None
 ) -> None:
     async def play() -> None:

@@ -135,7 +135,7 @@ async def test_a_store_in_use_that_works_is_never_asked() -> None:
 
 
 @virtually
-async def test_a_store_that_goes_away_is_unavailable_in_seconds_and_back_in_seconds_without_traffic() -> None:
+async def test_store_is_seen_away_and_back_in_seconds_without_traffic() -> None:
     async with watched() as it:
         for _ in range(300):
             await it.put()
@@ -171,7 +171,7 @@ async def test_a_store_that_nobody_calls_is_only_read_from_and_seldom() -> None:
 
 
 @virtually
-async def test_a_store_that_hangs_is_noticed_when_calls_are_overdue_and_asked_meanwhile() -> None:
+async def test_hanging_store_is_noticed_by_overdue_calls_and_probed() -> None:
     async with watched() as it:
         await it.put()
         with it.backend.hold("put"), it.backend.hold("get"):
@@ -211,7 +211,7 @@ async def test_one_upload_that_is_held_for_long_is_no_outage() -> None:
 
 
 @virtually
-async def test_reads_that_succeed_do_not_hide_that_nothing_can_be_written() -> None:
+async def test_reads_that_succeed_do_not_hide_failing_writes() -> None:
     async with watched() as it:
         await it.put()
         it.backend.takes_writes = False
@@ -227,7 +227,7 @@ async def test_reads_that_succeed_do_not_hide_that_nothing_can_be_written() -> N
 
 
 @virtually
-async def test_writes_that_succeed_are_accepted_although_nothing_can_be_read() -> None:
+async def test_writes_that_succeed_are_accepted_without_reads() -> None:
     async with watched() as it:
         it.backend.fail("get", "*", *[StoreUnavailableError("no reads")] * 1_000)
         for _ in range(100):
@@ -347,7 +347,7 @@ async def test_a_streamed_object_waits_for_its_chunks_without_harm() -> None:
 
 
 @virtually
-async def test_a_streamed_object_that_the_store_fails_or_holds_up_counts() -> None:
+async def test_streamed_object_that_fails_or_is_held_up_counts() -> None:
     async def chunks() -> AsyncIterator[Buffer]:
         yield b"x"
 

@@ -58,7 +58,7 @@ def test_reads_that_were_under_way_and_fail_as_well_are_no_news() -> None:
     assert pauses.failed(165, 171, 1.0)
 
 
-def test_a_relapse_goes_on_with_longer_pauses_and_one_after_long_begins_anew() -> None:
+def test_relapse_goes_on_with_longer_pauses_unless_it_is_late() -> None:
     pauses = paused()
     assert pauses.ask(100)
     pauses.answered(100)

@@ -118,7 +118,7 @@ async def test_the_replica_is_asked_first_and_alone(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", sorted(READS))
-async def test_what_the_replica_does_not_have_yet_comes_from_the_primary(method: str) -> None:
+async def test_object_missing_in_the_replica_comes_from_the_primary(method: str) -> None:
     async with stores() as made:
         await made.replica.inner.delete([KEY])
         for _ in range(3):
@@ -159,7 +159,7 @@ async def test_the_primarys_failure_is_the_readers() -> None:
 
 
 @virtually
-async def test_a_replica_that_hangs_costs_one_wait_however_many_reads_there_are() -> None:
+async def test_hanging_replica_costs_one_wait_for_many_reads() -> None:
     async with stores(wait_sec=1.0) as made:
         made.replica.switch.go_away(Outage.HANGS)
 
@@ -174,7 +174,7 @@ async def test_a_replica_that_hangs_costs_one_wait_however_many_reads_there_are(
 
 
 @virtually
-async def test_reads_at_the_same_time_wait_for_a_replica_that_hangs_at_the_same_time() -> None:
+async def test_concurrent_reads_wait_together_for_hanging_replica() -> None:
     async with stores(wait_sec=1.0) as made:
         made.replica.switch.go_away(Outage.HANGS)
         took = await made.seconds(asyncio.gather(*(made.reads.get_range(KEY, 0, 4) for _ in range(20))))
@@ -182,7 +182,7 @@ async def test_reads_at_the_same_time_wait_for_a_replica_that_hangs_at_the_same_
 
 
 @virtually
-async def test_no_later_read_waits_for_a_replica_that_stays_away_and_it_is_asked_ever_less() -> None:
+async def test_replica_that_stays_away_costs_no_wait_and_fewer_probes() -> None:
     async with stores(wait_sec=1.0) as made:
         made.replica.switch.go_away(Outage.HANGS)
         await made.reads.get(KEY)
@@ -248,7 +248,7 @@ class HangsAtTheThirdPiece(SwitchedObjectStore):
 
 
 @virtually
-async def test_a_long_read_that_hangs_in_its_middle_waits_for_one_piece_only() -> None:
+async def test_long_read_that_hangs_in_its_middle_waits_for_a_piece() -> None:
     body = random.Random(1).randbytes(40 * MIB)
     async with stores(wait_sec=1.0, body=body, replica=HangsAtTheThirdPiece) as made:
         memory = bytearray(40 * MIB)
@@ -282,7 +282,7 @@ class WritesLate(SwitchedObjectStore):
 
 
 @virtually
-async def test_nothing_of_the_replica_is_written_once_the_primary_was_asked() -> None:
+async def test_replica_writes_nothing_once_the_primary_is_read() -> None:
     async with stores(replica=WritesLate) as made:
         made.replica.switch.go_away(Outage.HANGS)
         assert await _read_into(made.reads, 0, 10) == b"0123456789"

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.segment import HEADER_SIZE, parse_segment, verify_segment
+from kafscale.formats.segment import HEADER_SIZE
 from kafscale.protocol.compression import Codec
-from tests.formats.segments import batch, segment_of
+from tests.formats.segments import batch, parse_segment, segment_of, verify_segment
 
 batches = st.lists(
     st.tuples(st.integers(0, 3), st.integers(1, 4), st.sampled_from(list(Codec))), min_size=1, max_size=4

@@ -16,7 +16,6 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.formats.segment import parse_segment, verify_segment
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.leadership.events import Event
 from kafscale.log.partition import Partition, PartitionId
@@ -34,6 +33,7 @@ from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record, decode_records
 from kafscale.settings.broker import Settings
 from kafscale.tools.fsck import dropping
+from tests.formats.segments import parse_segment, verify_segment
 from tests.sim.unreliable import Network, UnreliableMetadata, UnreliableObjects
 
 NAMESPACE = "default"

@@ -17,9 +17,9 @@ from kafscale.formats.partition_record import (
     ProducerRecord,
     SegmentReference,
 )
-from kafscale.formats.segment import parse_segment, verify_segment
 from kafscale.log.producer_state import REMEMBERED_BATCHES
 from kafscale.protocol.records import decode_records
+from tests.formats.segments import parse_segment, verify_segment
 
 Fail = Callable[[str], None]
 Bucket = Callable[[str], bytes | None]

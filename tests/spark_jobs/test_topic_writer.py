@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kafscale.formats.segment import parse_segment, verify_segment
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import decode_records
 from spark_jobs.source.topic_state import read_topic
+from tests.formats.segments import parse_segment, verify_segment
 from tests.spark_jobs.support.sent_records import CREATE_TIME, LOG_APPEND_TIME, Batch, Sent, sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded

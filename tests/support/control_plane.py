@@ -30,6 +30,7 @@ from kafscale.serving.encoded_topics import EncodedTopics
 from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.read_replicas import ReadReplicas
 from kafscale.settings.broker import Settings
+from kafscale.tasks.owner import TaskOwner
 
 NAMESPACE = "default"
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -115,6 +116,7 @@ class ControlPlane:
                 read_replicas=self.read_replicas,
                 metadata_brokers=self.metadata_brokers,
                 decompression=SimpleNamespace(has_codecs=lambda name: False),
+                started=TaskOwner(),
                 groups=self.groups,
                 now_ms=lambda: self.now_ms,
             ),

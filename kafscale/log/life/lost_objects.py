@@ -22,6 +22,7 @@ from kafscale.log.writing.publisher import FencedError
 from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.metrics import LossOutcome, Metrics
 from kafscale.tasks.bounded import map_bounded
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class LostObjects:
         self._cluster_id = cluster_id
         self._is_store_away = is_store_away
         self._metrics = metrics
-        self._searches: dict[Partition, asyncio.Task[None]] = {}
+        self._searches = TaskOwner()
         self._quiet_until_sec: dict[Partition, float] = {}
         self._turns = asyncio.Semaphore(_SEARCHES_AT_ONCE)
 
@@ -101,9 +102,7 @@ class LostObjects:
         return False
 
     def _begin(self, partition: Partition) -> None:
-        task = asyncio.create_task(self._search(partition), name=f"search {partition.id}")
-        self._searches[partition] = task
-        task.add_done_callback(lambda _: self._searches.pop(partition))
+        self._searches.spawn(self._search(partition), f"search {partition.id}", key=partition)
 
     # --- the search
 
@@ -210,7 +209,4 @@ class LostObjects:
 
     async def close(self) -> None:
         """End the searches that are under way."""
-        tasks = list(self._searches.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._searches.close()

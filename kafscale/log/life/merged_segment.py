@@ -10,9 +10,9 @@ from crc32c import crc32c
 
 from kafscale.errors import CorruptDataError
 from kafscale.formats.index import build_index, interval_for
-from kafscale.formats.object_keys import SegmentKey, parse_segment_key
+from kafscale.formats.object_keys import parse_segment_key
 from kafscale.formats.partition_record import SegmentReference
-from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, SegmentHeader, encode_footer, encode_header
+from kafscale.formats.segment import HEADER_SIZE, SegmentHeader, encode_footer, encode_header
 from kafscale.log.life.merge_planner import merged_size_bytes
 from kafscale.log.reading.segment_inspection import SegmentInspection
 from kafscale.protocol.compression import Codec
@@ -41,45 +41,38 @@ class MergedSegment:
         self._entries: list[tuple[int, int, int]] = []
         self._interval = interval_for(self.size_bytes, self.record_count)
         self._since_entry = self._interval
-        self._reference: SegmentReference | None = None
-        self._key = ""
-        self._inspection: SegmentInspection | None = None
-        self._fed_bytes = 0
+        self._source: tuple[str, SegmentReference, SegmentInspection] | None = None
 
     def begin(self, key: str, source: SegmentReference) -> None:
         """The next pieces are of this source, which lies under `key`."""
-        self._key, self._reference, self._fed_bytes = key, source, 0
-        parsed = parse_segment_key(key)
-        if parsed is None:  # An object that holds more than one segment.
-            parsed = SegmentKey(
-                namespace="", topic="", partition=0, base_offset=source.base_offset, last_offset=None
-            )
-        self._inspection = SegmentInspection(key, parsed, source.size_bytes, self._add, lists_batches=False)
+        inspection = SegmentInspection(
+            key, parse_segment_key(key), source.size_bytes, self._add, lists_batches=False
+        )
+        self._source = key, source, inspection
 
-    def feed(self, piece: bytes) -> memoryview:
-        """Take the next piece of the source; returns what of it belongs to the merged segment's body."""
-        assert self._inspection is not None and self._reference is not None
-        self._inspection.feed(piece)
-        body_end = self._reference.size_bytes - FOOTER_SIZE
-        body = memoryview(piece)[max(0, HEADER_SIZE - self._fed_bytes) : max(0, body_end - self._fed_bytes)]
-        self._fed_bytes += len(piece)
-        self._crc = crc32c(body, self._crc)
-        return body
+    def feed(self, piece: bytes) -> list[memoryview]:
+        """Take the next piece of the source; returns the next bytes of the merged segment's body."""
+        assert self._source is not None
+        batches = self._source[2].feed(piece)
+        for view in batches:
+            self._crc = crc32c(view, self._crc)
+        return batches
 
     def end(self) -> None:
         """All of the source was fed."""
-        assert self._inspection is not None and self._reference is not None
-        found, reference = self._inspection.finish(), self._reference
-        holds = (found.base_offset, found.last_offset, found.record_count)
-        if holds != (reference.base_offset, reference.last_offset, reference.record_count):
+        assert self._source is not None
+        key, reference, inspection = self._source
+        found = inspection.finish()
+        has = (found.base_offset, found.last_offset, found.record_count)
+        if has != (reference.base_offset, reference.last_offset, reference.record_count):
             raise CorruptDataError(
-                self._key,
-                f"it holds {found.record_count} records at offsets {found.base_offset} to {found.last_offset}, "
+                key,
+                f"it has {found.record_count} records at offsets {found.base_offset} to {found.last_offset}, "
                 f"the partition record says {reference.record_count} at {reference.base_offset} to "
                 f"{reference.last_offset}",
             )
 
-    def _add(self, header: BatchHeader) -> None:
+    def _add(self, position: int, header: BatchHeader) -> None:
         if self._since_entry >= self._interval:
             self._entries.append((header.base_offset, self._position, self._interval))
             self._since_entry = 0

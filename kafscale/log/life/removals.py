@@ -12,6 +12,7 @@ from kafscale.log.partition import Partition
 from kafscale.log.writing.publisher import FencedError
 from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Removals:
         self._logs = logs
         self._objects = objects
         self._namespace = namespace
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
         self._waiting: set[str] = set()
         self._failures = ItemFailures(BackgroundWork.REMOVALS, logs.metrics.background_failures)
 
@@ -49,11 +50,7 @@ class Removals:
             key = object_keys.key_of_reference(self._namespace, topic, index, reference)
             keys += [key, object_keys.index_key_of(key)]
         if keys:
-            task = asyncio.create_task(
-                self._remove(partition, keys, before), name=f"remove old segments of {partition.id}"
-            )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._remove(partition, keys, before), f"remove old segments of {partition.id}")
 
     def is_waiting(self, key: str) -> bool:
         """True if the object is about to be deleted, after its grace period."""
@@ -84,6 +81,4 @@ class Removals:
 
     async def close(self) -> None:
         """Give up what has not been removed yet."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()

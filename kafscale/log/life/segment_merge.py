@@ -105,7 +105,8 @@ class SegmentMerge:
                             merged.begin(piece.key, source)
                         content = await anext(contents)
                         await self._pace.spend(len(content))
-                        yield await _off_the_loop(merged, content)
+                        for view in await _off_the_loop(merged, content):
+                            yield view
                     merged.end()
                 except CorruptDataError as problem:
                     raise DamagedSourceError(source, problem) from problem
@@ -148,7 +149,7 @@ def _pieces(source: SegmentReference, key: str) -> Iterator[_Piece]:
         yield _Piece(source, key, source.start + position, length)
 
 
-async def _off_the_loop(merged: MergedSegment, content: bytes) -> memoryview:
+async def _off_the_loop(merged: MergedSegment, content: bytes) -> list[memoryview]:
     if len(content) > _COSTLY_BYTES:
         return await asyncio.to_thread(merged.feed, content)
     return merged.feed(content)

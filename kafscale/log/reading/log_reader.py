@@ -123,7 +123,7 @@ class LogReader:
         self._reply_memory = ReplyMemory()
         self.scans = ThreadTurns()
         self._loads: SingleFlight[tuple[int, ...], CachedSegment] = SingleFlight(
-            hand_out=CachedSegment.hold, let_go=CachedSegment.release
+            hand_out=CachedSegment.hold, release=CachedSegment.release
         )
         self._ahead = ReadAhead(partial(self._load, is_ahead=True), read_ahead_segments, cache_bytes)
 

@@ -1,6 +1,5 @@
 """Best-effort, bounded read-ahead for readers of the object store; failures are ignored."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log.partition import Partition
 from kafscale.log.reading.cached_segment import CachedSegment
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class ReadAhead:
         self._unused_bytes = 0
         self._loading_bytes = 0
         self._coming: set[tuple[int, ...]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
 
     def begin(
         self, partition: Partition, following: Iterable[Unit], is_coming: Callable[[tuple[int, ...]], bool]
@@ -74,9 +74,7 @@ class ReadAhead:
                 return
             self._coming.add(unit.key)
             self._loading_bytes += unit.size_bytes
-            task = asyncio.create_task(self._run(partition, unit), name=f"read ahead {partition.id}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._run(partition, unit), f"read ahead {partition.id}")
 
     async def _run(self, partition: Partition, unit: Unit) -> None:
         try:
@@ -103,7 +101,4 @@ class ReadAhead:
 
     async def close(self) -> None:
         """End the loads that are under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()

@@ -20,6 +20,7 @@ from kafscale.log.reading.stored_segment import SegmentKey, StoredSegment
 from kafscale.objects.object_store import ObjectReader, ObjectStore
 from kafscale.ops.metrics import Metrics
 from kafscale.tasks.bounded import in_order_ahead
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class SegmentLayouts:
         self._scans: SingleFlight[SegmentKey, SegmentLayout] = SingleFlight()
         self._scan_turns = asyncio.Semaphore(_SCANS_AT_ONCE)
         self._damages: OrderedDict[SegmentKey, tuple[float, str]] = OrderedDict()
-        self._index_writes: set[asyncio.Task[None]] = set()
+        self._index_writes = TaskOwner()
 
     def cached(self, key: SegmentKey) -> SegmentLayout | None:
         """The layout, if it is in memory."""
@@ -168,9 +169,7 @@ class SegmentLayouts:
 
     def _write_index(self, segment: StoredSegment, scan: SegmentScan) -> None:
         self._metrics.index_rebuilds += 1
-        task = asyncio.create_task(self._put_index(segment, scan), name=f"rewrite {segment.index_key}")
-        self._index_writes.add(task)
-        task.add_done_callback(self._index_writes.discard)
+        self._index_writes.spawn(self._put_index(segment, scan), f"rewrite {segment.index_key}")
 
     async def _put_index(self, segment: StoredSegment, scan: SegmentScan) -> None:
         try:
@@ -186,10 +185,7 @@ class SegmentLayouts:
         """Cancel loads, scans and index writes."""
         await self._loads.close()
         await self._scans.close()
-        tasks = list(self._index_writes)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._index_writes.close()
 
 
 def _parsed(segment: StoredSegment, data: bytes, chunk_bytes: int) -> SegmentLayout:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.batch_chain import BrokenChainError
+from kafscale.formats.batch_walk import BrokenChainError
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.formats.segment_check import (

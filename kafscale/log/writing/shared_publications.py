@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from kafscale.errors import StoreIndeterminateError
 from kafscale.log.writing.publication_batch import Publication, answers, next_batch
 from kafscale.metadata.store import MetadataStore, TransactionResult
+from kafscale.tasks.owner import TaskOwner
 
 TRANSACTIONS_AT_ONCE = 2
 """More would share less; with one, whoever comes while it is under way waits for all of the rest of it."""
@@ -46,7 +47,7 @@ class SharedPublications:
         self._metadata = metadata
         self._waiting: list[_Waiting] = []
         self._under_way = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
 
     async def publish(self, publication: Publication) -> TransactionResult:
         """The result of a transaction with this publication alone, of which it may be a part.
@@ -65,19 +66,14 @@ class SharedPublications:
 
     async def close(self) -> None:
         """End what is under way, whether done or not."""
-        while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def _ended(self) -> None:
         """A transaction has ended: those that waited for one go."""
         self._under_way -= 1
         while self._under_way < TRANSACTIONS_AT_ONCE and (batch := self._take()):
             self._under_way += 1
-            task = asyncio.create_task(self._send(batch), name="shared publications")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(self._send(batch), "shared publications")
 
     def _take(self) -> list[_Waiting]:
         waiting = [one for one in self._waiting if not one.outcome.done()]

@@ -15,6 +15,7 @@ from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.objects.hedging import Hedge, hedged
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.types import Buffer
+from kafscale.tasks.owner import TaskOwner
 
 HEDGED_BYTES = 256 * 1024
 """Up to here a second request may be sent beside a slow one: it is lateness that makes it slow, not its size."""
@@ -49,7 +50,7 @@ class Uploader:
         self._namespace = namespace
         self._retries = retries
         self._hedge = hedge
-        self._indexes: set[asyncio.Task[None]] = set()
+        self._indexes = TaskOwner()
 
     async def upload(self, partition: PartitionId, sealed: SealedSegment) -> Upload:
         """Tries until the segment lies under its key or something else does; the index may still be on its way.
@@ -60,11 +61,9 @@ class Uploader:
         place = (self._namespace, partition.topic, partition.index, sealed.reference.base_offset)
         is_ours: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         index_key = object_keys.index_key(*place)
-        index = asyncio.create_task(
-            self._put_index(index_key, sealed.index, is_ours), name=f"put {index_key}"
+        index = self._indexes.spawn(
+            self._put_index(index_key, sealed.index, is_ours), f"put {index_key}", is_awaited=True
         )
-        self._indexes.add(index)
-        index.add_done_callback(self._index_ended)
         try:
             is_there = await self._put(object_keys.segment_key(*place), sealed.parts, sealed.buffer.times)
         except BaseException:
@@ -76,14 +75,7 @@ class Uploader:
 
     async def close(self) -> None:
         """End the indexes that are on their way, whether there or not; nobody waits for them any more."""
-        for index in self._indexes:
-            index.cancel()
-        await asyncio.gather(*self._indexes, return_exceptions=True)
-
-    def _index_ended(self, index: asyncio.Task[None]) -> None:
-        self._indexes.discard(index)
-        if not index.cancelled():
-            index.exception()  # After `give_up` nobody asks for it, which asyncio would report.
+        await self._indexes.close()
 
     async def _put_index(self, key: str, content: bytes, is_ours: asyncio.Future[bool]) -> None:
         """Another's index under the key of a segment of ours is replaced."""

@@ -16,6 +16,7 @@ from kafscale.metadata.etcd.connection import (
     code_and_details,
 )
 from kafscale.metadata.etcd.verdict import PERMISSION_DENIED, USER_NEEDED
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class EtcdEndpoints:
         self._cluster_id: int | None = None
         self._current: EtcdConnection | None = None
         self._connecting: asyncio.Task[EtcdConnection] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskOwner()
         self._closed = False
         self.problems: tuple[EndpointProblem, ...] = ()
 
@@ -116,8 +117,7 @@ class EtcdEndpoints:
         if self._current is not None:
             self._close_later(self._current, None)
             self._current = None
-        for closing in tuple(self._closing):
-            await closing
+        await self._closing.wait()
 
     async def _connect(self) -> EtcdConnection:
         pause_sec = self._timeouts.first_pause_sec
@@ -174,9 +174,7 @@ class EtcdEndpoints:
         self.check_cluster(connection, answer.header)
 
     def _close_later(self, connection: EtcdConnection, grace_sec: float | None) -> None:
-        closing = asyncio.create_task(connection.close(grace_sec), name=f"close {connection.endpoint}")
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._closing.spawn(connection.close(grace_sec), f"close {connection.endpoint}")
 
 
 def refusal_of(details: str, endpoint: str, config: EtcdConfig) -> str | None:

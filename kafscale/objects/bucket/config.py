@@ -199,7 +199,7 @@ def _is_ip_address(host: str) -> bool:
 
 
 def _check_ascii(settings: Settings) -> None:
-    """What becomes part of a header: there the library ends its thread over anything else."""
+    """The characters that a header may have: the library ends its thread over anything else."""
     for field in _OF_S3_ONLY:
         value = getattr(settings, field)
         if value is not None and not value.isascii():

@@ -1,4 +1,4 @@
-"""What an error of the object store library means: done, not done or not known, and whether to try again.
+"""The outcome behind an error of the object store library: done, not done or not known, and a retry or none.
 
 The library (obstore, over Rust's object_store) has few kinds of exceptions, but each of their messages ends
 with the whole error in Rust's debug format: the HTTP status, the store's answer, the kind of transport error.
@@ -45,7 +45,7 @@ _WRONG_CREDENTIALS = (
 
 
 class Outcome(Enum):
-    """What became of a request that failed."""
+    """The outcome of a request that failed."""
 
     NOT_FOUND = auto()  # no such object
     EXISTS = auto()  # the key is taken
@@ -64,7 +64,7 @@ class Failure:
 
 
 def classify_answer(request: str, status: int, code: str, message: str) -> Failure:
-    """What an answer of S3's means that did not come through the library."""
+    """The failure in an answer of S3 that did not come through the library."""
     outcome = _outcome_of_answer(status, code)
     told = f"{request}: {status} {': '.join(part for part in (code, message.rstrip('.')) if part)}".strip()
     advice = _advice(status, code, "") if outcome is Outcome.REFUSED else ""
@@ -72,13 +72,13 @@ def classify_answer(request: str, status: int, code: str, message: str) -> Failu
 
 
 def is_cut_off(error: Exception) -> bool:
-    """Whether the connection broke in the middle of the request, or in place of its answer."""
+    """True if the connection broke in the middle of the request, or in place of its answer."""
     debug = str(error).rpartition(_DEBUG)[2]
     return _CUT_OFF.search(debug) is not None and _NO_CONNECTION.search(debug) is None
 
 
 def classify(error: Exception) -> Failure:
-    """What the library's error means."""
+    """The failure behind the library's error."""
     said, _, debug = str(error).rpartition(_DEBUG)
     status_match = _STATUS.search(debug)
     status = int(status_match[1]) if status_match else 301 if _REDIRECT in debug else None
@@ -101,13 +101,13 @@ def classify(error: Exception) -> Failure:
 def _outcome_of_answer(status: int, code: str) -> Outcome:
     if status == 404:
         # Any other 404, or one without a code, does not speak of the object: the bucket, the user or the server
-        # is not the one that is meant, and nobody may take its objects for deleted.
+        # is not the one that is meant, and its objects must not count as deleted.
         return Outcome.NOT_FOUND if code in _NO_SUCH_OBJECT else Outcome.REFUSED
     if status in (304, 412) or code in _TAKEN:
         return Outcome.EXISTS
     if status == 416:
         return Outcome.PAST_END
-    # 409: a conflicting request is under way (S3's ConditionalRequestConflict), the key is not taken for that.
+    # 409: a conflicting request is in progress (S3's ConditionalRequestConflict), the key is not taken for that.
     # 503 without SlowDown may be a proxy's, which had passed the request on.
     if status in (409, 429) or code == "SlowDown" or (status == 400 and code in _BROKEN_TRANSFER):
         return Outcome.BUSY
@@ -136,7 +136,7 @@ def _told(said: str, status: int | None, code: str, debug: str, request: str) ->
 
 
 def _advice(status: int | None, code: str, debug: str) -> str:
-    """What to look at when the store refused."""
+    """The advice for a refusal of the store."""
     if _BAD_CERTIFICATE in debug:
         return (
             "the certificate of KAFSCALE_S3_ENDPOINT is not trusted or not for that name; SSL_CERT_FILE names "

@@ -19,6 +19,7 @@ from kafscale.memory.chunks import ExactChunks
 from kafscale.objects.bucket.errors import Failure, Outcome
 from kafscale.objects.bucket.multipart_client import NO_SUCH_UPLOAD, MultipartClient, SentPart
 from kafscale.objects.bucket.requests import Allow, AttemptError, FailedError, Kind, Requester
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ _MIB = 2**20
 MAX_OBJECT_BYTES = 5 * 2**40
 PART_BYTES = 16 * _MIB
 _MAX_PARTS = 10_000
-# Of the parts of one object, so much memory is under way at most, unless one part alone has more.
+# The most memory of one object's parts in flight, unless one part alone has more.
 _UNDER_WAY_BYTES = 48 * _MIB
 # A store that joins parts by copying them does so at least at 32 times the pace of an upload.
 _COPYING_FACTOR = 32
@@ -55,11 +56,11 @@ class MultipartCreation:
         self._requests = requests
         self._new_mark = new_mark
         self._part_bytes = part_bytes
-        self._aborts: set[asyncio.Task[None]] = set()
+        self._aborts = TaskOwner()
 
     async def create(self, key: str, chunks: ExactChunks, size_bytes: int) -> None:
         """As `ObjectStore.put_if_absent_streamed`, for an object of at least one byte."""
-        # It saves the upload where somebody was here before, and is a second line, beside the completion's
+        # It saves the upload where the key is taken already, and is a second line, beside the completion's
         # condition, with a store that does not look at that.
         await self._check_free(key)
         mark = self._new_mark()
@@ -74,12 +75,9 @@ class MultipartCreation:
             raise
 
     async def close(self) -> None:
-        """Give aborts that are under way a moment; what is left of an upload then, a rule of the bucket removes."""
-        if self._aborts:
-            await asyncio.wait(self._aborts, timeout=_CLOSE_SEC)
-        for abort in list(self._aborts):
-            abort.cancel()
-        await asyncio.gather(*self._aborts, return_exceptions=True)
+        """Give aborts in flight a moment; a rule of the bucket deletes what is left of an upload then."""
+        await self._aborts.wait(_CLOSE_SEC)
+        await self._aborts.close()
         self._client.close()
 
     async def _send(self, key: str, upload: str, chunks: ExactChunks, size_bytes: int) -> list[SentPart]:
@@ -111,16 +109,16 @@ class MultipartCreation:
             except AttemptError as problem:
                 in_doubt = was_in_doubt or problem.failure.outcome is Outcome.UNKNOWN
                 if problem.code == NO_SUCH_UPLOAD:
-                    await self._find_what_became(key, mark, problem, in_doubt=was_in_doubt)
+                    await self._resolve_outcome(key, mark, problem, in_doubt=was_in_doubt)
                 elif was_in_doubt and problem.failure.outcome is Outcome.EXISTS:
-                    await self._find_what_became(key, mark, problem, in_doubt=True)
+                    await self._resolve_outcome(key, mark, problem, in_doubt=True)
                 else:
                     raise
             else:
-                # A store may take a second request to complete for a repetition of the first, still under way
+                # A store may take a second request to complete for a repetition of the first, still in flight
                 # or not, and say yes to it whatever becomes or became of that.
                 if was_in_doubt:
-                    await self._find_what_became(key, mark, None, in_doubt=True)
+                    await self._resolve_outcome(key, mark, None, in_doubt=True)
 
         try:
             await self._requests.until_done(attempt, Kind.WRITE, patience_bytes)
@@ -129,10 +127,10 @@ class MultipartCreation:
                 raise ObjectExistsError(key) from problem
             raise StoreRefusedError(f"{problem}: check KAFSCALE_S3_ENDPOINT") from problem
 
-    async def _find_what_became(
+    async def _resolve_outcome(
         self, key: str, mark: str, problem: AttemptError | None, *, in_doubt: bool
     ) -> None:
-        """Return when the object that lies there is ours; only its mark tells.
+        """Return when the object that lies there is ours, by its mark.
 
         Raises `AttemptError`, and `StoreUnavailableError` when nothing was, or can be, created any more.
         """
@@ -160,9 +158,7 @@ class MultipartCreation:
             raise StoreRefusedError(f"{problem}: check KAFSCALE_S3_ENDPOINT") from problem
 
     def _abort_soon(self, key: str, upload: str) -> None:
-        task = asyncio.create_task(self._abort(key, upload), name=f"abort the upload of {key}")
-        self._aborts.add(task)
-        task.add_done_callback(self._aborts.discard)
+        self._aborts.spawn(self._abort(key, upload), f"abort the upload of {key}")
 
     async def _abort(self, key: str, upload: str) -> None:
         await self._client.quiet(upload)
@@ -202,7 +198,7 @@ async def _fill_parts(
 
 
 class _Sending:
-    """Parts under way, at most `at_once` of them. A failure of one is raised at the next opportunity."""
+    """Parts in flight, at most `at_once` of them. A failure of one is raised at the next opportunity."""
 
     def __init__(self, send: Callable[[int, bytearray], Awaitable[SentPart]], at_once: int) -> None:
         self._send = send

@@ -40,7 +40,7 @@ _SESSION_VARIABLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentPart:
-    """What the completion says of one part. `crc32c`: in base64, as the store was told."""
+    """One part in the completion. `crc32c`: in base64, as it was sent."""
 
     number: int
     etag: str
@@ -102,7 +102,7 @@ class MultipartClient:
         )
 
     async def abort(self, key: str, upload: str) -> None:
-        """Remove the upload and its parts. One that is under way may stay: see `quiet`."""
+        """Delete the upload and its parts. A part in flight may stay: see `quiet`."""
         try:
             await self._call("abort_multipart_upload", key, 0, upload)
         except AttemptError as problem:
@@ -110,7 +110,7 @@ class MultipartClient:
                 raise
 
     async def quiet(self, upload: str) -> None:
-        """Wait until no request of ours is under way for the upload, whoever waits for one or does not."""
+        """Wait until no request for the upload is in flight, awaited or not."""
         threads = [asyncio.wrap_future(thread) for thread in self._under_way.get(upload, ())]
         await asyncio.gather(*threads, return_exceptions=True)
 
@@ -126,7 +126,7 @@ class MultipartClient:
         return str(answer["Metadata"].get(_MARK, ""))
 
     def close(self) -> None:
-        """End the connections that nobody uses."""
+        """Close the idle connections."""
         with self._lock:
             for client in self._clients.values():
                 client.close()
@@ -211,7 +211,7 @@ def _checksum(content: bytearray) -> str:
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: Any) -> None:
-    with suppress(RuntimeError):  # The loop was closed: nobody is left who could want to know.
+    with suppress(RuntimeError):  # The loop was closed: no waiter is left.
         loop.call_soon_threadsafe(callback, *arguments)
 
 
@@ -234,7 +234,7 @@ def _in_thread(call: Callable[[], T]) -> "Future[T]":
 
 
 def _translated(request: str, call: Callable[[], T]) -> T:
-    """What the call returns. Raises `AttemptError`."""
+    """The result of the call. Raises `AttemptError`."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -250,7 +250,7 @@ def _translated(request: str, call: Callable[[], T]) -> T:
 
 
 def _outcome(problem: Exception) -> Outcome:
-    """What became of a request without an answer."""
+    """The outcome of a request without an answer."""
     from botocore import exceptions as library
 
     refused = (library.NoCredentialsError, library.PartialCredentialsError, library.CredentialRetrievalError)

@@ -1,4 +1,4 @@
-"""What is uploaded: small objects in one copy, large ones from where they lie."""
+"""The body of an upload: small objects in one copy, large ones from where they lie."""
 
 import asyncio
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class Payload:
             await _until_released(views)
 
     async def lies_under(self, bucket: Bucket, key: str) -> bool:
-        """Whether the object under the key has these very bytes. Raises as the library does."""
+        """True if the object under the key has these very bytes. Raises as the library does."""
         found = await obstore.get_async(bucket, key)
         if found.meta["size"] != self.size_bytes:
             return False
@@ -77,12 +77,12 @@ class Payload:
         return b"".join(self._parts)
 
     def _views(self) -> list[memoryview]:
-        """Views of ours, whose release tells whether the library still has views of them."""
+        """Views of our own, whose release fails while the library has views of them."""
         return [view for part in self._parts if (view := memoryview(part).cast("B"))]
 
 
 async def _until_released(views: Sequence[memoryview]) -> None:
-    """Wait until nobody reads the caller's memory any more: it may be reused then.
+    """Wait until the library no longer reads the caller's memory: it may be reused then.
 
     After an answer that is so already. After a cancellation the request ends in a thread of the library, a
     moment later; what it still sent from memory that was reused could become an object.

@@ -82,7 +82,7 @@ async def _come_too_late(objects: ObjectStore, key: str, content: bytes) -> None
 
 
 def _judge(key: str, results: Sequence[BaseException | None]) -> tuple[int | None, Sequence[int]]:
-    """Who was told to have created the object, and who was told nothing."""
+    """The creators that got a success, and those that got no answer."""
     winners, unknown = [], []
     away: StoreUnavailableError | None = None
     for number, result in enumerate(results):
@@ -103,6 +103,6 @@ def _judge(key: str, results: Sequence[BaseException | None]) -> tuple[int | Non
         )
     if not winners and not unknown:
         raise away or StartupError(
-            f"nobody could create {key!r}, although it was new: check what answers at KAFSCALE_S3_ENDPOINT"
+            f"no attempt could create {key!r}, although it was new: check what answers at KAFSCALE_S3_ENDPOINT"
         )
     return winners[0] if winners else None, unknown

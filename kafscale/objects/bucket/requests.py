@@ -20,7 +20,7 @@ _MIB = 2**20
 
 
 class Kind(Enum):
-    """What requests share slots by."""
+    """The kinds of requests that share slots."""
 
     READ = auto()
     WRITE = auto()
@@ -45,7 +45,7 @@ class AttemptError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long to wait. Both times grow by what the bytes need at `bytes_per_sec`.
+    """The limits of a wait. Both times grow by what the bytes need at `bytes_per_sec`.
 
     `attempt_sec`: for the answer to one attempt. `call_sec`: no attempt begins later than this.
     """
@@ -100,7 +100,7 @@ class Requester:
         *,
         is_repeatable: bool = True,
     ) -> T:
-        """What `attempt` returns in the end.
+        """The result of `attempt` in the end.
 
         A write that is not repeatable is not tried again once an attempt may have been carried out: the next
         one would meet what the one before it did. Raises `FailedError`; `StoreUnavailableError` when nothing

@@ -52,7 +52,7 @@ _SETTLE_SEC = 0.02
 
 
 class BucketStore:
-    """`ObjectStore` in a bucket. At most `concurrency` requests are under way; every call ends in time.
+    """`ObjectStore` in a bucket. At most `concurrency` requests are in flight; every call ends in time.
 
     `deletes_in_bulk`: whether one request deletes many objects, and an object that is not there is no error.
     `multipart`: streamed objects of more than `multipart_above_bytes` come in parts of `part_bytes`; without
@@ -179,7 +179,7 @@ class BucketStore:
         """See `ObjectStore`."""
         _check(key)
 
-        # Not a HEAD: its 404 has no body, which would tell a missing object from a missing bucket.
+        # Not a HEAD: its 404 has no body, which would distinguish a missing object from a missing bucket.
         async def attempt(_: Allow) -> int:
             found = await obstore.get_async(self._bucket, key, options={"range": (0, 1)})
             await found.bytes_async()

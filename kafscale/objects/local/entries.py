@@ -42,7 +42,7 @@ def check_folders(root: str, key: str) -> None:
         try:
             mode = os.lstat(path).st_mode
         except (FileNotFoundError, NotADirectoryError):
-            return  # The operation itself finds that out, and tells it in its own way.
+            return  # The operation itself finds that out, and reports it in its own way.
         if stat.S_ISLNK(mode):
             raise refusal(path, mode)
 

@@ -177,7 +177,7 @@ def _write_all(descriptor: int, data: memoryview) -> None:
 
 
 def _leave_direct_io(descriptor: int) -> bool:
-    """Whether the file was written directly until now."""
+    """True if the file was written directly until now."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     if not flags & _O_DIRECT:
         return False

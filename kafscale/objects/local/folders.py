@@ -80,7 +80,7 @@ class Folders:
             sync_folder(folder)
         with self._lock:
             # Only now that the whole way up is on the disk: who finds a folder here looks no further up. And
-            # only without a removal meanwhile: it may have been of one of these, which somebody made anew.
+            # only without a removal meanwhile: it may have been of one of these, which was created again.
             if removals == self._removals:
                 self._durable.update(made_durable)
 
@@ -91,9 +91,9 @@ class Folders:
                 try:
                     os.rmdir(folder)
                 except FileNotFoundError:
-                    pass  # Somebody else removed it, and perhaps not its parent.
+                    pass  # Another process deleted it, and perhaps not its parent.
                 except OSError:
-                    break  # Not empty, or made so that it cannot be removed: an empty folder harms nobody.
+                    break  # Not empty, or made so that it cannot be removed: an empty folder does no harm.
                 self._removals += 1
                 self._durable.discard(folder)
             folder = os.path.dirname(folder)

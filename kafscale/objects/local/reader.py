@@ -38,7 +38,7 @@ class LocalReader:
         return await self._run_to_its_end(self._read_into, key, self._path(key), start, length, targets)
 
     async def close(self) -> None:
-        """Waits for what is under way. Nothing may be called afterwards."""
+        """Waits for the reads in progress. Nothing may be called afterwards."""
         await asyncio.to_thread(self._executor.shutdown)
 
     def _path(self, key: str) -> str:
@@ -61,7 +61,7 @@ class LocalReader:
                 while not future.done():
                     with suppress(asyncio.CancelledError):  # The first one is raised below.
                         await asyncio.wait([future])
-                future.exception()  # Nobody is left to tell; asyncio wants it looked at.
+                future.exception()  # No waiter is left; asyncio wants it taken.
             raise
 
     def _read(self, key: str, path: str, start: int, length: int | None) -> bytes:
@@ -75,7 +75,7 @@ class LocalReader:
 
     @contextmanager
     def _opened(self, key: str, path: str) -> Iterator[int]:
-        """The object's descriptor, for reading; errors in the block are told as the store tells them."""
+        """The object's descriptor, for reading; errors in the block become the store's errors."""
         with store_errors(key):
             check_folders(self._root, key)
             try:

@@ -109,7 +109,7 @@ class LocalStore(LocalReader):
         await self._run(self._delete, [(key, self._path(key)) for key in keys])
 
     async def close(self) -> None:
-        """See `ObjectStore`. Waits for what is under way."""
+        """See `ObjectStore`. Waits for the calls in progress."""
         await super().close()
         await asyncio.to_thread(self._temporary.remove)
 
@@ -163,7 +163,7 @@ class LocalStore(LocalReader):
             return status.st_size
 
     def _scan(self, folder: str, name_prefix: str) -> Sequence[_Entry]:
-        """What a folder holds under names that start with `name_prefix`, in the order of the keys' bytes."""
+        """The entries of a folder whose names start with `name_prefix`, in the order of the keys' bytes."""
         found: dict[bytes, _Entry] = {}
         try:
             check_folders(self._root, f"{folder}/")

@@ -1,4 +1,4 @@
-"""Opening a folder as a store: it is usable, leftovers of dead processes go, temporary files get a place."""
+"""Opening a folder as a store: it is usable, files of dead processes go, temporary files get a place."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ TEMPORARY_FOLDER = ".tmp"
 
 
 class TemporaryFolder:
-    """Where one open store writes files before they get their name. The lock on it says that it is in use."""
+    """The folder in which one open store writes files before they get their name. Its lock says that it is in use."""
 
     def __init__(self, path: str, lock: int) -> None:
         self.path = path
@@ -66,7 +66,7 @@ def _make_folder(root: str) -> None:
 
 @contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """One process at a time looks for leftovers: a folder is locked as soon as others can see it."""
+    """One process at a time looks for files of dead ones: a folder is locked as soon as others can see it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""Where snapshots lie in the backup bucket, and which of them are to go. Pure.
+"""The keys of snapshots in the backup bucket, and which of them are to go. Pure.
 
-A key tells when, of which revision and of which cluster:
+A key says when, of which revision and of which cluster:
 `{prefix}/{namespace}/20261122T020000Z-0000000000004711-fS2D5cHJTp2rH1kQyVb0LA.kfsnap`. Keys sort by time. Clusters
 with buckets of their own have the same namespace easily, and one backup bucket: none touches another's snapshots.
 """
@@ -17,7 +17,7 @@ _TIME: Final = "%Y%m%dT%H%M%SZ"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSnapshot:
-    """A snapshot as its key tells. `created_ms`: Unix milliseconds, whole seconds."""
+    """A snapshot as its key has it. `created_ms`: Unix milliseconds, whole seconds."""
 
     key: str
     created_ms: int
@@ -27,7 +27,7 @@ class StoredSnapshot:
 
 
 def folder(prefix: str, namespace: str) -> str:
-    """What all keys of the snapshots of that namespace start with."""
+    """The prefix of all keys of the namespace's snapshots."""
     return f"{prefix.rstrip('/')}/{namespace}/"
 
 
@@ -60,8 +60,8 @@ def expired(
 ) -> Sequence[StoredSnapshot]:
     """Those that are neither among the newest `keep` nor younger than `keep_for_ms`, oldest first.
 
-    `taken` stays in any case: others may be newer only by the clock of whoever took them. They stay as well, for
-    they may be really newer, and whoever took them removes this one.
+    `taken` stays in any case: others may be newer only by the clock that they were taken by. They stay as well, for
+    they may be really newer, and their own run deletes this one.
     """
     oldest_first = sorted(snapshots, key=lambda one: (one.created_ms, one.revision))
     beyond = oldest_first[: max(0, len(oldest_first) - keep)]

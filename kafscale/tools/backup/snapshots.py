@@ -38,7 +38,7 @@ class Taken:
 class Snapshots:
     """The snapshots of one namespace, under `prefix` in a bucket of their own. `now_ms`: Unix milliseconds.
 
-    Clusters whose records lie in different buckets may have the same namespace: `cluster_id` tells theirs apart.
+    Clusters whose records lie in different buckets may have the same namespace: `cluster_id` distinguishes theirs.
     """
 
     def __init__(self, objects: ObjectStore, prefix: str, namespace: str, now_ms: Callable[[], int]) -> None:
@@ -49,7 +49,7 @@ class Snapshots:
 
     @property
     def folder(self) -> str:
-        """What the keys of the snapshots start with."""
+        """The prefix of the snapshots' keys."""
         return folder(self._prefix, self._namespace)
 
     async def take(self, metadata: MetadataReader) -> Taken:
@@ -75,7 +75,7 @@ class Snapshots:
             created_ms=created_ms,
             keys=len(items),
         )
-        # In a thread: hundreds of megabytes must not hold up whoever takes it beside other work.
+        # In a thread: hundreds of megabytes must not hold up a process that takes it beside other work.
         parts = await asyncio.to_thread(encode_snapshot, header, items)
         key = key_of(self._prefix, self._namespace, created_ms, found.revision, cluster_id)
         try:
@@ -111,7 +111,7 @@ class Snapshots:
         return sorted(found, key=_age)
 
     async def read(self, key: str) -> tuple[SnapshotHeader, dict[str, bytes]]:
-        """What one of them holds. Raises `ObjectNotFoundError`, `StoreError`, `CorruptDataError`."""
+        """The content of one of them. Raises `ObjectNotFoundError`, `StoreError`, `CorruptDataError`."""
         return await asyncio.to_thread(decode_snapshot, key, await self._objects.get(key))
 
     async def remove_expired(self, taken: Taken, *, keep: int, keep_for_ms: int) -> Sequence[StoredSnapshot]:

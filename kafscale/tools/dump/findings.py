@@ -1,4 +1,4 @@
-"""What a dump finds in a file, one value for each thing that a reader of the dump wants to see."""
+"""The findings of a dump, one value for each thing that its reader wants to see."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from kafscale.protocol.records import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What is wanted of a file.
+    """The part of a file that is wanted.
 
     `verify`: read every byte and check it. `records`: look into the batches. `from_offset`: begin with the
     batch that holds this offset, or the first after it. `max_batches`: and see this many.
@@ -25,7 +25,7 @@ class Look:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of the file is left out."""
+        """True if nothing of the file is left out."""
         return self.from_offset is None and self.max_batches is None
 
 

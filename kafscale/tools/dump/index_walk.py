@@ -45,7 +45,7 @@ class IndexWalk:
         self._batches: IndexedBatches | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """What is found, in the order of the file. Raises what the sources' `read` raises."""
+        """The findings, in the order of the file. Raises what the sources' `read` raises."""
         try:
             yield from self._findings()
         except CorruptDataError as problem:
@@ -107,7 +107,7 @@ class IndexWalk:
             last = offset, position
 
     def _fault(self, offset: int, position: int, last: tuple[int, int] | None, *, is_relative: bool) -> str:
-        """What is wrong with an entry by itself; empty when nothing."""
+        """The fault of an entry by itself; empty for none."""
         if offset > MAX_OFFSET:
             return f"the offset is beyond Kafka's largest, {MAX_OFFSET}"
         if last is not None:

@@ -1,11 +1,10 @@
-"""Compares index entries with the batches that a segment really holds, both in the order of the file. Pure."""
+"""Compares index entries with the batches that a segment really has, both in the order of the file. Pure."""
 
 from collections.abc import Iterator
 
 from kafscale.errors import CorruptDataError
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
-from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
-from kafscale.protocol.record_batch import BatchHeader, absurdity, read_header
+from kafscale.protocol.record_batch import BatchHeader, walk_headers
 from kafscale.tools.dump.findings import Problem
 from kafscale.tools.dump.piece_reader import PieceReader
 
@@ -16,7 +15,9 @@ class IndexedBatches:
     def __init__(self, segment: PieceReader, interval: int) -> None:
         self._name = segment.name
         self._interval = interval
-        self._batches = batch_headers(segment)
+        self._batches = walk_headers(
+            segment.batch_header, HEADER_SIZE, segment.size_bytes - FOOTER_SIZE, segment.name
+        )
         self._next: tuple[int, BatchHeader] | None = None
         self._problem = ""
         self._passed_records = 0
@@ -26,7 +27,7 @@ class IndexedBatches:
         self._advance()
 
     def compare(self, offset: int, position: int) -> Iterator[Problem]:
-        """What is wrong with the next entry. Entries come with increasing positions."""
+        """The faults of the next entry. Entries come with increasing positions."""
         while self._next is not None and self._next[0] < position:
             self._pass(is_indexed=False)
         if self._next is None:
@@ -41,7 +42,7 @@ class IndexedBatches:
             self._pass(is_indexed=True)
 
     def finish(self) -> Iterator[Problem]:
-        """What is wrong with the whole, once all entries were compared."""
+        """The faults of the whole, after the last entry."""
         while self._next is not None:
             self._pass(is_indexed=False)
         if self._problem:
@@ -80,16 +81,3 @@ class IndexedBatches:
 
 def _wrong(offset: int, position: int, problem: str) -> Problem:
     return Problem(text=f"entry of offset {offset} at position {position}: {problem}")
-
-
-def batch_headers(segment: PieceReader) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch, CRCs unchecked. Raises `CorruptDataError` where the chain breaks."""
-    position = HEADER_SIZE
-    end = segment.size_bytes - FOOTER_SIZE
-    while position < end:
-        header = read_header(segment.view(position, min(BATCH_HEADER_SIZE, end - position)), 0)
-        problem = absurdity(header, end - position)
-        if problem:
-            raise CorruptDataError(segment.name, f"batch at position {position}: {problem}")
-        yield position, header
-        position += header.size_bytes

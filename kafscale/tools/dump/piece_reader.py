@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from kafscale.errors import CorruptDataError
+from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
+from kafscale.protocol.record_batch import BatchHeader, read_header
 from kafscale.protocol.types import Buffer
 
 MIN_PIECE_BYTES = 64 * 1024
@@ -58,6 +60,10 @@ class PieceReader:
         if not self._start <= position <= end <= self._end:
             self._load(position, end - position)
         return self._data[position - self._start : end - self._start]
+
+    def batch_header(self, position: int) -> BatchHeader:
+        """The header of the batch there, unchecked. Raises `CorruptDataError` where it is cut."""
+        return read_header(self.view(position, BATCH_HEADER_SIZE), 0)
 
     def aside(self, position: int, length: int) -> Buffer:
         """The bytes there, all inside the source, without leaving where `view` and `pieces` are.

@@ -1,4 +1,4 @@
-"""Walks a segment from its header to its footer and tells what it finds, as far as a damaged one lets it.
+"""The dump of a segment, from its header to its footer, past damage as far as it can be read.
 
 Pure. Never more than a piece of the file, and of its records one batch, is in memory.
 """
@@ -19,7 +19,13 @@ from kafscale.formats.segment import (
     parse_header,
 )
 from kafscale.protocol.control_records import parse_control_record
-from kafscale.protocol.record_batch import ATTRIBUTES_POSITION, BatchHeader, absurdity, read_header
+from kafscale.protocol.record_batch import (
+    ATTRIBUTES_POSITION,
+    BatchHeader,
+    absurdity,
+    crc_problem,
+    walk_headers,
+)
 from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from kafscale.protocol.records import iterate_records
 from kafscale.tools.dump.findings import (
@@ -69,7 +75,7 @@ class SegmentWalk:
         self._is_broken = False
 
     def findings(self) -> Iterator[Finding]:
-        """What is found, in the order of the file. Raises what the source's `read` raises."""
+        """The findings, in the order of the file. Raises what the source's `read` raises."""
         try:
             yield from self._findings()
         except CorruptDataError as problem:
@@ -122,32 +128,28 @@ class SegmentWalk:
     def _is_batch(self, base_offset: int, position: int) -> bool:
         if not HEADER_SIZE <= position <= self._body_end - BATCH_HEADER_SIZE:
             return False
-        header = read_header(self._reader.view(position, BATCH_HEADER_SIZE), 0)
+        header = self._reader.batch_header(position)
         if header.base_offset != base_offset or absurdity(header, self._body_end - position):
             return False
         return self._crc_of(position, header) == header.crc
 
     def _batches(self) -> Iterator[Finding]:
         shown = 0
-        while self._position < self._body_end and shown != self._look.max_batches:
-            room = self._body_end - self._position
-            if room < BATCH_HEADER_SIZE:
-                yield self._breaks(f"{room} bytes are shorter than a batch header's {BATCH_HEADER_SIZE}")
+        headers = walk_headers(self._reader.batch_header, self._position, self._body_end, self._reader.name)
+        while shown != self._look.max_batches:
+            try:
+                found = next(headers, None)
+            except CorruptDataError as problem:
+                self._is_broken = True
+                yield Problem(text=f"{problem.problem}; what follows cannot be read as batches")
                 return
-            header = read_header(self._reader.view(self._position, BATCH_HEADER_SIZE), 0)
-            problem = absurdity(header, room)
-            if problem:
-                yield self._breaks(problem)
+            if found is None:
                 return
+            self._position, header = found
             if self._look.from_offset is None or header.last_offset >= self._look.from_offset:
                 shown += 1
                 yield from self._batch(header)
             self._position += header.size_bytes
-
-    def _breaks(self, problem: str) -> Problem:
-        """The next batch cannot be found from here on."""
-        self._is_broken = True
-        return self._at_batch(f"{problem}; what follows cannot be read as batches")
 
     def _at_batch(self, problem: str) -> Problem:
         return Problem(text=f"batch at position {self._position}: {problem}")
@@ -162,7 +164,7 @@ class SegmentWalk:
         is_valid = computed == header.crc
         yield FoundBatch(position=self._position, header=header, is_valid=is_valid if is_read else None)
         if not is_valid:
-            yield self._at_batch(f"CRC-32C is {computed:#010x}, the header says {header.crc:#010x}")
+            yield self._at_batch(crc_problem(computed, header.crc))
         yield from self._oddities(header)
         self._first = self._first or header
         self._last = header
@@ -233,7 +235,7 @@ class SegmentWalk:
             )
 
     def _check_whole(self) -> Iterator[Finding]:
-        """What the batches hold against what header, footer and name say."""
+        """Compare the batches with what header, footer and name say."""
         if self._first is None or self._last is None:
             yield Problem(text="a segment without a batch")
             return

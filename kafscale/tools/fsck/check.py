@@ -117,7 +117,7 @@ class _Check:
         }
         unseen = sorted((names | checkpoints.keys()) - self._seen)
         reports += await map_bounded(check, [(name, []) for name in unseen], PARTITIONS_AT_ONCE)
-        # Of a topic that was deleted meanwhile nothing may be left to tell.
+        # Of a topic that was deleted meanwhile nothing may be left to report.
         return [one for one in reports if one.standing is Standing.ACTIVE or one.is_remarkable]
 
     async def _list_checkpoints(self) -> dict[PartitionName, list[ObjectInfo]]:

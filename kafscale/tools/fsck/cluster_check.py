@@ -1,4 +1,4 @@
-"""What of a cluster is wrong beside its partitions: its identity, its topics, what its groups committed."""
+"""Faults of a cluster beside its partitions: its identity, its topics, the offsets of its groups."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -93,7 +93,7 @@ class OffsetsCheck:
         self._log_ends = log_ends
 
     async def check(self) -> list[Finding]:
-        """What was found of all groups; those of a shard are held at a time. Raises `StoreError`."""
+        """The findings of all groups; one shard's offsets are in memory at a time. Raises `StoreError`."""
         findings: list[Finding] = []
         for shard in range(keys.GROUP_SHARD_COUNT):
             findings += await self._check((await self._reading.range(keys.shard_offsets(shard))).items)
@@ -104,7 +104,7 @@ class OffsetsCheck:
         for item in items:
             topic, partition = keys.offset_topic_and_partition(item.key)
             if topic not in self._topics:
-                continue  # Of a topic that is gone, or of one that nobody asked for.
+                continue  # Of a topic that is gone, or of one that was not asked for.
             try:
                 finding = await self._check_one(
                     item, topic, partition, decode_committed_offset(item.key, item.value)

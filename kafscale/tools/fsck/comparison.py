@@ -3,7 +3,7 @@
 Theory of operation. The objects are listed first and the record is read then. An object is deleted only after
 the record has ceased to name it, and the record names one only after it was put, but for the index of a segment,
 which may come a little later. So what the record names and is not there is missing, and what was listed and is
-not named by then is nobody's, or will be published above the log's end. What is named and was not listed may have
+not named by then is an orphan, or will be published above the log's end. What is named and was not listed may have
 come since: it is looked up by its key before anything is said of it.
 """
 
@@ -22,7 +22,7 @@ from kafscale.tools.fsck.record_check import check_record, find_holes, published
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one look at a partition saw.
+    """The stores' contents at one look at a partition.
 
     `checkpoint` is None when the record names none, or one that cannot be used; then `checkpoint_finding`
     says why. `looked_up`: sizes of objects that are named and were not listed, None for one that is not there.
@@ -45,7 +45,7 @@ class Look:
 
     @property
     def references(self) -> tuple[SegmentReference, ...]:
-        """What is published, as far as it is known."""
+        """The published segments, as far as they are known."""
         return published_references(self.record, self.checkpoint)
 
     def key_of(self, reference: SegmentReference) -> str:
@@ -54,7 +54,7 @@ class Look:
 
 
 def has_own_index(key: str, reference: SegmentReference) -> bool:
-    """Whether the segment is an object of its own, and so has an index beside it."""
+    """True if the segment is an object of its own, and so has an index beside it."""
     return reference.start == 0 and object_keys.parse_segment_key(key) is not None
 
 
@@ -71,7 +71,7 @@ def not_listed(look: Look) -> list[str]:
 
 
 def compare(look: Look) -> PartitionReport:
-    """Everything that record, checkpoint and keys and sizes of the objects tell."""
+    """Everything that record, checkpoint and keys and sizes of the objects show."""
     references = look.references
     findings = check_record(look.namespace, look.topic, look.partition, look.record, look.checkpoint)
     if look.checkpoint_finding is not None:

@@ -1,4 +1,4 @@
-"""What a check of a cluster can find, as values: findings, orphans, and the report of a partition and of all."""
+"""The results of a check as values: findings, orphans, and the reports of a partition and of all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """What a finding means for whoever asked."""
+    """What a finding means for the operator."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -15,7 +15,7 @@ class Severity(StrEnum):
 
 
 class FindingKind(StrEnum):
-    """What is wrong, or worth knowing; the value says it to people."""
+    """A fault, or a thing worth knowing; the value is for people."""
 
     CLUSTER_UNKNOWN = "the metadata store belongs to no cluster"
     CLUSTER_DIFFERS = "the two stores belong to two clusters"
@@ -40,11 +40,11 @@ class FindingKind(StrEnum):
     RECORD_WITHOUT_TOPIC = "partition records without a topic: of a creation that did not finish"
     OFFSET_UNREADABLE = "a group's committed offset cannot be read"
     OFFSET_BEYOND_END = "a group has committed an offset beyond the log's end"
-    HOLE_PASSED_OVER = "passed over: a new leader found an older one's leftover there"
+    HOLE_PASSED_OVER = "skipped: a new leader found an older leader's upload there"
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """The severity."""
         return _SEVERITIES.get(self, Severity.PROBLEM)
 
 
@@ -78,23 +78,23 @@ class Finding:
 
     @property
     def identity(self) -> tuple[FindingKind, str, str, int | None, int | None]:
-        """What two looks at the same thing have in common."""
+        """The part that two looks at the same thing have in common."""
         return self.kind, self.subject, self.key, self.first_offset, self.last_offset
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """The severity."""
         return self.kind.severity
 
 
 class OrphanReason(StrEnum):
-    """Why nobody refers to an object; the value says it to people."""
+    """The reason of an orphan; the value is for people."""
 
-    ABOVE_LOG_END = "above the log's end: an upload under way, or one that was never published"
-    LEFTOVER = "leftover: an older leader's upload, which was never published"
+    ABOVE_LOG_END = "above the log's end: an upload in flight, or one that was never published"
+    LEFTOVER = "an older leader's upload, which was never published"
     LEFT_OUT = "lies in a hole: left out by recover or --drop-missing, or its reference is lost"
     SUPERSEDED = "superseded: what it holds is in a merged segment"
-    UNPUBLISHED_MERGE = "merged segment that no record names: a merge under way, or one that was given up"
+    UNPUBLISHED_MERGE = "merged segment that no record names: a merge in progress, or one that was given up"
     EXPIRED = "expired: it lies below the log's start"
     INDEX_WITHOUT_SEGMENT = "an index without its segment"
     OLD_CHECKPOINT = "superseded checkpoint"
@@ -110,7 +110,7 @@ _REPLACED: Final = frozenset((OrphanReason.SUPERSEDED, OrphanReason.EXPIRED, Orp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """An object that nobody refers to. `because`: the key of the object that makes it one, where one does."""
+    """An object that no record refers to. `because`: the key of the object that makes it one, where one does."""
 
     key: str
     size_bytes: int
@@ -120,7 +120,7 @@ class Orphan:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether merging, retention or a newer checkpoint left it behind, for its leader to remove later.
+        """True if merging, retention or a newer checkpoint left it behind, for its leader to remove later.
 
         A healthy cluster always has some.
         """
@@ -128,7 +128,7 @@ class Orphan:
 
 
 class Standing(StrEnum):
-    """What the metadata store says of a partition of which there is a record or an object."""
+    """The standing of a partition in the metadata store, where it has a record or an object."""
 
     ACTIVE = "active"
     UNJUDGED = "unjudged"
@@ -143,7 +143,7 @@ class PartitionReport:
     """A partition and everything that was found of it.
 
     The numbers are those of the record, 0 where it could not be read. `unjudged_objects`: of which nothing
-    tells whether somebody refers to them, because a record or a checkpoint cannot be read.
+    says whether they are referred to, because a record or a checkpoint cannot be read.
     """
 
     topic: str
@@ -165,7 +165,7 @@ class PartitionReport:
 
     @property
     def is_remarkable(self) -> bool:
-        """Whether there is anything to say of it."""
+        """True if there is anything to say of it."""
         return bool(self.findings or self.orphans or self.unjudged_objects)
 
     @property
@@ -178,7 +178,7 @@ class PartitionReport:
 class FsckReport:
     """Everything that was found. `findings` are those of no partition of the bucket.
 
-    `foreign_objects`: how many objects lie under the namespace that nobody here would have put there, and
+    `foreign_objects`: how many objects lie under the namespace that no broker would have put there, and
     `foreign_examples` some of them. `was_checked` is False when the stores do not belong together, so that
     comparing them would say nothing. `broker_ids`: of the brokers that were registered.
     """
@@ -195,7 +195,7 @@ class FsckReport:
 
     @property
     def has_marker(self) -> bool:
-        """Whether the object store says, too, that it belongs to this cluster."""
+        """True if the object store says, too, that it belongs to this cluster."""
         kinds = {finding.kind for finding in self.findings}
         return self.was_checked and FindingKind.MARKER_MISSING not in kinds
 

@@ -1,4 +1,4 @@
-"""Whether an index tells the truth about its segment, and what it should be. Pure."""
+"""The check of an index against its segment's batches, and the index as it should be. Pure."""
 
 from array import array
 from bisect import bisect_left
@@ -11,7 +11,7 @@ from kafscale.tools.fsck.findings import FindingKind
 
 
 class BatchTable:
-    """Where the batches of a segment begin: fed with them in order, while the segment is read."""
+    """The positions of a segment's batches: fed with them in order, while the segment is read."""
 
     def __init__(self) -> None:
         self._offsets = array("q")
@@ -20,12 +20,12 @@ class BatchTable:
         self._next_position = HEADER_SIZE
         self._last_offset = -1
 
-    def add(self, header: BatchHeader) -> None:
+    def add(self, position: int, header: BatchHeader) -> None:
         """The next batch."""
         self._offsets.append(header.base_offset)
-        self._positions.append(self._next_position)
+        self._positions.append(position)
         self._counts.append(header.record_count)
-        self._next_position += header.size_bytes
+        self._next_position = position + header.size_bytes
         self._last_offset = header.last_offset
 
     def build(self, version: int) -> bytes:
@@ -34,7 +34,7 @@ class BatchTable:
         return build_index(entries, interval_for(self._next_position, sum(self._counts)), version=version)
 
     def problem_of(self, key: str, data: bytes) -> tuple[FindingKind, str] | None:
-        """What is wrong with the stored index; None when it may be used."""
+        """The fault of the stored index; None when it may be used."""
         try:
             index = parse_index(key, data, self._offsets[0])
         except UnknownFormatVersionError as problem:

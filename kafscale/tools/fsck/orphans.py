@@ -1,4 +1,4 @@
-"""Why an object of a partition is one that nobody refers to. Pure."""
+"""Orphans of a partition, and their reasons. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +66,7 @@ class OrphanSearch:
         last = first if parsed.last_offset is None else parsed.last_offset
         if last >= self._record.log_end_offset:
             return OrphanReason.ABOVE_LOG_END, ""
-        # A flushed segment tells its last offset only when it is read; below the log's start lies its base.
+        # The last offset of a flushed segment is known only when it is read; below the log's start lies its base.
         if last < self._record.log_start_offset:
             return OrphanReason.EXPIRED, ""
         place = bisect_right(self._bases, first) - 1

@@ -1,6 +1,6 @@
 """Checks one partition: looks at it, and looks again before anything is said.
 
-A second look is what makes a check beside running brokers tell only what stays: a finding counts when both
+A second look makes a check beside running brokers report only what stays: a finding counts when both
 looks have it, and an orphan when both give it the same reason.
 """
 
@@ -24,7 +24,7 @@ _NOT_WORTH_READING = (FindingKind.SEGMENT_MISSING, FindingKind.SEGMENT_SIZE)
 
 
 class Progress(Protocol):
-    """Who is told how far a check has come."""
+    """Receives the progress of a check."""
 
     def checked(self, partition: str, objects: int) -> None:
         """One more partition was compared with its objects, so many."""
@@ -46,7 +46,7 @@ class PartitionCheck:
     async def check(
         self, topic: str, partition: int, listed: Sequence[ObjectInfo], checkpoints: Sequence[ObjectInfo]
     ) -> PartitionReport:
-        """What is to be said of the partition, whose objects were listed before. Raises `StoreError`."""
+        """The report of the partition, whose objects were listed before. Raises `StoreError`."""
         first = await self._look(topic, partition, listed, checkpoints, None)
         self._progress.checked(first.name, len(listed))
         if not first.is_remarkable:

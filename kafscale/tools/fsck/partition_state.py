@@ -1,4 +1,4 @@
-"""What the metadata store, and the checkpoint that it names, say of a partition at one moment."""
+"""A partition at one moment by the metadata store and the checkpoint that it names."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""How a check reads its two stores: patiently, and only so much at a time."""
+"""The reads of a check in its two stores: with retries, and bounded."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Reading:
         return await patiently(lambda: self.metadata.range(prefix))
 
     async def read_metadata(self, *wanted: str) -> list[KeyValue | None]:
-        """What the keys hold at one moment."""
+        """The values of the keys at one moment."""
         found = await patiently(lambda: read_many(self.metadata, wanted))
         return [found.get(key) for key in wanted]
 
@@ -85,5 +85,5 @@ class Reading:
 
 
 def is_segment_or_index(key: str) -> bool:
-    """Whether the key is one that leaders give to segments and indexes."""
+    """True if the key is one that leaders give to segments and indexes."""
     return object_keys.parse_segment_key(key) is not None or object_keys.parse_index_key(key) is not None

@@ -1,4 +1,4 @@
-"""Whether a partition's record and checkpoint make sense, and where the log has holes. Pure."""
+"""True if a partition's record and checkpoint make sense, and where the log has holes. Pure."""
 
 from collections.abc import Container, Iterator, Sequence
 from itertools import pairwise
@@ -17,7 +17,7 @@ _SMALLEST_SEGMENT_BYTES = HEADER_SIZE + BATCH_HEADER_SIZE + FOOTER_SIZE
 def published_references(
     record: PartitionRecord, checkpoint: Checkpoint | None
 ) -> tuple[SegmentReference, ...]:
-    """What the partition's readers refer to: see `Partition.load`. Without a checkpoint the record's alone."""
+    """The references of the partition's readers: see `Partition.load`. Without a checkpoint the record's alone."""
     older = () if checkpoint is None else checkpoint.segments
     return tuple(
         reference
@@ -29,7 +29,7 @@ def published_references(
 def check_record(
     namespace: str, topic: str, partition: int, record: PartitionRecord, checkpoint: Checkpoint | None
 ) -> list[Finding]:
-    """What in the record and the checkpoint that it names cannot be; `checkpoint` None when it is not known."""
+    """The faults of the record and of the checkpoint that it names; `checkpoint` is None when it is not known."""
     subject = f"{topic}-{partition}"
     found = [
         Finding(kind=FindingKind.RECORD_INCONSISTENT, subject=subject, detail=detail)
@@ -153,8 +153,8 @@ def find_holes(
 ) -> list[Finding]:
     """The offsets of the log that no reference holds. `left_behind`: base offsets of orphans.
 
-    A leader goes one offset up for each leftover that it finds, and earlier leaders left them. So a hole has an
-    explanation where a leftover lies at each of its offsets, or, as leftovers are removed in time, where leader
+    A leader skips one offset for each orphan that it finds, and earlier leaders left them. So a hole has an
+    explanation where an orphan lies at each of its offsets, or, as orphans are deleted in time, where leader
     epochs have passed that may have left them. Nothing explains a hole at the log's end: the offset up is taken
     with the publication that follows.
     """
@@ -173,9 +173,9 @@ def find_holes(
 
 
 def may_be_passed_over(offsets: int, epochs_passed: int) -> bool:
-    """Whether the leaders of so many epochs may have left uploads for which so many offsets were passed over.
+    """True if the leaders of so many epochs may have left uploads for which so many offsets were skipped.
 
-    Each leaves what it had on its way: `MOST_SEALED` at most.
+    Each leaves what it had in flight: `MOST_SEALED` at most.
     """
     return offsets <= MOST_SEALED * epochs_passed
 
@@ -185,7 +185,7 @@ def _hole(subject: str, first: int, last: int, epochs_passed: int, left_behind: 
     if may_be_passed_over(count, epochs_passed):
         kind, detail = FindingKind.HOLE_PASSED_OVER, "the leader changed there"
     elif all(offset in left_behind for offset in range(first, last + 1)):
-        kind, detail = FindingKind.HOLE_PASSED_OVER, "a leftover lies there"
+        kind, detail = FindingKind.HOLE_PASSED_OVER, "an orphan lies there"
     else:
         kind, detail = FindingKind.HOLE_UNEXPLAINED, f"{count} offsets"
     return Finding(kind=kind, subject=subject, detail=detail, first_offset=first, last_offset=last)

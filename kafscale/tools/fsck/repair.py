@@ -42,7 +42,7 @@ class NotRepairedError(KafscaleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOutcome:
-    """What became of a repair. `problem` is empty when all of it was done; `detail` says what was."""
+    """The outcome of a repair. `problem` is empty when all of it was done; `detail` says what was."""
 
     repair: Repair
     detail: str = ""

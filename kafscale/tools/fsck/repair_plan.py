@@ -1,4 +1,4 @@
-"""What of the findings can be repaired without any risk, and how. Pure; repair.py carries it out.
+"""The findings that can be repaired without any risk, and how. Pure; repair.py carries it out.
 
 Each repair is decided again, on what the stores hold then, when its time has come: the plan says what is tried.
 """
@@ -21,10 +21,10 @@ from kafscale.tools.fsck.findings import (
 
 
 class RepairAction(StrEnum):
-    """What is done; the value says it to people."""
+    """A kind of repair; the value is for people."""
 
     DROP_MISSING = "drop the references to objects that are gone: THEIR RECORDS ARE LOST, consumers skip them"
-    REWRITE_INDEX = "write indexes anew, from their segments"
+    REWRITE_INDEX = "rebuild indexes from their segments"
     DELETE_ORPHANS = "delete objects that nothing can ever refer to"
     DELETE_TOPIC_REST = "delete what is left of a topic that was deleted"
 
@@ -68,7 +68,7 @@ _DELETED_WITHOUT_BROKERS: Final = frozenset((OrphanReason.UNNAMED_CHECKPOINT, Or
 
 
 def plan_repairs(report: FsckReport, before_ms: int, *, drops_missing: bool) -> tuple[Repair, ...]:
-    """What can be repaired. Objects that changed since `before_ms`, Unix milliseconds, are not deleted.
+    """The repairs that can be made. Objects that changed since `before_ms`, Unix milliseconds, are not deleted.
 
     `drops_missing`: whether segments whose objects are gone may be given up. Nothing is repaired in a namespace
     that does not say whose it is: it may be another one than was meant.

@@ -23,7 +23,7 @@ _LEFT_TO_BROKERS = "the topic is marked as being deleted again, and the brokers 
 
 
 class TopicRestError(KafscaleError):
-    """What is left of the topic stays, or some of it; the message says why."""
+    """Some or all of the topic's objects stay; the message says why."""
 
 
 class TopicRest:
@@ -50,7 +50,7 @@ class TopicRest:
             try:
                 await self._reading.objects.delete(chunk)
             except StoreIndeterminateError as problem:
-                # The request may still be on its way: the name must stay taken for a while.
+                # The request may still be in flight: the name must stay taken for a while.
                 raise TopicRestError(f"{problem}; the first broker that starts goes on") from problem
             deleted += len(chunk)
             objects = objects[OBJECTS_PER_DELETE:] or await self._list(name)

@@ -1,11 +1,10 @@
-"""Reads published segments from their first byte to their last, and their indexes, and says what is wrong."""
+"""Reads published segments from their first byte to their last, and their indexes, and reports their faults."""
 
 import asyncio
 from collections.abc import Sequence
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.formats import object_keys
-from kafscale.formats.object_keys import SegmentKey
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log.reading.segment_inspection import InspectedSegment, SegmentInspection
 from kafscale.tools.fsck.comparison import Look, has_own_index
@@ -38,10 +37,6 @@ async def _inspect(
 ) -> tuple[InspectedSegment, BatchTable]:
     table = BatchTable()
     parsed = object_keys.parse_segment_key(key)
-    if parsed is None:  # An object that holds more than one segment.
-        parsed = SegmentKey(
-            namespace="", topic="", partition=0, base_offset=reference.base_offset, last_offset=None
-        )
     inspection = SegmentInspection(key, parsed, reference.size_bytes, table.add, lists_batches=False)
     for position in range(0, reference.size_bytes, PIECE_BYTES):
         length = min(PIECE_BYTES, reference.size_bytes - position)
@@ -98,7 +93,7 @@ def _difference(reference: SegmentReference, segment: InspectedSegment) -> str:
 
 
 def _inner_holes(look: Look, key: str, segment: InspectedSegment) -> list[Finding]:
-    """Offsets between the batches that none of them holds: what was passed over before a merge, or was lost in it."""
+    """Offsets between the batches that none of them holds: skipped before a merge, or lost in it."""
     found = []
     before = segment.spans[0]
     for span in segment.spans[1:]:

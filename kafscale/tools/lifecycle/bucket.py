@@ -55,7 +55,7 @@ class BucketLifecycle:
             ) from problem
 
     def read(self) -> BucketConfiguration:
-        """What the bucket has. Raises `StoreRefusedError`, `StoreUnavailableError`."""
+        """The rules that the bucket has. Raises `StoreRefusedError`, `StoreUnavailableError`."""
         try:
             found = self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket)
         except ClientError as problem:

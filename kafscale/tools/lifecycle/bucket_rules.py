@@ -38,7 +38,7 @@ class LifecycleRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleOptions:
-    """What the operator chose. `default_days`: when everything of the namespace expires, None for never.
+    """The operator's choice. `default_days`: when everything of the namespace expires, None for never.
 
     `noncurrent_days`: how long a versioned bucket keeps what was deleted, None to leave that alone.
     """
@@ -158,7 +158,7 @@ def rule_id_of(namespace: str, topic: str | None) -> str:
 
 
 def is_own(namespace: str, rule_id: str, prefix: str) -> bool:
-    """Whether a rule of the bucket is one of ours for this namespace."""
+    """True if a rule of the bucket is one of ours for this namespace."""
     return rule_id.startswith(RULE_ID_PREFIX) and prefix.startswith(namespace_prefix(namespace))
 
 

@@ -15,7 +15,7 @@ S3Rule = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
-    """What becomes of a bucket's rules. `rules` is all that it has afterwards, those of others first."""
+    """The plan for a bucket's rules. `rules` is all that it has afterwards, those of others first."""
 
     rules: tuple[S3Rule, ...]
     kept: tuple[S3Rule, ...]
@@ -25,7 +25,7 @@ class RuleChange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the bucket has these rules already."""
+        """True if the bucket has these rules already."""
         return not (self.added or self.removed or self.replaced)
 
 
@@ -48,7 +48,7 @@ def s3_rule(rule: LifecycleRule) -> dict[str, Any]:
 
 
 def changed_rules(found: Iterable[S3Rule], plan: LifecyclePlan) -> RuleChange:
-    """How a bucket with the rules `found` comes to have those of the plan; rules of others stay."""
+    """The change of a bucket from the rules `found` to those of the plan; rules of others stay."""
     own: dict[str, S3Rule] = {}
     kept = []
     for rule in map(with_filter, found):
@@ -69,7 +69,7 @@ def changed_rules(found: Iterable[S3Rule], plan: LifecyclePlan) -> RuleChange:
 
 
 def same_rules(found: Iterable[S3Rule], wanted: Sequence[S3Rule]) -> bool:
-    """Whether these are the same rules, in any order."""
+    """True if these are the same rules, in any order."""
     by_id = {rule.get("ID", ""): rule for rule in map(with_filter, found)}
     return by_id == {rule.get("ID", ""): rule for rule in wanted}
 

@@ -1,4 +1,4 @@
-"""What a rebuild would write, as a whole: topic by topic, and what a snapshot adds. Pure."""
+"""The plan of a whole rebuild: topic by topic, and what a snapshot adds. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What goes into the metadata store out of a snapshot, beside the topics.
+    """The entries that a snapshot adds to the metadata store, beside the topics.
 
     `created_ms` and `revision` are the snapshot's. `next_producer_id`: as the snapshot says. `levels`: of
     features, by name. `entries`: values by key. `problems`: why this snapshot cannot be used here. `notes`: what
@@ -41,13 +41,13 @@ class Restored:
     notes: tuple[str, ...]
 
     def count(self, prefix: str) -> int:
-        """How many entries have keys that start so."""
+        """The number of entries whose keys start so."""
         return sum(key.startswith(prefix) for key in self.entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPlan:
-    """What a rebuild would write. `cluster_id`: from the bucket's marker or the snapshot, None without both.
+    """The plan of a rebuild. `cluster_id`: from the bucket's marker or the snapshot, None without both.
 
     `is_narrowed`: only some topics were asked for. `foreign_objects`: under the namespace, and neither
     segments nor indexes. `restored`: what a snapshot adds, None without one.
@@ -72,8 +72,8 @@ class BucketPlan:
 
         Also when none is known: a producer that was given the first one, and has written nothing, may live on.
         """
-        told = 0 if self.restored is None else self.restored.next_producer_id
-        return max(self.highest_producer_id + 1, told) + PASSED_OVER_PRODUCER_IDS
+        known = 0 if self.restored is None else self.restored.next_producer_id
+        return max(self.highest_producer_id + 1, known) + PASSED_OVER_PRODUCER_IDS
 
     @property
     def segment_format(self) -> int:

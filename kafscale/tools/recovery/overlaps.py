@@ -1,10 +1,10 @@
 """Which of a partition's segments a rebuild keeps, where objects claim the same offsets. Pure.
 
 Theory of operation (docs/decisions/0013-rebuild-from-the-bucket.md has the proofs). Leaders publish segments
-whose offsets and epochs only grow. Beside them the bucket may hold *leftovers*: uploads of leaders that were
+whose offsets and epochs only grow. Beside them the bucket may have *orphans*: uploads of leaders that were
 fenced, or gave a flush up, before they published. A leader that finds its key taken by one goes one offset up.
 So where two objects overlap, the one with the higher epoch, or of the same epoch the one with the higher base
-offset, was written by somebody who had seen that the other was not published. Merged segments hold only what
+offset, was written by a leader that had seen that the other was not published. Merged segments have only what
 was published; they and their sources agree, and any set of them that covers everything will do.
 """
 
@@ -22,9 +22,9 @@ class DropReason(StrEnum):
 
     COVERED = "what it holds is kept in a merged segment, or in that one's sources"
     OVERLAPPED = "merged segment that overlaps others, which hold what comes later"
-    LEFTOVER = "leftover: a later leader wrote the same offsets"
-    OLD_LEADER = "leftover: a leader of a higher epoch wrote before it"
-    REPEATED = "leftover: all of it was published again after it"
+    LEFTOVER = "orphan: a later leader wrote the same offsets"
+    OLD_LEADER = "orphan: a leader of a higher epoch wrote before it"
+    REPEATED = "orphan: all of it was published again after it"
     DELETED = "deleted: it lies below where the log started by the snapshot or the newest checkpoint"
     UNDECIDED = "overlaps other segments, and no leader epoch says which was published"
 
@@ -39,13 +39,13 @@ class Dropped:
 
 
 def in_order(dropped: Dropped) -> tuple[int, int, str]:
-    """What segments that were left out are sorted by."""
+    """The order of segments that were left out."""
     return dropped.segment.base_offset, dropped.segment.last_offset, dropped.segment.key
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What becomes of the segments of a partition; both in ascending order of their base offsets."""
+    """The segments of a partition that are kept, and those that are not; both ascending by base offset."""
 
     kept: tuple[InspectedSegment, ...]
     dropped: tuple[Dropped, ...]
@@ -96,7 +96,7 @@ def _beaten(ordered: Sequence[InspectedSegment], damaged: Sequence[tuple[int, st
 
 
 def _loser(earlier: InspectedSegment, later: InspectedSegment) -> InspectedSegment | None:
-    """Which of two overlapping segments was not published; None when they agree, or nothing tells."""
+    """Which of two overlapping segments was not published; None when they agree, or nothing says."""
     if _agree(earlier, later):
         return None
     if earlier.leader_epoch != later.leader_epoch:
@@ -109,7 +109,7 @@ def _loser(earlier: InspectedSegment, later: InspectedSegment) -> InspectedSegme
 
 
 def _agree(earlier: InspectedSegment, later: InspectedSegment) -> bool:
-    """Whether both hold the same batches where they overlap, as a merged segment and its sources do."""
+    """True if both hold the same batches where they overlap, as a merged segment and its sources do."""
     if not earlier.is_merged and not later.is_merged:
         return False
     first = max(earlier.base_offset, later.base_offset)
@@ -195,7 +195,7 @@ def _best_cover(cluster: Sequence[InspectedSegment]) -> list[InspectedSegment]:
 
 
 def _as_bits(segments: Sequence[InspectedSegment]) -> list[int]:
-    """What each segment covers, as a number: a bit for each stretch between any two ends, higher for later ones."""
+    """The offsets of each segment as a number: a bit for each stretch between any two ends, higher for later ones."""
     spans = [span for segment in segments for span in segment.spans]
     edges = sorted({span.first_offset for span in spans} | {span.last_offset + 1 for span in spans})
     place = {offset: position for position, offset in enumerate(edges)}

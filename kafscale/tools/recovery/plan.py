@@ -1,4 +1,4 @@
-"""What a rebuild would write: from the inspected segments of a partition to its record. Pure.
+"""The plan of a partition's rebuild: from its inspected segments to its record. Pure.
 
 The rules and what they rest on: docs/recover.md, docs/decisions/0013-rebuild-from-the-bucket.md.
 """
@@ -33,7 +33,7 @@ _TOKEN_LENGTH = 16
 class DamagedObject:
     """A segment that cannot be used. `base_offset` and `is_merged` are as its key says.
 
-    `last_offset` is what its key, header or footer still tell; `base_offset` when they tell nothing.
+    `last_offset` is what its key, header or footer still say; `base_offset` when they say nothing.
     """
 
     key: str
@@ -54,7 +54,7 @@ class FoundCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPartition:
-    """What a snapshot of the metadata store tells of a partition: that much was so at its revision, or more.
+    """A partition by a snapshot of the metadata store: that much was so at its revision, or more.
 
     `leader_epoch`: the highest that the topic's name had. The offsets are 0 where only that is known.
     """
@@ -84,10 +84,10 @@ class PartitionContents:
 class HoleReason(StrEnum):
     """Why there may be no record at an offset between the log's start and its end."""
 
-    SKIPPED = "passed over: a leftover lies there"
+    SKIPPED = "skipped: an orphan lies there"
     DAMAGED = "a damaged segment begins there"
     LOST = "a checkpoint names a segment there, and it is gone"
-    UNKNOWN = "nothing in the bucket: passed over, or lost"
+    UNKNOWN = "nothing in the bucket: skipped, or lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +101,11 @@ class Hole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """What is to be written for a partition, and what became of everything that was found.
+    """The record to be written for a partition, and the outcome for everything that was found.
 
     `checkpoint_data` is what goes under `record.checkpoint_key`; empty when the record needs none.
     `highest_epoch` is the highest that was seen anywhere in the bucket, `NO_EPOCH` for none; the record's is
-    higher. `is_of_later_topic`: the name was used anew after the snapshot, as what lies in the bucket shows.
+    higher. `is_of_later_topic`: the name was used again after the snapshot, as what lies in the bucket shows.
     """
 
     topic: str
@@ -126,7 +126,7 @@ class PartitionPlan:
 
 
 def plan_partition(found: PartitionContents) -> PartitionPlan:
-    """Decide what becomes of every segment, and what the partition's record says then."""
+    """Decide on every segment, and on what the partition's record says then."""
     kept, dropped = _sorted_out(found)
     damaged = tuple(found.damaged)
     problems = list(found.problems)
@@ -181,19 +181,19 @@ def _sorted_out(found: PartitionContents) -> tuple[tuple[InspectedSegment, ...],
         found.segments, [(one.base_offset, one.key) for one in found.damaged if not one.is_merged]
     )
     again = repeated(chosen.kept)
-    leftovers = [
+    orphans = [
         Dropped(segment=segment, reason=DropReason.REPEATED, because=again[segment.key])
         for segment in chosen.kept
         if segment.key in again
     ]
     kept = tuple(segment for segment in chosen.kept if segment.key not in again)
-    return kept, tuple(sorted((*chosen.dropped, *leftovers), key=in_order))
+    return kept, tuple(sorted((*chosen.dropped, *orphans), key=in_order))
 
 
 def _is_of_later_topic(known: KnownPartition, kept: Iterable[InspectedSegment]) -> bool:
-    """Whether leaders that came after the snapshot wrote below what was published then.
+    """True if leaders that came after the snapshot wrote below what was published then.
 
-    Leaders of the same topic begin where their predecessors ended. Of a topic that was made anew, what is left
+    Leaders of the same topic begin where their predecessors ended. Of a topic that was created again, what is left
     may begin above the old one's end: then nothing that is known of the old one takes anything from it.
     """
     return any(
@@ -245,7 +245,7 @@ def empty_partition(topic: str, partition: int, known: KnownPartition | None = N
 
 
 def _is_stale(found: FoundCheckpoint, kept: Iterable[InspectedSegment]) -> bool:
-    """Whether it was written before the name was used anew: later leaders begin above what it says is published."""
+    """True if it was written before the name was used again: later leaders begin above what it says is published."""
     return any(
         segment.leader_epoch > found.leader_epoch and segment.base_offset < found.checkpoint.end_offset
         for segment in kept

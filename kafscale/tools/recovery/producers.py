@@ -1,7 +1,7 @@
-"""What a rebuild learns from the sequence numbers in the batches: leftovers among what is kept, and the producers.
+"""Sequence numbers in a rebuild: orphans among the segments that are kept, and the producers.
 
 Pure. A partition's published log never holds the same batch of an idempotent producer twice in a row (KIP-98):
-where the bucket does, the earlier one was a leftover whose producer tried again.
+where the bucket does, the earlier one was an orphan whose producer tried again.
 """
 
 from collections import Counter, deque
@@ -13,7 +13,7 @@ from kafscale.log.reading.segment_inspection import InspectedSegment, SequencedB
 
 
 def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
-    """The segments that are leftovers after all, by key, with the key of the last segment that repeats each.
+    """The segments that are orphans after all, by key, with the key of the last segment that repeats each.
 
     Only those of which every record comes again: so nothing is lost even where another writer of the format
     published a producer's retries as if they were new.
@@ -26,7 +26,7 @@ def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
         for batch in segment.sequenced:
             earlier = newest.setdefault(batch.producer_id, deque(maxlen=REMEMBERED_BATCHES))
             for before, holder in earlier:
-                if holder is not segment and before.identity == batch.identity and _may_be_leftover(holder):
+                if holder is not segment and before.identity == batch.identity and _may_be_orphan(holder):
                     repeated_records[holder.key] += batch.record_count
                     because[holder.key] = segment.key
                     candidates[holder.key] = holder
@@ -38,7 +38,7 @@ def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
     }
 
 
-def _may_be_leftover(segment: InspectedSegment) -> bool:
+def _may_be_orphan(segment: InspectedSegment) -> bool:
     return not segment.is_merged and segment.leader_epoch >= 0
 
 
@@ -48,7 +48,7 @@ def producers_of(
     """The idempotent producers once all of `kept` is published, by their ids.
 
     `known`: what a checkpoint remembers, of segments that may be gone by now. The segments it covers count as
-    well: a leftover among them that is kept was not published when it was written. Producers that wrote nothing
+    well: an orphan among them that is kept was not published when it was written. Producers that wrote nothing
     in the last `expiration_ms` before the newest segment was made are left out, as the leader does.
     """
     producers = {producer.producer_id: producer for producer in known}

@@ -6,7 +6,7 @@ from typing import Final
 from kafscale.metadata.store import Put
 
 TRANSACTION_BYTES: Final = 512 * 1024
-"""How much one transaction carries at most: etcd takes 1.5 MiB."""
+"""The most that one transaction carries: etcd takes 1.5 MiB."""
 
 
 def put_chunks(puts: Sequence[Put], most: int) -> Iterator[list[Put]]:

@@ -1,7 +1,7 @@
 """Reads a bucket and plans its rebuild: lists it, checks every segment, and reads the newest checkpoints.
 
 Partition by partition, so that memory is bounded by the largest partitions rather than by the bucket; of a
-segment's bytes only one piece at a time is held.
+segment's bytes only one piece at a time is in memory.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from kafscale.tools.recovery.plan import (
 )
 
 PIECE_BYTES: Final = 8 * 1024 * 1024
-"""How much of a segment is read at once."""
+"""The bytes of a segment that are read at once."""
 
 ATTEMPTS: Final = 6
 FIRST_RETRY_SEC: Final = 0.2
@@ -48,11 +48,11 @@ _MAX_OFFSETS_PER_SEGMENT = 2**31
 Result = TypeVar("Result")
 PartitionName = tuple[str, int]
 Known = Callable[[str, int], KnownPartition | None]
-"""What is known of a partition beside what the bucket holds, by topic and index."""
+"""Knowledge of a partition from beside the bucket, by topic and index."""
 
 
 class Progress(Protocol):
-    """Who is told how far a rebuild has come."""
+    """Receives the progress of a rebuild."""
 
     def inspected(self, key: str, size_bytes: int) -> None:
         """One more segment was read."""
@@ -256,7 +256,7 @@ class _Reading:
                 last = await self._piece(info, max(0, info.size_bytes - FOOTER_SIZE), FOOTER_SIZE)
             except ObjectNotFoundError:
                 return None
-            last_offset = _last_offset_told(info.key, base_offset, first, last)
+            last_offset = _last_offset_named(info.key, base_offset, first, last)
         return DamagedObject(
             key=info.key,
             base_offset=base_offset,
@@ -266,16 +266,16 @@ class _Reading:
         )
 
 
-def _last_offset_told(key: str, base_offset: int, first: bytes, last: bytes) -> int:
-    """What a damaged segment still says of its end, its first and last bytes given."""
-    told = [base_offset]
+def _last_offset_named(key: str, base_offset: int, first: bytes, last: bytes) -> int:
+    """The last offset that a damaged segment still names, its first and last bytes given."""
+    named = [base_offset]
     with suppress(CorruptDataError):
         header = parse_header(key, first)
         if header.base_offset == base_offset:
-            told.append(base_offset + header.message_count - 1)
+            named.append(base_offset + header.message_count - 1)
     with suppress(CorruptDataError):
-        told.append(parse_footer(key, last).last_offset)
-    return max(offset for offset in told if base_offset <= offset < base_offset + _MAX_OFFSETS_PER_SEGMENT)
+        named.append(parse_footer(key, last).last_offset)
+    return max(offset for offset in named if base_offset <= offset < base_offset + _MAX_OFFSETS_PER_SEGMENT)
 
 
 def _topics(planned: Iterable[PartitionPlan], known: Known) -> Iterable[TopicPlan]:

@@ -1,4 +1,4 @@
-"""What a rebuild takes from a snapshot of the metadata store, beside what it takes from the bucket. Pure.
+"""The part of a rebuild that comes from a snapshot of the metadata store, beside the bucket's. Pure.
 
 The bucket says what is published, and a snapshot is older than that: partition records never come from it, but
 what they say of epochs and offsets is a floor. What happened between the snapshot and the loss is not known, so
@@ -35,7 +35,7 @@ ENTRY_PREFIXES: Final = (
     keys.GROUP_OFFSETS,
     keys.EXPORTS,
 )
-"""Where `Restored.entries` lie in the metadata store."""
+"""The prefixes of `Restored.entries` in the metadata store."""
 
 _MAX_INT32: Final = 2**31 - 1
 
@@ -76,20 +76,20 @@ def with_snapshot(plan: BucketPlan, contents: SnapshotContents, now_ms: int) -> 
 def _restore_topic(
     of_bucket: TopicPlan, contents: SnapshotContents, known: Callable[[str, int], KnownPartition | None]
 ) -> tuple[TopicPlan | None, str]:
-    """What becomes of a topic, of which the bucket may hold nothing; and what is to be said of it."""
+    """The plan for a topic, of which the bucket may have nothing, and what is to be said of it."""
     if of_bucket.problem:
         return of_bucket, ""
     name, found = of_bucket.name, of_bucket.partitions
     record = contents.topics.get(name)
     is_deleted = record.state is TopicState.DELETING if record is not None else name in contents.retired
     if is_deleted and max((one.highest_epoch for one in found), default=-1) > contents.highest_epoch(name):
-        return of_bucket, "was deleted and made anew: it gets a new id and the default configs"
+        return of_bucket, "was deleted and created again: it gets a new id and the default configs"
     if record is None and is_deleted:
         return None, "had been deleted: what lies in the bucket is the rest of that, and stays out"
     if record is None:
         return of_bucket, "was made after the snapshot: it gets a new id and the default configs"
     if any(one.is_of_later_topic for one in found):
-        return of_bucket, "was made anew after the snapshot: it gets a new id and the default configs"
+        return of_bucket, "was created again after the snapshot: it gets a new id and the default configs"
     missing = range(len(found), record.partition_count)
     partitions = (*found, *(empty_partition(name, index, known(name, index)) for index in missing))
     topic = TopicPlan(
@@ -116,7 +116,7 @@ def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: in
     """Everything else that goes into the store, by key.
 
     Groups come back without members, who join again, in a generation above all that they can have had. The time
-    after which groups and committed offsets expire begins anew with `now_ms` (Unix milliseconds).
+    after which groups and committed offsets expire begins again with `now_ms` (Unix milliseconds).
     """
     by_name = {topic.name: topic for topic in topics}
     entries = {
@@ -143,7 +143,7 @@ def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: in
 
 
 def _is_of(topic: TopicPlan | None, committed: CommittedOffset) -> bool:
-    """Whether the offset means this topic: of others it means nothing any more."""
+    """True if the offset means this topic: of others it means nothing any more."""
     return topic is not None and topic.record is not None and topic.record.topic_id == committed.topic_id
 
 
@@ -165,7 +165,7 @@ def _renewed(committed: CommittedOffset, now_ms: int) -> CommittedOffset:
 
 
 def is_same_entry(key: str, held: bytes, planned: bytes) -> bool:
-    """Whether an earlier run wrote what is held: times may differ. Raises `CorruptDataError`."""
+    """True if an earlier run wrote what is held: times may differ. Raises `CorruptDataError`."""
     if held == planned:
         return True
     if key.startswith(keys.GROUPS):

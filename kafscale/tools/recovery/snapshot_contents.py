@@ -1,4 +1,4 @@
-"""What a snapshot of the metadata store tells a rebuild: its keys and values, taken apart. Pure."""
+"""A snapshot of the metadata store as a rebuild sees it: its keys and values, taken apart. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,9 +51,9 @@ class SnapshotContents:
         return max([*epochs, self.retired.get(topic, _NO_EPOCH)])
 
     def known(self) -> Callable[[str, int], KnownPartition | None]:
-        """What is known of a partition, by topic and index; None when nothing is.
+        """The partition as the snapshot knows it, by topic and index; None when it does not.
 
-        Offsets are told only of topics that were there: of others only that their epochs were used.
+        Offsets are known only of topics that were there: of others only that their epochs were used.
         """
         highest = dict(self.retired)
         for (name, _), known in self.partitions.items():

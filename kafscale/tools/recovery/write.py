@@ -43,7 +43,7 @@ class RecoveryRefusedError(KafscaleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """What was done. `already_there`: topics that an earlier run had rebuilt from the same objects."""
+    """The outcome. `already_there`: topics that an earlier run had rebuilt from the same objects."""
 
     cluster_id: str
     written: tuple[str, ...]
@@ -51,7 +51,7 @@ class Rebuilt:
 
 
 class _Held(Enum):
-    """What the metadata store holds of a topic."""
+    """The state of a topic in the metadata store."""
 
     NOTHING_ELSE = "nothing, or some of the partition records that are planned"
     ALL = "the topic as it is planned"
@@ -68,7 +68,7 @@ class _Found:
 
 
 class RecoveryWriter:
-    """Writes one plan. `configs` are set on every topic that is written and of which no snapshot tells."""
+    """Writes one plan. `configs` are set on every topic that is written and that no snapshot has."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class RecoveryWriter:
 
     @property
     def _way_out(self) -> str:
-        """What to do where the store holds something else than the plan."""
+        """The advice where the store has something else than the plan."""
         if self._plan.restored is not None:
             return "a snapshot goes into an empty metadata store only"
         return "name the topics that are to be rebuilt with --topic"
@@ -222,7 +222,7 @@ class RecoveryWriter:
         return written
 
     async def _look(self, topic: TopicPlan) -> _Found:
-        """What the store holds under the topic's name, compared with the plan."""
+        """Compare what the store has under the topic's name with the plan."""
         retired = await patiently(lambda: self._metadata.get(keys.retired(topic.name)))
         held = await patiently(lambda: self._metadata.get(keys.topic(topic.name)))
         records = (await patiently(lambda: self._metadata.range(keys.partitions(topic.name)))).items

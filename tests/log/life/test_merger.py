@@ -15,12 +15,12 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.formats.segment import parse_segment, verify_segment
 from kafscale.log.life.garbage_collector import GarbageCollector
 from kafscale.log.life.merger import Merger
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
 from kafscale.ops.metrics import MergeOutcome
+from tests.formats.segments import parse_segment, verify_segment
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 

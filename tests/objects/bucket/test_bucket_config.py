@@ -150,9 +150,7 @@ def test_an_azure_container_needs_its_account(monkeypatch: pytest.MonkeyPatch) -
         ),
     ],
 )
-def test_settings_that_cannot_work_are_refused_with_the_next_step(
-    variables: dict[str, str], said: str
-) -> None:
+def test_settings_that_cannot_work_are_refused_with_advice(variables: dict[str, str], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         store_with(**variables)
 
@@ -182,7 +180,7 @@ async def test_the_replica_has_its_own_place_and_the_same_credentials() -> None:
         assert headers["x-amz-security-token"] == "temporary"
 
 
-async def test_the_replica_is_where_the_bucket_is_unless_settings_say_otherwise() -> None:
+async def test_replica_is_beside_the_bucket_by_default() -> None:
     async with scripted_s3() as server:
         path, headers = await request_of_the_replica(
             server,
@@ -232,9 +230,7 @@ async def test_nothing_is_tried_again_at_the_replica() -> None:
         ),
     ],
 )
-def test_a_replica_that_cannot_be_used_is_refused_by_its_own_name(
-    variables: dict[str, str], said: str
-) -> None:
+def test_unusable_replica_is_refused_by_its_own_name(variables: dict[str, str], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         open_replica(load_settings(variables))
 
@@ -246,7 +242,7 @@ async def request_for_a_backup(server: ScriptedS3, **variables: str) -> tuple[st
     return server.requests[-1].key, server.requests[-1].headers
 
 
-async def test_the_backup_bucket_is_where_the_records_are_unless_settings_say_otherwise() -> None:
+async def test_backup_bucket_is_beside_the_records_by_default() -> None:
     async with scripted_s3() as server:
         path, headers = await request_for_a_backup(
             server,
@@ -263,7 +259,7 @@ async def test_the_backup_bucket_is_where_the_records_are_unless_settings_say_ot
         assert "x-amz-server-side-encryption" not in headers
 
 
-async def test_the_backup_bucket_may_be_elsewhere_with_credentials_of_its_own() -> None:
+async def test_backup_bucket_elsewhere_has_its_own_credentials() -> None:
     async with scripted_s3() as server:
         path, headers = await request_for_a_backup(
             server,
@@ -309,8 +305,6 @@ def test_backups_of_records_in_s3_may_be_in_another_cloud(monkeypatch: pytest.Mo
         ),
     ],
 )
-def test_a_backup_bucket_that_cannot_be_used_is_refused_by_its_own_name(
-    variables: dict[str, str], said: str
-) -> None:
+def test_unusable_backup_bucket_is_refused_by_its_own_name(variables: dict[str, str], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         open_backup_bucket(load_settings({"KAFSCALE_S3_BUCKET": "records", **variables}))

@@ -127,7 +127,7 @@ NO_ANSWER = {name: answer for name, answer in MAYBE_DONE.items() if answer.how i
 
 
 @pytest.mark.parametrize("answer", NO_ANSWER.values(), ids=NO_ANSWER)
-async def test_a_conditional_put_that_may_have_been_carried_out_is_not_sent_again(
+async def test_conditional_put_of_unknown_outcome_is_not_retried(
     server: ScriptedS3, store: BucketStore, answer: Answer
 ) -> None:
     """The second would meet the first, and call the key taken by somebody else."""
@@ -167,7 +167,7 @@ async def test_after_a_lost_reply_another_object_is_another_object(
 
 
 @pytest.mark.parametrize("then", [error(404, "NoSuchKey"), error(500, "InternalError"), Answer(how=How.DROP)])
-async def test_after_a_lost_reply_an_object_that_cannot_be_seen_stays_unknown(
+async def test_lost_reply_and_unseen_object_stays_unknown(
     server: ScriptedS3, store: BucketStore, then: Answer
 ) -> None:
     server.script += [Answer(how=How.DROP), then]
@@ -238,9 +238,7 @@ async def test_a_refusal_is_told_at_once_with_what_to_look_at(
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_connection_that_is_refused_is_known_to_have_done_nothing(
-    server: ScriptedS3, name: str
-) -> None:
+async def test_refused_connection_has_done_nothing(server: ScriptedS3, name: str) -> None:
     store = store_of(server, IMPATIENCE, KAFSCALE_S3_ENDPOINT=f"http://127.0.0.1:{free_port()}")
     with pytest.raises(StoreUnavailableError) as caught:
         await CALLS[name](store)
@@ -272,7 +270,7 @@ async def test_an_authority_of_ones_own_can_be_trusted(
     assert tls_server.objects[KEY] == b"body"
 
 
-async def test_a_connection_that_takes_too_long_is_known_to_have_done_nothing() -> None:
+async def test_connection_that_takes_too_long_has_done_nothing() -> None:
     """A listener whose queue is full: the next connection waits."""
     with socket.socket() as full, contextlib.ExitStack() as stack:
         full.bind(("127.0.0.1", 0))
@@ -296,7 +294,7 @@ async def test_a_connection_that_takes_too_long_is_known_to_have_done_nothing() 
 
 
 @pytest.mark.parametrize("answer", [Answer(status=412), Answer(status=416)], ids=["412", "416"])
-async def test_an_answer_that_makes_no_sense_is_not_taken_for_a_missing_object(
+async def test_senseless_answer_is_not_a_missing_object(
     server: ScriptedS3, store: BucketStore, answer: Answer
 ) -> None:
     server.script.append(answer)

@@ -61,7 +61,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_process_ends_while_a_server_keeps_the_parts_of_an_upload_waiting() -> None:
+async def test_process_ends_while_a_server_holds_up_parts() -> None:
     """The threads of the upload wait for an answer for longer than a broker may take to stop."""
     async with scripted_s3() as server:
         server.upload_scripts["part"].extend([Answer(how=How.HOLD)] * 3)

@@ -115,7 +115,7 @@ class TestRequests:
         assert begin["x-amz-server-side-encryption"] == "aws:kms"
         assert begin["x-amz-server-side-encryption-aws-kms-key-id"].endswith("key/abc")
 
-    async def test_without_a_key_the_platform_gives_credentials_and_region_but_no_profile(
+    async def test_without_a_key_the_platform_gives_credentials_and_region(
         self, scripted: ScriptedS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         (tmp_path / "config").write_text(
@@ -275,7 +275,7 @@ class TestCompletion:
     @pytest.mark.parametrize(
         "second", [SAID_TWICE, error(412, "PreconditionFailed"), error(404, "NoSuchUpload")]
     )
-    async def test_after_a_lost_request_an_object_of_anothers_is_not_taken_for_ours(
+    async def test_lost_request_does_not_claim_the_object_of_another(
         self, scripted: ScriptedS3, store: BucketStore, second: Answer
     ) -> None:
         """versitygw says yes to the second completion of an upload whenever there is an object."""
@@ -296,7 +296,7 @@ class TestCompletion:
         assert scripted.objects == {KEY: BODY}
         assert scripted.upload_operations().count("complete") == 4
 
-    async def test_what_stays_unknown_is_told_and_then_cannot_happen_any_more(
+    async def test_unknown_outcome_is_reported_and_cannot_happen_later(
         self, scripted: ScriptedS3, impatient: BucketStore
     ) -> None:
         scripted.upload_scripts["complete"].extend([LOST] * 200)
@@ -319,7 +319,7 @@ class TestCompletion:
         with pytest.raises(StoreUnavailableError, match="ended by somebody else"):
             await create(store)
 
-    async def test_a_store_that_ignores_the_condition_does_not_replace_what_was_there_before(self) -> None:
+    async def test_store_that_ignores_conditions_replaces_no_older_object(self) -> None:
         async with scripted_s3(ignores_conditions=True) as server:
             store = in_small_parts(server)
             server.upload_scripts["mark"].append(error(404, ""))
@@ -427,7 +427,7 @@ class TestRealServer:
         assert await store.get(KEY) == bytes([winner]) * sizes[winner]
         await no_parts_left(server)
 
-    async def test_an_object_larger_than_the_parts_under_way_comes_back_as_it_went(
+    async def test_object_larger_than_parts_in_flight_is_unchanged(
         self, server: S3Server, store: BucketStore
     ) -> None:
         body = os.urandom(64 * KIB)

@@ -39,7 +39,7 @@ class Store(MemoryStore):
         await super().put_if_absent(key, parts)
 
 
-async def test_a_store_that_keeps_the_promise_passes_and_holds_nothing_afterwards() -> None:
+async def test_store_that_keeps_the_promise_passes_and_is_left_empty() -> None:
     store = Store()
     await prove_conditional_writes(store, "ns", "token")
     assert store.calls == ROUNDS * (CREATORS + 1)
@@ -174,7 +174,7 @@ async def test_one_that_was_refused_may_not_be_it() -> None:
         await prove_conditional_writes(LosesTheWinnersReply(), "ns", "token")
 
 
-async def test_a_reply_that_is_lost_now_and_then_does_not_fail_the_probe() -> None:
+async def test_replies_lost_now_and_then_do_not_fail_the_probe() -> None:
     class Sometimes(Store):
         async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
             await super().put_if_absent(key, parts)

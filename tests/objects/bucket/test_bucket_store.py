@@ -62,7 +62,7 @@ class TestMemory:
         assert scripted.objects["n/a"] == body
 
     @pytest.mark.parametrize("is_new", [True, False])
-    async def test_a_caller_that_is_cancelled_goes_on_once_nobody_reads_the_parts(
+    async def test_cancelled_caller_returns_once_its_parts_are_unread(
         self, scripted: ScriptedS3, is_new: bool
     ) -> None:
         store, memory = store_of(scripted), bytearray(64 * MIB)

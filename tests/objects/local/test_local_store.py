@@ -69,7 +69,7 @@ def files_below(folder: Path) -> list[str]:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="paths of descriptors are read from /proc")
 @pytest.mark.parametrize("size_bytes", [10, BIG])
-async def test_bytes_then_name_then_every_new_folder_reach_the_disk_before_a_put_returns(
+async def test_put_syncs_bytes_then_name_then_new_folders(
     store: LocalStore, events: list[str], size_bytes: int
 ) -> None:
     events.clear()
@@ -101,7 +101,7 @@ async def test_a_folder_that_went_and_came_back_reaches_the_disk_again(
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="paths of descriptors are read from /proc")
-async def test_an_object_that_was_there_is_on_the_disk_before_the_caller_hears_of_it(
+async def test_existing_object_is_synced_before_it_is_reported(
     store: LocalStore, events: list[str], tmp_path: Path
 ) -> None:
     """Whoever put it may have died between link and fsync, and the caller may go on to rely on it."""
@@ -145,7 +145,7 @@ async def test_a_folder_goes_with_its_last_object(store: LocalStore, tmp_path: P
     assert sorted(path.name for path in (tmp_path / "objects").iterdir()) == [".tmp"]
 
 
-async def test_opening_removes_what_a_dead_process_left_and_nothing_of_a_living_one(tmp_path: Path) -> None:
+async def test_opening_deletes_files_of_dead_processes_only(tmp_path: Path) -> None:
     living = LocalStore(tmp_path)
     [folder_of_living] = (tmp_path / ".tmp").iterdir()
     (folder_of_living / "7").write_bytes(b"being written")
@@ -304,7 +304,7 @@ async def test_a_key_cannot_be_an_object_and_a_folder(store: LocalStore) -> None
         await store.put("n", [b"x"])
 
 
-async def test_a_folder_that_goes_between_the_mkdir_and_the_look_of_makedirs_is_made_again(
+async def test_folder_that_goes_during_makedirs_is_made_again(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`os.makedirs` then reports that the folder exists, which is not a file on the way."""
@@ -324,7 +324,7 @@ async def test_a_folder_that_goes_between_the_mkdir_and_the_look_of_makedirs_is_
 
 
 @pytest.mark.parametrize("refused_by", ["open", "write"])
-async def test_a_file_system_without_direct_io_is_written_through_the_page_cache(
+async def test_file_system_without_direct_io_uses_the_page_cache(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, refused_by: str
 ) -> None:
     if not hasattr(os, "O_DIRECT"):
@@ -413,9 +413,7 @@ async def test_the_event_loop_runs_while_the_disk_does_not(store: LocalStore, ga
     await putting
 
 
-async def test_a_cancelled_put_returns_once_nothing_reads_its_memory_any_more(
-    store: LocalStore, gate: Gate
-) -> None:
+async def test_cancelled_put_returns_once_its_memory_is_unread(store: LocalStore, gate: Gate) -> None:
     putting = asyncio.create_task(store.put_if_absent("n/a", [b"x"]))
     assert await asyncio.to_thread(gate.reached.wait, 60)
     for _ in range(3):  # More than one cancellation changes nothing.

@@ -73,9 +73,7 @@ async def test_chunks_are_written_as_they_come(store: LocalStore, tmp_path: Path
     assert all(size >= number * MIB for number, size in enumerate(sizes, start=1))
 
 
-async def test_an_object_that_appears_meanwhile_stays_and_nothing_else_does(
-    store: LocalStore, tmp_path: Path
-) -> None:
+async def test_object_that_appears_meanwhile_is_all_that_stays(store: LocalStore, tmp_path: Path) -> None:
     async def chunks() -> AsyncIterator[Buffer]:
         yield b"ours "
         await store.put_if_absent("n/a", [b"theirs"])
@@ -87,9 +85,7 @@ async def test_an_object_that_appears_meanwhile_stays_and_nothing_else_does(
     assert await store.get("n/a") == b"theirs"
 
 
-async def test_neither_files_nor_descriptors_are_left_of_what_was_not_created(
-    store: LocalStore, tmp_path: Path
-) -> None:
+async def test_failed_creation_leaves_no_file_and_no_descriptor(store: LocalStore, tmp_path: Path) -> None:
     async def failing() -> AsyncIterator[Buffer]:
         yield bytes(2 * MIB)
         raise KeyError("the caller's")
@@ -127,7 +123,7 @@ async def test_a_failure_before_the_name_is_known_to_have_done_nothing(
     await store.put_if_absent_streamed("n/a", chunks_of(b"x"), 1)
 
 
-async def test_a_cancelled_caller_gets_its_chunk_back_once_nobody_reads_it(
+async def test_cancelled_caller_gets_its_chunk_back_once_unread(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on, write = threading.Event(), threading.Event(), os.write

@@ -145,7 +145,7 @@ async def test_old_ones_go_and_nothing_else_does(
     assert any(key.startswith("backups/prod/other/") for key in left)
 
 
-async def test_clusters_of_the_same_namespace_do_not_remove_each_others(
+async def test_clusters_of_one_namespace_keep_each_others_snapshots(
     snapshots: Snapshots, metadata: MemoryMetadata, clock: Clock
 ) -> None:
     """Found: two clusters with all defaults, buckets of their own and one backup bucket."""
@@ -193,7 +193,7 @@ def test_other_keys_are_none(key: str) -> None:
 @given(
     st.lists(st.integers(0, 100), unique=True), st.integers(1, 10), st.integers(0, 100), st.integers(0, 100)
 )
-def test_what_is_new_enough_in_either_way_stays_and_what_was_just_taken(
+def test_snapshots_new_enough_by_count_or_age_stay(
     ages: list[int], keep: int, keep_for_ms: int, at: int
 ) -> None:
     """`at`: how old what was just taken seems; by a clock that was ahead, others may seem to be newer."""

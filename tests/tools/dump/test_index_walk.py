@@ -55,7 +55,7 @@ def test_an_index_of_version_2_alone_has_relative_offsets() -> None:
     assert problems(findings) == []
 
 
-def test_an_index_without_its_segment_says_that_it_was_not_compared() -> None:
+def test_index_without_its_segment_is_not_compared() -> None:
     findings = walk_index(build_index(LAID), VERIFY)
     assert notes(findings) == ["there is no segment beside it: its entries are not compared with the batches"]
     assert problems(findings) == []
@@ -125,7 +125,7 @@ def test_a_damaged_segment_beside_it_is_told() -> None:
 
 
 @VERSIONS
-def test_a_part_begins_with_the_last_entry_at_or_before_the_offset(version: int) -> None:
+def test_part_begins_with_last_entry_up_to_the_offset(version: int) -> None:
     data = build_index(LAID, 1, version=version)
     for wanted, first in [(1000, 0), (1009, 0), (1010, 1), (1299, 29), (0, 0), (10**6, 29)]:
         found = entries_in(walk_index(data, Look(from_offset=wanted, verify=True), segment=SEGMENT))

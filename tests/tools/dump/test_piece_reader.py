@@ -17,7 +17,7 @@ def test_views_are_the_bytes_there() -> None:
         assert bytes(reader.view(position, length)) == DATA[position : position + length]
 
 
-def test_a_straight_reader_reads_each_byte_once_in_pieces_that_grow() -> None:
+def test_straight_reader_reads_each_byte_once_in_growing_pieces() -> None:
     source = MemorySource(DATA)
     reader = PieceReader(source, 16, 1024)
     assert b"".join(bytes(reader.view(position, 50)) for position in range(0, 10_000, 50)) == DATA

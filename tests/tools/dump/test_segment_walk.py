@@ -134,7 +134,7 @@ def test_a_damaged_batch_does_not_hide_the_next_ones() -> None:
     assert offsets == [100, 101, 102, 105, 110, 111, 112, 113, 114, 115]
 
 
-def test_a_broken_chain_is_told_with_its_position_and_the_footer_is_still_read() -> None:
+def test_broken_chain_is_reported_and_the_footer_still_read() -> None:
     findings = walk_segment(patched(POSITIONS[2] + LENGTH_POSITION, b"\x7f\xff\xff\xff"))
     assert len(batches_in(findings)) == 2
     assert problems(findings)[0].startswith(f"batch at position {POSITIONS[2]}: its 2147483659 bytes are cut")
@@ -173,7 +173,7 @@ def test_a_bomb_is_not_unpacked(codec: Codec) -> None:
     assert batches_in(findings)[0].is_valid
 
 
-def test_records_that_are_too_large_as_they_are_stored_are_not_shown() -> None:
+def test_records_too_large_as_stored_are_not_shown() -> None:
     findings = walk_segment(SEGMENT, EVERYTHING, max_records_bytes=100)
     assert problems(findings)[0] == (
         f"batch at position 32: its {len(BATCHES[0])} bytes are more than 100: records are not shown"

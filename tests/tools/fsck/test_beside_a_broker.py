@@ -189,7 +189,7 @@ async def test_repairs_beside_a_broker_take_nothing_from_its_readers() -> None:
     assert problems(await check(broker, verify=True)) == []
 
 
-async def test_a_broker_removes_what_a_late_upload_left_of_a_deleted_topic() -> None:
+async def test_broker_deletes_late_uploads_of_a_deleted_topic() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic("gone")
         await delete_topic(client, "gone")

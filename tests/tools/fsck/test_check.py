@@ -224,7 +224,7 @@ async def test_a_record_that_says_something_else_than_a_sound_segment(change: di
 # --- holes and overlaps
 
 
-async def test_a_leftover_and_the_offset_passed_over_for_it_are_explained() -> None:
+async def test_orphan_and_the_offset_skipped_for_it_are_explained() -> None:
     stores = await healthy()
     left = await stores.leave_behind(20, 4)
     await stores.new_leader()
@@ -377,7 +377,7 @@ async def test_a_checkpoint_that_ends_elsewhere() -> None:
     assert "it ends at offset 14, the record says 13" in found
 
 
-async def test_objects_below_a_checkpoint_that_cannot_be_read_are_not_called_orphans() -> None:
+async def test_objects_below_unreadable_checkpoint_are_no_orphans() -> None:
     stores = await healthy()
     await _checkpoint_gone(stores)
     [partition] = (await stores.check()).partitions
@@ -562,7 +562,7 @@ async def test_stores_of_two_clusters_are_not_compared() -> None:
         await stores.check()
 
 
-async def test_a_namespace_without_a_marker_is_checked_and_not_repaired() -> None:
+async def test_namespace_without_marker_is_checked_not_repaired() -> None:
     stores = await healthy()
     await _index_gone(stores)
     await stores.objects.delete([object_keys.cluster_marker_key(NAMESPACE)])

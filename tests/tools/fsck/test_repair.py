@@ -81,7 +81,7 @@ async def test_indexes_are_written_anew_in_the_version_of_the_cluster(
     assert untouched.version == LEGACY_VERSION
 
 
-async def test_an_index_of_a_damaged_segment_or_of_an_unknown_version_is_left() -> None:
+async def test_index_of_damaged_segment_or_unknown_version_stays() -> None:
     stores = await with_segments(5, 5, 5)
     await stores.objects.delete([flushed_index(0), flushed_index(5)])
     await stores.flip(flushed(0), 100)
@@ -119,7 +119,7 @@ async def garbage(stores: TwoStores) -> dict[str, OrphanReason]:
     return orphans(await stores.check())
 
 
-async def test_garbage_is_deleted_beside_running_brokers_and_nothing_else() -> None:
+async def test_only_garbage_is_deleted_beside_running_brokers() -> None:
     stores = await with_segments(5, 5, 5, 7)
     found = await garbage(stores)
     above = await stores.leave_behind(30)
@@ -219,7 +219,7 @@ def of_gone(found: list[str]) -> list[str]:
     return [key for key in found if "/gone/" in key]
 
 
-async def test_the_rest_of_a_deleted_topic_is_deleted_and_its_name_is_free() -> None:
+async def test_rest_of_a_deleted_topic_goes_and_its_name_is_free() -> None:
     stores = await rest_of_a_topic()
     [outcome] = await stores.repair()
     assert (outcome.repair.action, outcome.detail) == (RepairAction.DELETE_TOPIC_REST, "5 objects deleted")
@@ -239,7 +239,7 @@ async def test_brokers_that_run_delete_it() -> None:
     assert decode_topic_record(held.key, held.value).state is TopicState.DELETING
 
 
-async def test_the_name_stays_taken_when_a_deletion_may_still_be_on_its_way(
+async def test_name_stays_taken_while_a_deletion_may_be_in_flight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stores = await rest_of_a_topic()
@@ -366,7 +366,7 @@ async def test_what_has_come_back_is_not_dropped(monkeypatch: pytest.MonkeyPatch
     assert len(await stores.references()) == 2
 
 
-async def test_a_repair_that_fails_keeps_none_of_the_others_from_being_done(
+async def test_repair_that_fails_stops_no_other_repair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stores = await with_segments(5, 5)

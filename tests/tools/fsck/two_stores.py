@@ -18,7 +18,7 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.formats.segment import HEADER_SIZE, parse_segment, verify_segment
+from kafscale.formats.segment import HEADER_SIZE
 from kafscale.formats.topic_record import encode_retired_epoch, encode_topic_record
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
@@ -33,7 +33,7 @@ from kafscale.tools.fsck.record_check import published_references
 from kafscale.tools.fsck.repair import Repairer, RepairOutcome
 from kafscale.tools.fsck.repair_plan import Repair, plan_repairs
 from kafscale.tools.fsck.topic_rest import TopicRest
-from tests.formats.segments import segment_of
+from tests.formats.segments import parse_segment, segment_of, verify_segment
 from tests.tools.recovery.recovery_bucket import batch
 
 NAMESPACE = "production"

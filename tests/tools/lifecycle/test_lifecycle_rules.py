@@ -81,7 +81,7 @@ def test_a_rule_that_somebody_switched_off_is_switched_on_again() -> None:
     assert len(changed_rules(before, plan()).replaced) == 1
 
 
-def test_rules_in_the_older_form_are_rewritten_because_the_forms_cannot_be_mixed() -> None:
+def test_rules_in_the_older_form_are_rewritten_in_the_new_one() -> None:
     old = {"ID": "old", "Prefix": "logs/", "Status": "Enabled", "Expiration": {"Days": 3}}
     change = changed_rules([old], plan())
     assert change.kept == ({**OF_OTHERS[0], "ID": "old"},)

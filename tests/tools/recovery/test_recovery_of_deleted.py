@@ -71,7 +71,7 @@ def test_segment_below_the_newest_checkpoints_first_is_deleted() -> None:
     assert (found.record.log_start_offset, found.holes) == (10, ())
 
 
-def test_everything_below_a_checkpoint_without_segments_is_deleted() -> None:
+def test_all_below_a_checkpoint_without_segments_is_deleted() -> None:
     found = plan(flushed(0, 3, 0), flushed(20, 3, 1), checkpoint=checkpoint_of(20, 0))
     assert bases(found) == [20]
 

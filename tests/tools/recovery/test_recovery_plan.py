@@ -78,7 +78,7 @@ def test_an_undisturbed_log_comes_back_as_it_was() -> None:
     assert first.max_timestamp_ms == NOW_MS + 2
 
 
-def test_the_next_epoch_is_above_everything_that_was_seen_and_what_may_have_been() -> None:
+def test_next_epoch_is_above_all_that_was_or_may_have_been_seen() -> None:
     leftover, published = flushed(3, 5, 6), flushed(4, 1, 9)
     found = plan(flushed(0, 3, 2), leftover, published)
     assert found.highest_epoch == 9
@@ -98,7 +98,7 @@ def test_a_partition_without_objects_is_empty() -> None:
     assert (record.log_start_offset, record.log_end_offset, record.segments) == (0, 0, ())
 
 
-def test_segments_that_carry_no_epoch_are_adopted_and_leave_no_history() -> None:
+def test_segments_without_epoch_are_adopted_without_history() -> None:
     found = plan(flushed(0, 3, -1), flushed(3, 3, 0), flushed(6, 3, -1), flushed(9, 1, 1))
     assert bases(found) == [0, 3, 6, 9]
     assert found.record.epochs == (EpochStart(0, 3), EpochStart(1, 9))
@@ -143,7 +143,7 @@ def test_a_leftover_at_the_end_is_kept() -> None:
     assert found.record.log_end_offset == 7
 
 
-def test_a_single_record_that_its_producer_wrote_again_is_a_leftover() -> None:
+def test_single_record_written_again_is_an_orphan() -> None:
     found = plan(
         flushed(0, 3, 0, (9, 0, 0)),
         flushed(3, 1, 0, (9, 0, 3)),
@@ -182,14 +182,14 @@ def test_a_writer_that_stamps_nothing_and_repeats_is_believed() -> None:
     assert bases(found) == [0, 1]
 
 
-def test_what_an_older_topic_of_the_name_left_far_above_is_a_leftover() -> None:
+def test_segment_of_an_older_topic_far_above_is_an_orphan() -> None:
     found = plan(flushed(0, 3, 4), flushed(500, 3, 2), flushed(3, 2, 5))
     assert bases(found) == [0, 3]
     assert reasons(found) == {500: DropReason.OLD_LEADER}
     assert found.record.log_end_offset == 5
 
 
-def test_overlaps_without_any_epoch_are_told_and_the_most_is_kept_from_the_end() -> None:
+def test_overlaps_without_epochs_keep_the_most_from_the_end() -> None:
     found = plan(flushed(100, 50, -1), flushed(120, 51, -1), flushed(150, 50, -1), flushed(171, 40, -1))
     assert bases(found) == [120, 171]
     assert reasons(found) == {100: DropReason.UNDECIDED, 150: DropReason.UNDECIDED}
@@ -217,14 +217,14 @@ def test_a_merge_of_merged_segments_covers_them() -> None:
     assert [reference.object_key for reference in found.record.segments] == [whole.key]
 
 
-def test_of_merged_segments_that_overlap_those_are_kept_that_cover_everything() -> None:
+def test_overlapping_merged_segments_keep_those_that_cover_all() -> None:
     """One of them was never published, and the other's sources are gone."""
     found = plan(SOURCES[0], SOURCES[1], inspected(A, B, C, merged=True), inspected(C, D, merged=True))
     assert found.record_count == 8
     assert found.record.log_end_offset == 9
 
 
-def test_a_merged_segment_that_was_not_published_does_not_win_over_what_came_later() -> None:
+def test_unpublished_merged_segment_loses_to_later_segments() -> None:
     """Retention took A and B; the merged segment that still holds them overlaps one that was published."""
     found = plan(inspected(A, B, C, merged=True), inspected(C, D, merged=True))
     assert bases(found) == [6]
@@ -238,13 +238,13 @@ def test_a_leftover_in_a_gap_of_a_merged_segment_is_one() -> None:
     assert reasons(found) == {5: DropReason.LEFTOVER}
 
 
-def test_a_leftover_that_landed_where_a_source_was_removed_is_one() -> None:
+def test_orphan_in_the_place_of_a_removed_source_is_one() -> None:
     found = plan(inspected(A, B, C, merged=True), inspected(batch(3, 2, 1, text="other")), SOURCES[3])
     assert bases(found) == [0, 8]
     assert reasons(found) == {3: DropReason.LEFTOVER}
 
 
-def test_a_merged_segment_of_an_older_topic_loses_against_higher_epochs() -> None:
+def test_merged_segment_of_older_topic_loses_to_higher_epochs() -> None:
     found = plan(inspected(A, B, C, merged=True), flushed(0, 1, 5), flushed(1, 1, 5))
     assert bases(found) == [0, 1]
     assert found.record.log_end_offset == 2
@@ -253,7 +253,7 @@ def test_a_merged_segment_of_an_older_topic_loses_against_higher_epochs() -> Non
 # --- damage and holes
 
 
-def test_a_damaged_segment_leaves_a_hole_and_its_offsets_are_not_given_again() -> None:
+def test_damaged_segment_leaves_a_hole_and_uses_its_offsets_up() -> None:
     found = plan(flushed(0, 3, 0), flushed(8, 2, 0), damaged=[damaged_at(3, 7), damaged_at(10, 14)])
     assert bases(found) == [0, 8]
     assert found.record.log_end_offset == 15
@@ -295,19 +295,19 @@ def producer(number: int, *batches: ProducerBatch, epoch: int = 0, time_ms: int 
     )
 
 
-def test_a_checkpoint_knows_where_a_log_ended_whose_segments_are_gone() -> None:
+def test_checkpoint_knows_the_end_of_a_log_without_segments() -> None:
     record = plan(checkpoint=checkpoint_of(500, 7)).record
     assert (record.log_start_offset, record.log_end_offset) == (500, 500)
     assert record.leader_epoch == 7 + PASSED_OVER_EPOCHS
 
 
-def test_a_segment_that_a_checkpoint_names_and_that_is_gone_is_a_loss() -> None:
+def test_missing_segment_of_a_checkpoint_is_a_loss() -> None:
     first, lost, last = flushed(0, 3, 0), flushed(3, 2, 0), flushed(5, 1, 0)
     found = plan(first, last, checkpoint=checkpoint_of(6, 0, first, lost, last))
     assert found.holes == (Hole(first_offset=3, last_offset=4, reason=HoleReason.LOST),)
 
 
-def test_producers_are_those_of_the_checkpoint_and_of_the_batches_after_it() -> None:
+def test_producers_are_of_the_checkpoint_and_of_later_batches() -> None:
     known = producer(1, ProducerBatch(0, 4, 40), ProducerBatch(5, 9, 45))
     gone = producer(2, ProducerBatch(0, 0, 30))
     found = plan(
@@ -322,7 +322,7 @@ def test_producers_are_those_of_the_checkpoint_and_of_the_batches_after_it() -> 
     )
 
 
-def test_a_producer_has_its_newest_five_batches_of_its_newest_epoch() -> None:
+def test_producer_has_five_newest_batches_of_its_newest_epoch() -> None:
     segments = [flushed(n, 1, 0, (1, 0, n)) for n in range(8)]
     assert [b.base_offset for b in plan(*segments).record.producers[0].batches] == [3, 4, 5, 6, 7]
     renewed = plan(*segments, flushed(8, 1, 0, (1, 1, 0))).record.producers[0]
@@ -353,7 +353,7 @@ def test_a_checkpoint_of_an_older_topic_of_the_name_is_not_used() -> None:
     assert "older topic" in found.problems[0]
 
 
-def test_what_the_record_has_no_room_for_goes_to_a_checkpoint_that_is_the_same_each_time() -> None:
+def test_what_the_record_has_no_room_for_is_in_one_checkpoint() -> None:
     segments = [flushed(n, 1, 2, (n % 3, 0, n)) for n in range(128)]
     found = plan(*segments)
     record = found.record

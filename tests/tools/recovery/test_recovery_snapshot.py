@@ -206,13 +206,13 @@ async def test_producer_ids_go_on_above_all_that_either_knows(told: int | None, 
     assert await ProducerIds(metadata).next_producer_id() == first + PASSED_OVER_PRODUCER_IDS
 
 
-async def test_producer_ids_of_which_neither_knows_any_are_passed_over_too() -> None:
+async def test_producer_ids_that_neither_side_knows_are_skipped() -> None:
     """Those that were given out after the snapshot, to producers that have not written yet and live on."""
     metadata = await restored(orders_puts(), memory_bucket())
     assert await ProducerIds(metadata).next_producer_id() == PASSED_OVER_PRODUCER_IDS
 
 
-async def test_producer_ids_that_only_the_snapshot_knows_are_not_given_again() -> None:
+async def test_producer_ids_of_the_snapshot_are_not_given_again() -> None:
     empty = memory_bucket()
     metadata = await restored([Put(keys.PRODUCER_IDS, encode_fields({"next_producer_id": 3000}))], empty)
     assert await ProducerIds(metadata).next_producer_id() == 3000 + PASSED_OVER_PRODUCER_IDS
@@ -294,7 +294,7 @@ async def test_a_deleted_topic_does_not_come_back_from_its_rest() -> None:
     assert epoch == 6 + PASSED_OVER_EPOCHS
 
 
-async def test_a_deleted_topic_s_name_that_was_used_since_is_a_new_topic() -> None:
+async def test_name_of_a_deleted_topic_used_since_is_a_new_topic() -> None:
     metadata = await restored([Put(keys.retired(TOPIC), encode_retired_epoch(5))])
     assert (await topic_of(metadata)).configs == {"cleanup.policy": "delete"}
     assert (await record_of(metadata)).leader_epoch == 6 + PASSED_OVER_EPOCHS
@@ -347,7 +347,7 @@ async def test_groups_come_back_without_members_in_a_later_generation() -> None:
     )
 
 
-async def test_committed_offsets_come_back_and_do_not_expire_for_the_time_between() -> None:
+async def test_restored_offsets_do_not_expire_for_the_time_between() -> None:
     metadata = await restored(
         [*orders_puts(), offset_put(17), offset_put(5, group="h", expires_ms=SNAPSHOT_MS)]
     )
@@ -441,7 +441,7 @@ async def test_a_snapshot_is_refused_while_brokers_are_registered() -> None:
     assert "stop them first" in await refused(metadata, await bucket(), snapshot_of(orders_puts()))
 
 
-async def test_the_cluster_s_id_comes_from_the_snapshot_where_the_bucket_has_no_marker() -> None:
+async def test_cluster_id_is_the_snapshots_if_the_bucket_has_no_marker() -> None:
     rebuilt = await rebuild(MemoryStore(), memory_bucket(), snapshot_of(orders_puts(), cluster_id="its-own"))
     assert rebuilt.cluster_id == "its-own"
     metadata = MemoryStore()
@@ -472,7 +472,7 @@ EVERYTHING = [
 ]
 
 
-async def test_a_later_run_changes_nothing_and_the_cluster_s_id_came_last() -> None:
+async def test_later_run_changes_nothing_and_cluster_id_came_last() -> None:
     metadata, objects, contents = MemoryStore(), await bucket(), snapshot_of(EVERYTHING)
     assert (await rebuild(metadata, objects, contents)).written == (TOPIC,)
     items = (await metadata.range("")).items
@@ -538,7 +538,7 @@ async def test_entries_come_in_transactions_that_the_store_takes() -> None:
     deleted=st.integers(0, 12),
     trimmed=st.integers(0, 30),
 )
-def test_a_snapshot_of_any_moment_changes_nothing_but_where_the_log_starts(
+def test_snapshot_of_any_moment_only_moves_the_log_start(
     lengths: list[tuple[int, bool]], cut: int, deleted: int, trimmed: int
 ) -> None:
     """A log of segments, some by new leaders; a snapshot after some of them, then the rest; some are deleted."""

@@ -272,7 +272,7 @@ async def test_the_stores_of_two_clusters_are_not_joined() -> None:
     assert own in reason and "another" in reason
 
 
-async def test_damaged_segments_are_left_out_only_when_that_is_asked_for() -> None:
+async def test_damaged_segments_are_skipped_only_on_request() -> None:
     metadata, objects = MemoryStore(), memory_bucket()
     await put(objects, batch(0, 2, 0))
     key = await put(objects, batch(2, 3, 0))
@@ -288,14 +288,14 @@ async def test_damaged_segments_are_left_out_only_when_that_is_asked_for() -> No
     assert await objects.get(key)
 
 
-async def test_a_topic_that_cannot_be_rebuilt_stops_the_others_only_unless_they_are_named() -> None:
+async def test_topic_that_cannot_be_rebuilt_stops_unnamed_topics() -> None:
     metadata, objects = MemoryStore(), await bucket()
     await put(objects, batch(0, 1, 0), topic="huge", partition=2_000_000_000)
     assert "'huge' cannot be rebuilt" in await refused(metadata, objects)
     assert (await rebuild(metadata, objects, topics=["small"])).written == ("small",)
 
 
-async def test_another_object_under_the_checkpoint_s_key_is_not_taken_for_it() -> None:
+async def test_other_object_under_the_checkpoint_key_is_refused() -> None:
     metadata, objects = MemoryStore(), await bucket()
     await rebuild(MemoryStore(), objects)
     [checkpoint] = [info.key async for info in objects.list("_kafscale/")]
