@@ -32,7 +32,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Raises ValueError if a row has more or fewer cells than the head."""
     lines = [head, tuple("---" for _ in head), *rows]
+    if any(len(line) != len(head) for line in lines):
+        raise ValueError(f"a row of the table {head} has another number of cells")
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
@@ -172,7 +175,7 @@ def _command_option(option: click.Option) -> tuple[str, str, str]:
 
 
 def refused_options_table() -> str:
-    """Options of Spark's own Kafka source that mean nothing here."""
+    """Options of Spark's own Kafka source that have no effect here."""
     rows = [(f"`{name}`", hint) for name, hint in REFUSED.items()]
     return _table(("Option", "Instead"), (*rows, ("every other `kafka.*`", KAFKA_HINT)))
 
@@ -223,12 +226,13 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             (
                 "Brokers",
                 "Partitions",
+                "Who leads, s",
                 "Held up, s",
                 "Claims",
                 "Events to all",
                 "etcd, s of CPU",
                 "Each broker, s of CPU",
-                "Held up by a rolling restart, s",
+                "Rolling restart, s",
                 "Keep-alives a second, of an etcd core",
             ),
             scale.broker_rows(),
@@ -294,7 +298,7 @@ def filled(text: str, name: str, content: str) -> str:
 
 
 def generated(document: str) -> str:
-    """The document as it should be."""
+    """The document with its generated parts."""
     text = (ROOT / document).read_text()
     for name, content in GENERATED[document].items():
         text = filled(text, name, content())

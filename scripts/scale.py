@@ -193,7 +193,7 @@ def target_rows() -> Iterator[tuple[str, ...]]:
         ("3,500 PUTs a second of one S3 partition", lambda load: load.puts_per_sec / S3_PUTS_PER_SEC),
         ("the brokers' CPU, at 0.7 of a core each", lambda load: brokers_needed(load) / load.brokers),
         (
-            f"the {renew_sec:.1f} s that a lease is sure to last, by a broker that comes or goes",
+            f"the {renew_sec:.1f} s that a lease is sure to last, when a broker starts or stops",
             lambda load: held_up_sec(load.partitions, load.brokers) / renew_sec,
         ),
     )
@@ -207,7 +207,7 @@ def _percent(share: float) -> str:
 
 
 def broker_rows() -> Iterator[tuple[str, ...]]:
-    """What it costs that a broker comes or goes."""
+    """The cost when a broker starts or stops."""
     for brokers, partitions in ((3, 1_000), (10, 10_000), (30, 10_000), (100, 10_000), (100, 100_000)):
         events = EVENTS_PER_MOVE * partitions / brokers
         keep_alives = brokers * RENEWALS_PER_TTL / LEASE_TTL_SEC
@@ -226,7 +226,7 @@ def broker_rows() -> Iterator[tuple[str, ...]]:
 
 
 def partition_rows() -> Iterator[tuple[str, ...]]:
-    """What partitions cost that nobody writes to."""
+    """The cost of partitions without writes."""
     idle = sizing.record_bytes(0)
     for partitions in (1_000, 10_000, 100_000):
         yield (
