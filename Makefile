@@ -3,8 +3,10 @@
 # PYTHON       the interpreter for .venv, 3.11 or newer (default: the first of the usual names that is)
 # PYTEST_ARGS  more arguments for `make test` and `make test-k8s`, such as `-k produce` or `-n 2`
 SUITABLE := import sys; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python3.14, \
-	$(shell $(name) -c '$(SUITABLE)' >/dev/null 2>&1 && echo $(name))))
+# Looked for once, and only by a target that needs it: some of these names start slowly.
+NAMES := python3 python3.11 python3.12 python3.13 python3.14
+FIND := for name in $(NAMES); do if $$name -c '$(SUITABLE)' >/dev/null 2>&1; then echo $$name; break; fi; done
+PYTHON ?= $(eval PYTHON := $(shell $(FIND)))$(PYTHON)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
@@ -14,7 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster demo test test-k8s tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
+.PHONY: help setup setup-spark run cluster demo test test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -53,9 +55,20 @@ demo: | $(BIN)/python ## the lake export in one story: broker, events, export to
 	@$(MAKE) --no-print-directory setup-spark
 	@$(BIN)/python -m scripts.demo $(DEMO_ARGS)
 
-test: $(BIN)/.develop ## run all tests
-	$(BIN)/python -m tests.compat.tools
+test: test-tools ## run all tests: about ten minutes on two free cores
 	$(BIN)/python -m tests.run $(PYTEST_ARGS)
+
+test-tools: $(BIN)/.develop ## fetch what tests need beyond Python: clients, stores, helm
+	$(BIN)/python -m tests.compat.tools
+
+nightly: test-tools ## all that takes too long for `make test`, whatever fails of it: about three hours (docs/testing.md)
+	$(MAKE) --keep-going nightly-long-forms chaos group-chaos large-segment nightly-fuzz
+
+nightly-long-forms: $(BIN)/.develop
+	KAFSCALE_TEST_NIGHTLY=1 $(BIN)/pytest -n 2 $$(grep -rlE 'support.nightly import|mark.nightly' tests --include='test_*.py')
+
+nightly-fuzz: $(BIN)/.develop
+	$(BIN)/python -m tests.fuzz --frames 1000000 --seconds 3600 $(FUZZ_ARGS)
 
 test-k8s: $(BIN)/.develop ## run the tests against a real Kubernetes control plane; builds it with Go the first time (5 to 15 minutes, 4 GB in Go's caches)
 	$(BIN)/python -m tests.compat.tools etcd versitygw
@@ -84,8 +97,8 @@ chaos: $(BIN)/.develop ## crashes and a troubled cluster: 100 kills for each flu
 	KAFSCALE_TEST_KILLS=$${KAFSCALE_TEST_KILLS:-100} $(BIN)/pytest -s tests/integration/test_crash.py
 	KAFSCALE_TEST_CLUSTER_SECONDS=$${KAFSCALE_TEST_CLUSTER_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_cluster_chaos.py
 
-simulate: $(BIN)/.develop ## 50,000 histories of a simulated cluster, by seed: about 40 minutes
-	KAFSCALE_TEST_SIMULATIONS=$${KAFSCALE_TEST_SIMULATIONS:-50000} $(BIN)/pytest -s tests/sim/test_broker_cluster.py
+simulate: $(BIN)/.develop ## 50,000 histories of a simulated cluster, by seed: about 40 minutes on two free cores
+	KAFSCALE_TEST_SIMULATIONS=$${KAFSCALE_TEST_SIMULATIONS:-50000} $(BIN)/pytest -s -n 2 tests/sim/test_broker_cluster.py
 
 large-segment: $(BIN)/.develop ## a segment of more than 2 GiB, made by merging and read at both ends: about 20 s, 5 GB of disk
 	KAFSCALE_TEST_MERGED_BYTES=$${KAFSCALE_TEST_MERGED_BYTES:-2200000000} $(BIN)/pytest -s --timeout=1800 tests/integration/test_large_segment.py

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.brokers import HOST, Broker, BrokerError
 from bench.kafka_libs import java, kafka_libraries
-from tests.support.waiting import free_port
+from tests.support.ports import free_port
 
 # config/server.properties of the Kafka 4.1 release, values unchanged, with free ports and our log folder.
 # What is replicated there is replicated to all nodes.

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.page_cache import drop_page_cache
 from bench.process import process_tree_cpu
 from bench.wire import Client, WireError
-from tests.support.waiting import free_port
+from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
 _START_TIMEOUT_SECONDS = 300.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.brokers import HOST, Broker
-from tests.support.waiting import free_port
+from tests.support.ports import free_port
 
 
 class Kafscale(Broker):

@@ -1,4 +1,4 @@
-"""Iceberg catalogs from the words of the command line to the properties that Iceberg takes. Pure."""
+"""Iceberg catalogs: from the command line's words to the properties that Iceberg takes. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ _KEYS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogOptions:
-    """What the command line says of catalogs; each pair in `catalogs` and `properties` as it was written."""
+    """The catalog options of the command line; each pair in `catalogs` and `properties` as written."""
 
     warehouse: str | None = None
     catalogs: Sequence[str] = ()
@@ -41,13 +41,13 @@ class CatalogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """A catalog and Iceberg's own properties of it. Without any it is one that Spark's configuration has."""
+    """A catalog and Iceberg's own properties of it. One without properties is defined by Spark's configuration."""
 
     name: str
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def configuration(self) -> dict[str, str]:
-        """The same as Spark's configuration; empty for one that Spark has already."""
+        """The properties as Spark's configuration; empty for a catalog that Spark already has."""
         if not self.properties:
             return {}
         prefix = f"spark.sql.catalog.{self.name}"
@@ -57,10 +57,11 @@ class Catalog:
 def resolve_catalogs(
     options: CatalogOptions, tables: Sequence[str], settings: Settings, environment: Mapping[str, str]
 ) -> tuple[Catalog, ...]:
-    """The catalogs of these tables (by the first part of their names), and those that the options name besides.
+    """The catalogs of these tables (by the first part of their names), and the other ones that the options name.
 
-    `--warehouse` belongs to the first table's. A warehouse in S3 is read and written with Iceberg's own S3 client,
-    with the endpoint, the region and the keys of `settings` where the options give none. Raises `SettingError`.
+    `--warehouse` belongs to the first table's catalog. A warehouse in S3 is read and written with Iceberg's own S3
+    client, with the endpoint, the region and the keys of `settings` unless the options give them. Raises
+    `SettingError`.
     """
     types = dict(_typed(text) for text in options.catalogs)
     names = list(dict.fromkeys([*(table.split(".")[0] for table in tables), *types]))
@@ -158,7 +159,7 @@ def _completed(
 
 
 def _check_type_is_plain(name: str, properties: Mapping[str, str]) -> None:
-    """A Hadoop catalog is what a warehouse alone means; anything else has to be said."""
+    """A warehouse alone means a Hadoop catalog; any other kind must be named."""
     if "warehouse" not in properties:
         raise SettingError(
             f"catalog {name!r} has no type: give --warehouse for a Hadoop catalog, or --catalog {name}=TYPE with one "
@@ -188,7 +189,7 @@ def _scheme(warehouse: str) -> str:
 def _s3_defaults(
     settings: Settings, environment: Mapping[str, str], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """The bucket's settings, as far as they are set: a warehouse is mostly where the topics are."""
+    """The bucket's settings that are set: a warehouse is mostly where the topics are."""
     defaults = {"io-impl": S3_FILE_IO}
     region = settings.s3_region
     if settings.s3_endpoint is not None:
@@ -202,6 +203,6 @@ def _s3_defaults(
         keys = (settings.s3_access_key, settings.s3_secret_key, settings.s3_session_token)
         defaults |= {key: value for key, value in zip(_KEYS, keys, strict=True) if value is not None}
     if "s3.endpoint" in given and given["s3.endpoint"] != settings.s3_endpoint:
-        # another server: what the settings say is not about it
+        # another server: the settings do not apply to it
         return {"io-impl": S3_FILE_IO}
     return defaults

@@ -1,27 +1,32 @@
-"""Command line options that every job shares: where the topics are, and where the tables are.
+"""Command line options that all jobs share: where the topics and the tables are.
 
-The options have the names of the broker's settings; every other setting is taken from the same environment variables.
+The options have the names of the broker's settings; all other settings come from the same environment variables.
 """
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
-from kafscale.errors import SettingError
+from kafscale.errors import KafscaleError, SettingError
+from kafscale.masking import without_credentials
 from kafscale.settings.broker import SETTINGS, SettingRow, Settings, load_settings
 from spark_jobs.catalogs import TYPES, CatalogOptions, resolve_catalogs
 from spark_jobs.session_options import SessionOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+EXIT_FAILED: Final = 1
+
 
 @dataclass(frozen=True, slots=True)
 class StoreOption:
-    """A setting of the broker's that has an option."""
+    """A broker setting that has an option."""
 
     option: str
     variable: str
@@ -29,7 +34,7 @@ class StoreOption:
 
     @property
     def parameter(self) -> str:
-        """The name that click passes its value by."""
+        """The name of click's parameter for its value."""
         return self.option.removeprefix("--").replace("-", "_")
 
     @property
@@ -53,7 +58,7 @@ STORE_OPTIONS: Final = (
 def store_options(command: Command) -> Command:
     """Options that say where the topics are; the command gets them as `settings`, a `Settings`.
 
-    A value that is not legal ends the command as click's own errors do, with status 2.
+    A value that is not legal ends the command with status 2, like click's own errors.
     """
 
     @functools.wraps(command)
@@ -78,7 +83,7 @@ def store_options(command: Command) -> Command:
 
 
 def settings_from_options(given: Mapping[StoreOption, str], environment: Mapping[str, str]) -> Settings:
-    """The settings that the options give, over those of the environment. The data folder comes back absolute.
+    """The settings of the options, which override the environment. The data folder is absolute.
 
     Raises `SettingError`, which names the option rather than the setting.
     """
@@ -110,7 +115,7 @@ def _with_options(message: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOptions:
-    """What the options say of catalogs and of Spark, before it is known which tables there are."""
+    """The options for catalogs and Spark, as given; the tables are not known yet."""
 
     catalogs: CatalogOptions
     conf: Mapping[str, str]
@@ -192,7 +197,7 @@ _SPARK_OPTIONS: Final = (
 def session_options(
     options: SparkOptions, settings: Settings, tables: Sequence[str], *, app_name: str
 ) -> SessionOptions:
-    """A session in which the catalogs of these tables are known. Raises `SettingError`."""
+    """The options of a session with the catalogs of these tables. Raises `SettingError`."""
     return SessionOptions(
         catalogs=resolve_catalogs(options.catalogs, tables, settings, os.environ),
         conf=options.conf,
@@ -200,6 +205,39 @@ def session_options(
         app_name=app_name,
         ui=options.ui,
     )
+
+
+def require_topics(topics: Sequence[str], pattern: re.Pattern[str] | None) -> None:
+    """Raise click's error, which ends the command with status 2, if no topic is named."""
+    if not topics and pattern is None:
+        raise click.UsageError("no topic is named: give --topic or --topic-pattern")
+
+
+def chosen_topics(
+    topics: Sequence[str], pattern: re.Pattern[str] | None, known: Callable[[], Iterable[str]]
+) -> list[str]:
+    """The named topics and the known ones that match the pattern, each once.
+
+    `known` is called only if there is a pattern. Raises `SettingError` if there is no topic.
+    """
+    chosen = list(dict.fromkeys(topics))
+    if pattern is not None:
+        chosen += [name for name in known() if pattern.fullmatch(name) and name not in chosen]
+        if not chosen:
+            raise SettingError(f"--topic-pattern {pattern.pattern!r} matches no topic")
+    return chosen
+
+
+def run_job(run: Callable[[], bool], exit_if_false: int) -> NoReturn:
+    """Run a job and end the process: status 0 if it returns True, 2 for options that are not legal, 1 if it fails."""
+    try:
+        succeeded = run()
+    except SettingError as problem:
+        raise click.UsageError(str(problem)) from None
+    except KafscaleError as problem:
+        click.echo(f"error: {without_credentials(str(problem))}", err=True)
+        sys.exit(EXIT_FAILED)
+    sys.exit(0 if succeeded else exit_if_false)
 
 
 def conf_pair(text: str) -> tuple[str, str]:

@@ -1,17 +1,21 @@
-"""`python -m spark_jobs.export`, and the same under spark-submit: brings topics into Iceberg tables, exactly once."""
+"""`python -m spark_jobs.export`, also under spark-submit: exports topics into Iceberg tables, exactly once."""
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from kafscale.errors import KafscaleError, SettingError
-from kafscale.masking import without_credentials
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
-from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
+from spark_jobs.cli_options import (
+    EXIT_FAILED,
+    SparkOptions,
+    catalog_options,
+    require_topics,
+    run_job,
+    store_options,
+)
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.job.export_options import ExportCommand
@@ -19,8 +23,6 @@ from spark_jobs.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
 from spark_jobs.tables.layout import split_terms
 from spark_jobs.value_options import value_options
-
-EXIT_FAILED = 1
 
 
 @click.command(context_settings={"show_default": True, "max_content_width": 110})
@@ -166,16 +168,16 @@ def main(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Bring what is published of topics into Iceberg tables, straight from the object store, exactly once.
+    """Export topics into Iceberg tables, straight from the object store, exactly once.
 
-    Each run goes on where the table says that the last one ended, whatever became of it, and ends when the table has
-    all that was published when the run began.
+    Each run continues where the last commit to the table ended, and ends when the table has all records that were
+    published when the run began.
 
     \b
     python -m spark_jobs.export --topic events --table local.db.events --warehouse DIR --data-dir DIR
 
-    Where the topics are is said by the options below or by the broker's own KAFSCALE_ variables. Exit status: 0 when
-    every topic was exported, 1 when one was not, 2 for options that are not legal.
+    The options below or the broker's own KAFSCALE_ variables say where the topics are. Exit status: 0 if every topic
+    was exported, 1 if one was not, 2 for options that are not legal.
     """
     backfill = None
     if backfill_from is not None:
@@ -184,8 +186,7 @@ def main(
         raise click.UsageError("--backfill-until is of no use without --backfill-from")
     if backfill is not None and continuous:
         raise click.UsageError("--continuous is of no use with a backfill, which ends")
-    if not topics and topic_pattern is None:
-        raise click.UsageError("no topic is named: give --topic or --topic-pattern")
+    require_topics(topics, topic_pattern)
     command = ExportCommand(
         topics=topics,
         topic_pattern=topic_pattern,
@@ -213,17 +214,10 @@ def main(
         as_json=as_json,
         is_quiet=quiet,
     )
-    # What loads pyarrow and numba comes last, so that --help and an option that is not legal answer at once.
+    # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.
     from spark_jobs.job.launch import run_export
 
-    try:
-        succeeded = run_export(command)
-    except SettingError as problem:
-        raise click.UsageError(str(problem)) from None
-    except KafscaleError as problem:
-        click.echo(f"error: {without_credentials(str(problem))}", err=True)
-        sys.exit(EXIT_FAILED)
-    sys.exit(0 if succeeded else EXIT_FAILED)
+    run_job(lambda: run_export(command), exit_if_false=EXIT_FAILED)
 
 
 if __name__ == "__main__":

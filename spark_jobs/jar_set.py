@@ -1,4 +1,4 @@
-"""A folder of jars, fetched with Maven as a pom lists them, and the Java that runs them."""
+"""A folder of jars that Maven fetches from a pom, and the Java that runs them."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ class MavenMissingError(StartupError):
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """The jars of a pom. They count as there only when they were fetched for the pom as it is now."""
+    """The jars of a pom. Jars that were fetched for another version of the pom do not count."""
 
     pom: Path
     folder: Path
@@ -43,11 +43,11 @@ class JarSet:
         )
 
     def paths(self) -> tuple[Path, ...]:
-        """The jars by name; none where they have not been fetched, or for another pom."""
+        """The jars by name; empty if they were not fetched, or for another pom."""
         return tuple(sorted(self.folder.glob("*.jar"))) if self._is_current() else ()
 
     def fetch(self) -> str:
-        """Have the jars in the folder. Returns what was done, for people.
+        """Fetch the jars into the folder unless they are there. Returns a message for people.
 
         Raises `MavenMissingError`, and `StartupError` with the end of Maven's output when it fails.
         """
@@ -95,7 +95,7 @@ class JarSet:
 
 
 def check_java(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises `StartupError` unless the Java that Spark would start is new enough for it."""
+    """Raise `StartupError` unless the Java that Spark would start is new enough for it."""
     home = environment.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     needed = f"Spark needs Java {OLDEST_JAVA} or newer"
@@ -115,6 +115,6 @@ def check_java(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def java_version(told: str) -> int | None:
-    """The feature release in what `java -version` prints ("1.8.0" is 8); None when it names none."""
+    """The feature release in the output of `java -version` ("1.8.0" is 8); None if there is none."""
     found = re.search(r'version "(?:1\.)?(\d+)', told)
     return None if found is None else int(found[1])

@@ -1,7 +1,7 @@
-"""Iceberg's jars, which PySpark does not bring: `python -m spark_jobs.jars` fetches them, `--list` tells them.
+"""Iceberg's jars, which PySpark does not include: `python -m spark_jobs.jars` fetches them, `--list` lists them.
 
-Their coordinates stand in pom.xml beside this file, and nowhere else. Where there is no Maven, a session
-leaves them to Spark itself (`spark.jars.packages`).
+Their coordinates are in pom.xml beside this file only. Without Maven a session leaves them to Spark itself
+(`spark.jars.packages`).
 """
 
 import os
@@ -28,7 +28,7 @@ ICEBERG = JarSet(_PACKAGE / "pom.xml", _tools_folder() / "spark-jars")
 
 
 def jar_configuration() -> dict[str, str]:
-    """Spark's configuration that brings Iceberg: the fetched jars, or where there are none, their coordinates."""
+    """Spark's configuration that adds Iceberg: the fetched jars or, without them, their coordinates."""
     fetched = ICEBERG.paths()
     if fetched:
         return {"spark.jars": ",".join(map(str, fetched))}

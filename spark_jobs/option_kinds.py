@@ -1,4 +1,4 @@
-"""Kinds of values that command line options have here, each with its own words for what is legal."""
+"""Types of command line options, each with its own words for its legal values."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]
-    """An option whose text a function turns into its value, or refuses with `ValueError` or `SettingError`."""
+    """An option whose text a function converts, or refuses with `ValueError` or `SettingError`."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name

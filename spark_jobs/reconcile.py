@@ -1,21 +1,17 @@
-"""`python -m spark_jobs.reconcile`, and the same under spark-submit: holds topics and tables against each other."""
+"""`python -m spark_jobs.reconcile`, also under spark-submit: compares topics with their tables."""
 
 import re
-import sys
 from collections.abc import Sequence
 
 import click
 
-from kafscale.errors import KafscaleError, SettingError
-from kafscale.masking import without_credentials
 from kafscale.settings.broker import Settings
-from spark_jobs.cli_options import SparkOptions, catalog_options, store_options
+from spark_jobs.cli_options import SparkOptions, catalog_options, require_topics, run_job, store_options
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.option_kinds import PATTERN
 from spark_jobs.reconciling.reconcile_command import DEFAULT_RANGE_SIZE, ReconcileCommand
 from spark_jobs.value_options import value_options
 
-EXIT_FAILED = 1
 EXIT_DIFFERENT = 3
 
 
@@ -83,8 +79,8 @@ def main(
 ) -> None:
     """Count and hash the records of topics and the rows of their tables, by partition and range of offsets.
 
-    What the table says it has is held against what the topic still has. Records that are not exported yet, gaps that
-    were recorded, and rows whose records have expired are shown, and are no difference.
+    The records that the table should have are compared with those that the topic still has. Records that are not
+    exported yet, recorded gaps, and rows whose records have expired are shown, and are no difference.
 
     \b
     python -m spark_jobs.reconcile --topic events --table local.db.events --warehouse DIR --data-dir DIR
@@ -92,8 +88,7 @@ def main(
     Exit status: 0 when they agree, 1 when a store or Spark failed, 2 for options that are not legal, 3 when there is
     a difference.
     """
-    if not topics and topic_pattern is None:
-        raise click.UsageError("no topic is named: give --topic or --topic-pattern")
+    require_topics(topics, topic_pattern)
     command = ReconcileCommand(
         topics=topics,
         topic_pattern=topic_pattern,
@@ -109,17 +104,10 @@ def main(
         as_json=as_json,
         is_quiet=quiet,
     )
-    # What loads pyarrow and numba comes last, so that --help and an option that is not legal answer at once.
+    # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.
     from spark_jobs.reconciling.launch import run_reconcile
 
-    try:
-        agrees = run_reconcile(command)
-    except SettingError as problem:
-        raise click.UsageError(str(problem)) from None
-    except KafscaleError as problem:
-        click.echo(f"error: {without_credentials(str(problem))}", err=True)
-        sys.exit(EXIT_FAILED)
-    sys.exit(0 if agrees else EXIT_DIFFERENT)
+    run_job(lambda: run_reconcile(command), exit_if_false=EXIT_DIFFERENT)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Opens the Spark session of a job: in a JVM that this process starts, or in the one that spark-submit has started.
 
-What Spark's configuration says already (spark-submit's options, spark-defaults.conf, `--conf`) is never changed; the
-rest gets defaults for a job that one command starts: all cores, Iceberg, UTC, no web page, a quiet log.
+Values that Spark's configuration already has (spark-submit's options, spark-defaults.conf, `--conf`) never change;
+the others get defaults for a job that one command starts: all cores, Iceberg, UTC, no web page, a quiet log.
 """
 
 import os
@@ -34,17 +34,17 @@ _NAME_OF_NONE: Final = "pyspark-shell"
 
 
 def open_session(options: SessionOptions) -> SparkSession:
-    """The active session if there is one, else a new one; with the catalogs, and with `format("kafscale")`.
+    """The active session or a new one, with the catalogs and with `format("kafscale")`.
 
-    Raises `StartupError` when Spark cannot start here, `SettingError` for what contradicts Spark's configuration, or
-    a catalog that nothing describes.
+    Raises `StartupError` if Spark cannot start here, `SettingError` for options that contradict Spark's configuration
+    and for a catalog that is not defined.
     """
     session = SparkSession.getActiveSession()
     if session is None:
         session = _new_session(options)
     elif not _knows_iceberg(session.sparkContext._jvm):
         raise StartupError(
-            "the Spark session that is there has no Iceberg: start it with "
+            "the existing Spark session has no Iceberg: start it with "
             f"--packages {','.join(ICEBERG.coordinates())}"
         )
     for catalog in options.catalogs:
@@ -64,7 +64,7 @@ def _new_session(options: SessionOptions) -> SparkSession:
         configured = dict(SparkConf().getAll())
         _check_submitted(options, configured)
     conf = {**_defaults(options, configured), **options.conf}
-    # What the JVM was started with stays as it is.
+    # Options of a running JVM stay as they are.
     conf = {key: value for key, value in conf.items() if key not in configured}
     if configured.get("spark.app.name", _NAME_OF_NONE) == _NAME_OF_NONE:
         conf.setdefault("spark.app.name", options.app_name)
@@ -81,7 +81,7 @@ def _new_session(options: SessionOptions) -> SparkSession:
 
 
 def _start_jvm(options: SessionOptions) -> None:
-    """Start a JVM with what only its start can bring: jars, memory, and how it logs."""
+    """Start a JVM with the options that only its start can set: jars, memory, logging."""
     check_java()
     # The workers have to find this package and its libraries.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -97,7 +97,7 @@ def _start_jvm(options: SessionOptions) -> None:
 
 def _launch_conf(options: SessionOptions) -> SparkConf:
     conf = SparkConf(loadDefaults=False)
-    # Without a script to run Spark takes this for a shell, and would draw its progress.
+    # Without a script Spark takes this for a shell, and would show its progress bar.
     conf.set("spark.ui.showConsoleProgress", "false")
     for key, value in options.conf.items():
         conf.set(key, value)
@@ -110,35 +110,35 @@ def _launch_conf(options: SessionOptions) -> SparkConf:
 
 
 def _quieten_log() -> None:
-    """Not as Spark's own option for the JVM: that would take the place of what spark-defaults.conf says there."""
+    """Not Spark's own option for the JVM, which would replace the one of spark-defaults.conf."""
     given = os.environ.get(_LAUNCHER_OPTIONS, "")
     if "log4j2.configurationFile" not in given:
-        # What Spark's configuration has comes behind it, and so goes before it.
+        # Spark's configuration follows it, and so overrides it.
         os.environ[_LAUNCHER_OPTIONS] = (
             f"{given} -Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}".strip()
         )
 
 
 def _defaults(options: SessionOptions, configured: Mapping[str, str]) -> dict[str, str]:
-    """What a job's session is like where nothing else was asked for."""
+    """The defaults of a job's session."""
     master = configured.get("spark.master", options.master or "local[*]")
     defaults = {
         "spark.master": master,
         "spark.ui.enabled": str(options.ui).lower(),
         "spark.sql.session.timeZone": "UTC",
-        # A job that goes on for months keeps what it shows of the past within bounds.
+        # Bounds the history that a job keeps which runs for months.
         "spark.ui.retainedJobs": "100",
         "spark.ui.retainedStages": "100",
         "spark.sql.ui.retainedExecutions": "50",
     }
     if master.startswith("local"):
-        # Nothing outside of this machine takes part, and its host name need not lead anywhere.
+        # Everything runs on this machine, whose host name need not resolve.
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return {key: value for key, value in defaults.items() if key not in configured}
 
 
 def _check_submitted(options: SessionOptions, configured: Mapping[str, str]) -> None:
-    """The job's options against a JVM that is there: what came too late would be ignored silently."""
+    """Refuse job options that an existing JVM cannot take any more: they would be ignored silently."""
     master = configured.get("spark.master", options.master)
     if options.master is not None and options.master != master:
         raise SettingError(
@@ -159,7 +159,7 @@ def _check_submitted(options: SessionOptions, configured: Mapping[str, str]) -> 
 
 
 def _ships_iceberg() -> bool:
-    """Whether Spark's own folder has Iceberg, as images for clusters do."""
+    """True if Spark's own folder has Iceberg, as in images for clusters."""
     home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
     return any(Path(home, "jars").glob("iceberg-spark-runtime-*.jar"))
 
@@ -171,7 +171,7 @@ def _knows_iceberg(jvm: Any) -> bool:
 
 
 def _add_iceberg(jvm: Any) -> None:
-    """Give the JVM that spark-submit started without Iceberg the jars that `make setup-spark` has fetched."""
+    """Give the JVM, which spark-submit started without Iceberg, the jars that `make setup-spark` has fetched."""
     paths = ICEBERG.paths()
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     if not paths or not hasattr(loader, "addURL"):
@@ -184,14 +184,14 @@ def _add_iceberg(jvm: Any) -> None:
 
 
 def _register_source(session: SparkSession) -> None:
-    """Unless Spark has found it by itself, or it was registered before: a second time it would warn."""
+    """Register unless Spark has found it by itself or it is registered: a second time Spark would warn."""
     sources = session._jsparkSession.sessionState().dataSourceManager()
     if not sources.dataSourceExists(KafscaleDataSource.name()):
         register(session)
 
 
 def _add_catalog(session: SparkSession, catalog: Catalog) -> None:
-    """At runtime, not at the start: what Spark is started with stands in the list of processes, keys and all."""
+    """At runtime, not at the start: the options of the start are in the list of processes, keys included."""
     name = f"spark.sql.catalog.{catalog.name}"
     there = session.conf.get(name, None)
     if not catalog.properties:
@@ -211,5 +211,5 @@ def _add_catalog(session: SparkSession, catalog: Catalog) -> None:
 
 
 def _joined(given: str | None, more: str) -> str:
-    """Two lists with commas between, each entry once."""
+    """The entries of two comma-separated lists, each once."""
     return ",".join(dict.fromkeys(part for part in [*(given or "").split(","), *more.split(",")] if part))

@@ -1,4 +1,4 @@
-"""What a job asks of its Spark session."""
+"""The options of a job's Spark session."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

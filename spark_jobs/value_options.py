@@ -1,4 +1,4 @@
-"""Command line options that say how a topic's keys and values are to be read; every job that decodes has them."""
+"""Command line options for the format of a topic's keys and values, shared by all jobs that decode."""
 
 import functools
 from collections.abc import Callable, Sequence

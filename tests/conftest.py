@@ -1,11 +1,18 @@
-"""What holds for all tests: Hypothesis' profile, a fixture for commands, and `--no-skips` for complete runs."""
+"""For all tests: a clean environment, Hypothesis' profile, a fixture for commands, and `--no-skips`."""
 
 import logging
+import os
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 from _pytest.terminal import TerminalReporter
+
+# Tests and the processes they start do not see the settings of the caller's shell. At import: before any test
+# module, which may read the environment, and in each of xdist's workers.
+for _setting in [name for name in os.environ if name.startswith("KAFSCALE_")]:
+    if not _setting.startswith("KAFSCALE_TEST_"):
+        del os.environ[_setting]
 
 # No deadline: a machine that is busy with other tests is no defect. What fails is printed so that it can be
 # repeated; pytest-randomly seeds Hypothesis too and prints that seed in the header.

@@ -1,67 +1,35 @@
-"""`make test`: two runs of pytest side by side, one for each of two cores, and then two others.
+"""`make test`: the runs of pytest that tests.schedule plans, side by side.
 
-First what only computes beside what runs Spark, then tests that start servers and mostly wait. Arguments are
-pytest's, for each of the four: `python -m tests.run -k produce`. With a path among them it is one run.
-What failed stands once more at the very end: a log that keeps only its last lines tells it too.
+Arguments are pytest's, for each run: `python -m tests.run -k produce`. With a path among them it is one run.
+The first run is shown as it goes on; what the others print comes when all have ended. What failed stands once more
+at the very end, so that a log which keeps only its last lines names it too.
 """
 
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from _pytest.config import ExitCode
 
-TESTS = Path(__file__).parent
-COMPUTING = (
-    "broker",
-    "cache",
-    "chart",
-    "cluster",
-    "commands",
-    "formats",
-    "golden",
-    "groups",
-    "handlers",
-    "log",
-    "memory",
-    "objects",
-    "ops",
-    "property",
-    "protocol",
-    "serving",
-    "settings",
-    "sim",
-    "tasks",
-    "tools",
-)
-WITH_SPARK = ("spark_jobs",)
-CLUSTERS = ("integration",)
+from tests.schedule import Run, entries, plan
+
 LAST_LINES = 15
-NOT_HERE = ("k8s",)  # `make test-k8s`: its control plane takes minutes to build
-
-
-def others() -> list[str]:
-    """Whatever is not named above, and belongs to `make test`."""
-    return [
-        path.name
-        for path in sorted(TESTS.iterdir())
-        if path.name not in (*COMPUTING, *WITH_SPARK, *CLUSTERS, *NOT_HERE)
-        and ((path.is_dir() and (path / "__init__.py").exists()) or path.name.startswith("test_"))
-    ]
+_PYTEST = (sys.executable, "-m", "pytest", "-p", "tests.support.cpu_seconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One run of pytest that has ended, with all it printed."""
+class Ended:
+    """A run that has ended, with all it printed."""
 
     status: int
     lines: tuple[str, ...]
 
     def why(self) -> tuple[str, ...]:
-        """What to look at: each test that failed in a line, or how the run broke off."""
+        """What to look at: a line for each test that failed, or how the run broke off."""
         if self.status in (ExitCode.OK, ExitCode.NO_TESTS_COLLECTED):
             return ()
         return (
@@ -71,46 +39,50 @@ class Run:
 
 
 def main(arguments: list[str]) -> int:
-    """Run all four, whatever becomes of one; the exit status is that of the first that failed."""
+    """Carry out the plan. The exit status is that of the first run that failed."""
     if any(Path(argument.partition("::")[0]).exists() for argument in arguments):
-        return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False).returncode
-    runs = [
-        *_side_by_side(COMPUTING, WITH_SPARK, arguments),
-        *_side_by_side(others(), CLUSTERS, arguments),
-    ]
-    print(*(line for run in runs for line in run.why()), sep="\n", flush=True)
-    failed = [run.status for run in runs if run.why()]
-    return failed[0] if failed else min(run.status for run in runs)
+        return subprocess.run([*_PYTEST, *arguments], check=False).returncode
+    began = time.monotonic()
+    ended = side_by_side(plan(entries(), arguments))
+    print(
+        f"{time.monotonic() - began:.0f} s in all", *(line for one in ended for line in one.why()), sep="\n"
+    )
+    return verdict([one.status for one in ended])
 
 
-def _side_by_side(shown: Sequence[str], kept: Sequence[str], arguments: list[str]) -> list[Run]:
-    """What became of both. What the second prints comes when both have ended."""
-    with tempfile.TemporaryFile("w+") as said:
-        beside = subprocess.Popen(_pytest(kept, arguments), stdout=said, stderr=subprocess.STDOUT)
-        try:
-            runs = [_run_shown(_pytest(shown, arguments))]
-            beside.wait()
-        finally:
-            beside.kill()
-        said.seek(0)
-        runs.append(Run(beside.returncode, tuple(said.read().splitlines())))
-    print(*runs[-1].lines, sep="\n", flush=True)
-    return runs
+def verdict(statuses: Sequence[int]) -> int:
+    """The status of the first run that failed. A run that `-k` left without tests is no failure beside others."""
+    failed = [one for one in statuses if one not in (ExitCode.OK, ExitCode.NO_TESTS_COLLECTED)]
+    return failed[0] if failed else min(statuses)
 
 
-def _run_shown(command: list[str]) -> Run:
-    """Run a command whose lines are shown as they come."""
+def side_by_side(runs: Sequence[Run]) -> list[Ended]:
+    """Carry out the runs at the same time, and print what the first says as it comes."""
+    shown, *hidden = runs
+    with ThreadPoolExecutor(len(runs)) as pool:
+        beside = [pool.submit(_run_hidden, run) for run in hidden]
+        ended = [_run_shown(shown)]
+        for run, future in zip(hidden, beside, strict=True):
+            ended.append(future.result())
+            print(f"--- {run.name}", *ended[-1].lines, sep="\n", flush=True)
+    return ended
+
+
+def _run_hidden(run: Run) -> Ended:
+    command = [*_PYTEST, *run.arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return Ended(done.returncode, tuple(done.stdout.splitlines()))
+
+
+def _run_shown(run: Run) -> Ended:
     lines = []
+    command = [*_PYTEST, *run.arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
             lines.append(line.rstrip("\n"))
-    return Run(process.returncode, tuple(lines))
-
-
-def _pytest(names: Sequence[str], arguments: list[str]) -> list[str]:
-    return [sys.executable, "-m", "pytest", *arguments, *(str(TESTS / name) for name in names)]
+    return Ended(process.returncode, tuple(lines))
 
 
 if __name__ == "__main__":

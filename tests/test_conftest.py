@@ -1,15 +1,18 @@
-"""`--no-skips`: continuous integration must not be green because tests were left out."""
+"""The environment that tests see, and `--no-skips`: no run is green because tests were left out."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_SEC
+
 CONFTEST = Path(__file__).with_name("conftest.py")
 
 
-def run(folder: Path, test_source: str, *options: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, test_source: str, *options: str, **settings: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(CONFTEST.read_text())
     (folder / "test_it.py").write_text(test_source)
     command = [
@@ -25,7 +28,13 @@ def run(folder: Path, test_source: str, *options: str) -> subprocess.CompletedPr
         *options,
     ]
     return subprocess.run(
-        [*command, "-rs"], cwd=folder, capture_output=True, text=True, check=False, timeout=120
+        [*command, "-rs"],
+        cwd=folder,
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SEC,
     )
 
 
@@ -51,3 +60,23 @@ def test_a_skip_is_no_failure_otherwise(tmp_path: Path) -> None:
 
 def test_a_run_without_skips_passes(tmp_path: Path) -> None:
     assert run(tmp_path, "def test_a(): pass\n", "--no-skips").returncode == pytest.ExitCode.OK
+
+
+SEEING = """
+import os, subprocess, sys
+NAMES = ["KAFSCALE_BROKER_ID", "KAFSCALE_LOG_LEVEL", "KAFSCALE_TEST_SEED"]
+AT_IMPORT = [name for name in NAMES if name in os.environ]
+def test_a():
+    ask = [sys.executable, "-c", f"import os; print([name for name in {NAMES} if name in os.environ])"]
+    told = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
+    assert AT_IMPORT == ["KAFSCALE_TEST_SEED"]
+    assert told == "['KAFSCALE_TEST_SEED']\\n"
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["alone", "xdist"])
+def test_the_callers_settings_are_not_seen(tmp_path: Path, options: list[str]) -> None:
+    finished = run(
+        tmp_path, SEEING, *options, KAFSCALE_LOG_LEVEL="debug", KAFSCALE_BROKER_ID="7", KAFSCALE_TEST_SEED="4"
+    )
+    assert finished.returncode == pytest.ExitCode.OK, finished.stdout

@@ -27,7 +27,7 @@ from tests.support.controlled_store import ControlledStore
 from tests.support.etcd_server import EtcdServer, etcd_server
 from tests.support.in_process_broker import InProcessBroker, in_process_broker
 from tests.support.virtual_time import run_virtually
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 TOPIC = "orders"
 SECONDS = 600
@@ -174,7 +174,7 @@ def test_etcd_becomes_as_large_as_its_history(tmp_path: Path) -> None:
                 operations = [
                     rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=record)) for key in keys
                 ]
-                puts.Txn(rpc.TxnRequest(success=operations), timeout=10)
+                puts.Txn(rpc.TxnRequest(success=operations), timeout=PATIENCE_SEC)
         expected = publications * len(record)
         # It writes a tenth of a second's changes at once.
         wait_until(lambda: _file_bytes(etcd) > expected, f"the file has {expected} bytes")

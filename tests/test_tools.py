@@ -9,6 +9,7 @@ import pytest
 
 from tests.compat import tools
 from tests.support.installing import CannotInstallError
+from tests.support.waiting import PATIENCE_SEC
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -35,12 +36,16 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 def test_named_parts_alone_are_installed_and_each_once(installed: list[str]) -> None:
     assert tools.main(["kafka", "etcd", "kafka"]) == 0
-    assert installed == ["kafka", "etcd"]
+    assert sorted(installed) == ["etcd", "kafka"]
 
 
 def test_without_a_name_all_parts_are_installed(installed: list[str]) -> None:
     assert tools.main([]) == 0
-    assert installed == [part for part in tools.PARTS if part != "helm"]
+    assert sorted(installed) == sorted(part for part in tools.PARTS if part != "helm")
+
+
+def test_every_part_is_in_exactly_one_queue() -> None:
+    assert sorted(part for queue in tools.QUEUES for part in queue) == sorted(tools.PARTS)
 
 
 def test_a_part_that_cannot_be_had_fails_where_required(
@@ -67,7 +72,12 @@ def recipe(target: str, folder: Path) -> str:
         (folder / needed).parent.mkdir(exist_ok=True)
         (folder / needed).touch()
     told = subprocess.run(
-        ["make", "--dry-run", target], cwd=folder, capture_output=True, text=True, check=True, timeout=60
+        ["make", "--dry-run", target],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SEC,
     )
     return told.stdout
 
@@ -83,6 +93,7 @@ def test_make_tools_sets_up_no_more_than_a_broker_needs(tmp_path: Path) -> None:
     ("target", "parts"),
     [
         ("test", ""),
+        ("test-tools", ""),
         ("test-k8s", " etcd versitygw"),
         ("chaos", " kafka etcd versitygw"),
         ("group-chaos", " kafka"),
@@ -94,3 +105,10 @@ def test_each_target_names_the_parts_that_it_needs(tmp_path: Path, target: str, 
     found = re.findall(r"tests\.compat\.tools(.*)", recipe(target, tmp_path))
     assert found == [parts]
     assert set(parts.split()) <= set(tools.PARTS)
+
+
+def test_nightly_runs_every_long_form(tmp_path: Path) -> None:
+    told = recipe("nightly", tmp_path)
+    assert "KAFSCALE_TEST_NIGHTLY=1" in told
+    for part in ("test_crash", "test_cluster_chaos", "test_group_chaos", "test_large_segment", "tests.fuzz"):
+        assert part in told

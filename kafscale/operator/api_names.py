@@ -1,4 +1,4 @@
-"""The names under which Kubernetes knows what is Kafscale's."""
+"""Names of Kafscale's API group, labels, field managers and finalizer in Kubernetes."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ TOPIC: Final = "KafscaleTopic"
 TOPICS: Final = "kafscaletopics"
 
 FIELD_MANAGER: Final = "kafscale-operator"
-"""Who owns the fields that the operator applies (server-side apply)."""
+"""Field manager of the fields that the operator applies (server-side apply)."""
 
 SCALE_FIELD_MANAGER: Final = "kafscale-operator-scale"
-"""Who owns `spec.replicas` while no autoscaler does; apart, so that giving it up resets nothing."""
+"""Field manager of `spec.replicas` alone, while no autoscaler owns it; so releasing it resets nothing else."""
 
 NODE_READER_ROLE: Final = "kafscale-node-reader"
-"""The ClusterRole, made by the chart, that may `get` nodes, and the binding that gives it to brokers."""
+"""The chart's ClusterRole that may `get` nodes, and the ClusterRoleBinding that grants it to brokers."""
 
 FINALIZER: Final = f"{GROUP}/finalizer"
 
@@ -29,10 +29,10 @@ NAME: Final = "app.kubernetes.io/name"
 
 
 def labels(cluster: str, component: str) -> dict[str, str]:
-    """The labels of everything that belongs to one part of a cluster."""
+    """Labels of every object of one component of a cluster."""
     return {NAME: "kafscale", INSTANCE: cluster, COMPONENT: component, MANAGED_BY: FIELD_MANAGER}
 
 
 def selector(cluster: str, component: str) -> dict[str, str]:
-    """Those of them that never change, by which pods are selected."""
+    """The subset that never changes; selects pods."""
     return {NAME: "kafscale", INSTANCE: cluster, COMPONENT: component}

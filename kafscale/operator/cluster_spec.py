@@ -6,17 +6,17 @@ from enum import StrEnum
 from typing import Any
 
 from kafscale.errors import SettingError
-from kafscale.operator.durations import duration_ms
 from kafscale.operator.errors import SpecError
 from kafscale.operator.manifests import names
 from kafscale.operator.schema import setting_properties
+from kafscale.operator.times import duration_ms
 
 Free = Mapping[str, Any]
-"""Part of a pod or service, handed on as it is."""
+"""Part of a pod or service, passed through unchanged."""
 
 
 class ExternalType(StrEnum):
-    """How a broker is reached from outside."""
+    """Type of the services for clients outside the Kubernetes cluster."""
 
     LOAD_BALANCER = "LoadBalancer"
     NODE_PORT = "NodePort"
@@ -24,7 +24,7 @@ class ExternalType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """As a HorizontalPodAutoscaler."""
+    """Settings of the HorizontalPodAutoscaler."""
 
     min_replicas: int
     max_replicas: int
@@ -34,7 +34,7 @@ class Autoscaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
-    """Addresses for clients outside. `host_template` holds `{id}`, or is None: found out when a broker starts."""
+    """Addresses for clients outside. `host_template` contains `{id}`; None: brokers ask Kubernetes."""
 
     type: ExternalType
     port: int
@@ -46,7 +46,7 @@ class External:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPolicy:
-    """Who may come to the Kafka port and to the metrics, as `from` of a NetworkPolicy; with nobody named, anybody."""
+    """Peers that may connect to the Kafka port and to the metrics, as in `from` of a NetworkPolicy; empty: all."""
 
     clients: Sequence[Free]
     monitoring: Sequence[Free]
@@ -54,7 +54,7 @@ class NetworkPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokers:
-    """The brokers. `replicas` None: `autoscaling` says. `rack_key`: the nodes' label that names the zone."""
+    """The brokers. `replicas` None: the autoscaler decides. `rack_key`: node label that names the zone."""
 
     replicas: int | None
     autoscaling: Autoscaling | None
@@ -74,7 +74,7 @@ class Brokers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A bucket and how it is reached. `credentials_secret` None: by the service account's role."""
+    """A bucket and its endpoint. `credentials_secret` None: the service account's role is used."""
 
     bucket: str
     region: str | None = None
@@ -100,7 +100,7 @@ class ManagedEtcd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Etcd:
-    """The metadata store; one of `endpoints` and `managed`."""
+    """The metadata store: either `endpoints` or `managed`."""
 
     endpoints: Sequence[str]
     managed: ManagedEtcd | None
@@ -124,7 +124,7 @@ class Backups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """What is wanted of one cluster. `environment`: the brokers' settings out of `config`, as variables."""
+    """The desired state of one cluster. `environment`: the brokers' settings of `config`, as variables."""
 
     name: str
     namespace: str
@@ -141,7 +141,7 @@ class ClusterSpec:
 
 
 def cluster_spec(name: str, namespace: str, spec: Mapping[str, Any]) -> ClusterSpec:
-    """From a resource's name, namespace and `spec`, with Kubernetes' defaults filled in. Raises `SpecError`."""
+    """Parses a resource's `spec`, with defaults filled in. Raises `SpecError`."""
     objects = spec["s3"]
     replica = objects.get("readReplica")
     try:
@@ -223,7 +223,7 @@ def _bucket(spec: Mapping[str, Any]) -> Bucket:
 
 
 def _etcd(cluster: str, spec: Mapping[str, Any]) -> Etcd:
-    """A managed etcd takes only clients that show the certificate which the operator makes for them."""
+    """A managed etcd accepts only clients with the certificate that the operator issues."""
     managed = spec.get("managed")
     return Etcd(
         endpoints=spec.get("endpoints", ()),

@@ -1,4 +1,4 @@
-"""Conditions as Kubernetes keeps them: what is so and what is not, since when, and why. Pure."""
+"""Status conditions in Kubernetes' format. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MAX_MESSAGE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One of them. `is_so` None: not known. `reason`: one word in CamelCase; `message`: for people."""
+    """One condition. `is_so` None: unknown. `reason`: one CamelCase word; `message`: for people."""
 
     type: str
     is_so: bool | None
@@ -21,14 +21,14 @@ class Condition:
 
     @property
     def status(self) -> str:
-        """Kubernetes' word."""
+        """Kubernetes' name of the state."""
         return {True: "True", False: "False", None: "Unknown"}[self.is_so]
 
 
 def merged(
     before: Iterable[ConditionMap], wanted: Sequence[Condition], generation: int, now: datetime
 ) -> list[dict[str, Any]]:
-    """The wanted ones as a status has them; the time is kept where the status is the same as before."""
+    """The conditions as a status stores them; a transition time stays while the condition's status does."""
     known = {each["type"]: each for each in before}
     found = []
     for condition in wanted:
@@ -50,11 +50,11 @@ def merged(
 
 
 def changed(before: Iterable[ConditionMap], wanted: Sequence[Condition]) -> list[Condition]:
-    """Those whose status or reason is another than before: worth an event."""
+    """Conditions whose status or reason differs from `before`; each deserves an event."""
     known = {each["type"]: (each["status"], each["reason"]) for each in before}
     return [each for each in wanted if known.get(each.type) != (each.status, each.reason)]
 
 
 def find(conditions: Iterable[ConditionMap], kind: str) -> ConditionMap | None:
-    """The one of that type."""
+    """The condition of that type, or None."""
     return next((each for each in conditions if each["type"] == kind), None)

@@ -1,18 +1,18 @@
-"""What is wrong with a resource that Kubernetes accepted, and what can go wrong on the way to Kubernetes."""
+"""Errors in a resource that Kubernetes accepted, and errors of calls to the Kubernetes API."""
 
 from kafscale.errors import KafscaleError
 
 
 class SpecError(Exception):
-    """A specification that cannot be carried out until somebody changes it; the message names field and value."""
+    """The specification must change before it can be carried out; the message names field and value."""
 
 
 class KubeError(KafscaleError):
-    """Base of what fails at the Kubernetes API."""
+    """Base of failed calls to the Kubernetes API."""
 
 
 class KubeRefusedError(KubeError):
-    """The API server said no, and did nothing. `reason` is its word: NotFound, Conflict, Forbidden, Invalid..."""
+    """The API server refused, and changed nothing. `reason`: its word, such as NotFound, Conflict or Invalid."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"the Kubernetes API refuses ({status} {reason}): {message}")
@@ -22,12 +22,12 @@ class KubeRefusedError(KubeError):
 
 
 class KubeUnreachableError(KubeError):
-    """No answer, or none that says what was done: a write may have happened. Read back before deciding."""
+    """The outcome is unknown: a write may have happened. Read back before deciding."""
 
 
 class KubeAccessError(KubeError):
-    """It is not known where the Kubernetes API is or as whom to come; the message says what to set."""
+    """Address or identity for the Kubernetes API is missing or unreadable; the message says what to set."""
 
 
 class LeadershipLostError(KubeError):
-    """Another operator may work by now, so this one writes nothing more."""
+    """Another operator may be the leader, so this one must not write."""

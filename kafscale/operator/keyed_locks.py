@@ -1,4 +1,4 @@
-"""Locks by name, which are there only while somebody holds or wants one."""
+"""Locks by name; a name without owner or waiter takes no memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class KeyedLocks:
-    """One holder for each name at a time, in the order of asking."""
+    """One owner per name at a time, first come, first served."""
 
     def __init__(self) -> None:
         self._locks: dict[tuple[str, ...], asyncio.Lock] = {}
@@ -14,7 +14,7 @@ class KeyedLocks:
 
     @asynccontextmanager
     async def held(self, *name: str) -> AsyncIterator[None]:
-        """The block is alone with the name."""
+        """Owns the name's lock for the block."""
         self._users[name] = self._users.get(name, 0) + 1
         try:
             async with self._locks.setdefault(name, asyncio.Lock()):

@@ -1,4 +1,4 @@
-"""The operator's process: one of several replicas leads, and only that one works."""
+"""The operator's process. One of several replicas leads, and only the leader works."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ PARTS: Sequence[Callable[[kopf.OperatorRegistry, Operator], None]] = (
     backup_handlers.register,
     etcd_handlers.register,
 )
-"""What the operator does. Each registers its handlers."""
+"""The operator's parts. Each registers its handlers."""
 
 EXIT_STOPPED = 0
 EXIT_LOST = 1
@@ -47,9 +47,9 @@ _CRD_POLL_SEC = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How the operator runs. `namespaces`: those that it looks after, none: all. `own_role_buckets`: `open_objects`.
+    """How the operator runs. `namespaces`: the ones it watches, empty: all. `own_role_buckets`: see `open_objects`.
 
-    `lease_namespace` None: the one it runs in. `metrics_addr`: host and port of its pages, None: none.
+    `lease_namespace` None: the operator's own. `metrics_addr`: host and port of its pages; None: not served.
     """
 
     image: str
@@ -62,7 +62,7 @@ class Options:
 
 
 def run(options: Options, environment: Mapping[str, str] = os.environ) -> int:
-    """Until a signal or until another operator leads; the exit status. Raises `KafscaleError`."""
+    """Runs until a signal or until leadership is lost; returns the exit status. Raises `KafscaleError`."""
     return asyncio.run(_run(options, find_access(environment)))
 
 
@@ -87,18 +87,18 @@ async def _run(options: Options, access: KubeAccess) -> int:
             metrics=metrics,
             own_metrics=OperatorMetrics(metrics),
         )
-        # Before anybody is led: an operator that cannot work must not keep others from it.
+        # Before the election: an operator that cannot work must not become leader.
         handlers = registry(operator)
-        stack.push_async_callback(election.give_back)
+        stack.push_async_callback(election.resign)
         electing = asyncio.create_task(election.run(), name="election")
-        stack.push_async_callback(_end, electing)
+        stack.push_async_callback(_cancel, electing)
         if options.metrics_addr is not None:
             pages = Pages(metrics, lambda: "the election has ended" if electing.done() else None)
             stack.push_async_callback(pages.stop)
             port = await pages.start(*options.metrics_addr)
             _logger.info("metrics and health on port %d", port)
         _logger.info("%s stands by", identity)
-        if not await _first(stop.wait(), election.wait_until(True)):
+        if not await _happens_first(stop.wait(), election.wait_until(True)):
             return EXIT_STOPPED
         return await _work(options, operator, handlers, election, stop)
 
@@ -110,8 +110,8 @@ async def _work(
     election: ElectionDriver,
     stop: asyncio.Event,
 ) -> int:
-    """Lead until a signal, or until leadership ends: then another leads, and this process has to begin anew."""
-    if not await _first(stop.wait(), _defined(operator.kube)):
+    """Works until a signal or until leadership is lost; then the process has to restart."""
+    if not await _happens_first(stop.wait(), _wait_for_definitions(operator.kube)):
         return EXIT_STOPPED
     operator.own_metrics.set_leading(True)
     ended = asyncio.Event()
@@ -128,44 +128,30 @@ async def _work(
         )
     finally:
         lost = not election.leads()
-        await _end(watching)
-        await _end(stopping)
+        await _cancel(watching)
+        await _cancel(stopping)
     if lost:
-        _logger.error("leadership is lost: this process ends, and stands by when it is started again")
+        _logger.error("leadership is lost: this process exits, and stands by when it is restarted")
         return EXIT_LOST
     return EXIT_STOPPED
 
 
 def registry(operator: Operator) -> kopf.OperatorRegistry:
-    """Every part's handlers, and how kopf comes to the API."""
+    """Every part's handlers, and kopf's login."""
     found = kopf.OperatorRegistry()
     access = operator.kube.access
 
     @kopf.on.login(registry=found)
     def login(**_: Any) -> kopf.ConnectionInfo:
-        return connection(access)
+        return access.login()  # kopf asks again when the API refuses the token
 
     for register in PARTS:
         register(found, operator)
     return found
 
 
-def connection(access: KubeAccess) -> kopf.ConnectionInfo:
-    """The same identity for kopf. It asks again when the API does not know the token any more."""
-    return kopf.ConnectionInfo(
-        server=access.server,
-        ca_data=None if access.ca_data is None else access.ca_data.encode(),
-        token=access.bearer(),
-        certificate_path=access.certificate,
-        private_key_path=access.key,
-        certificate_data=access.certificate_data,
-        private_key_data=access.key_data,
-        default_namespace=access.namespace,
-    )
-
-
-class _NothingKept(kopf.DiffBaseStorage):
-    """What was handled last is of no interest: every pass compares what is with what should be."""
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """kopf's record of the last handled state, switched off: each pass compares actual and desired state."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -175,22 +161,22 @@ class _NothingKept(kopf.DiffBaseStorage):
 
 
 def settings() -> kopf.OperatorSettings:
-    """kopf's, so that it asks for no rights but those that are used, and writes nothing but its finalizer."""
+    """kopf's settings: it needs no rights beyond those in use, and writes nothing but its finalizer."""
     found = kopf.OperatorSettings()
     found.persistence.finalizer = api_names.FINALIZER
-    found.persistence.diffbase_storage = _NothingKept()
+    found.persistence.diffbase_storage = _NoDiffBase()
     found.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=api_names.GROUP)
     found.posting.enabled = False
     found.scanning.disabled = True
-    # A watch that says nothing may be dead: begin a new one.
+    # A silent watch may be dead: start a new one.
     found.watching.server_timeout = 240
     found.watching.client_timeout = 270
     found.watching.connect_timeout = 5
     return found
 
 
-async def _defined(kube: KubeClient) -> None:
-    """Wait until the custom resources are served: the chart's hooks may come later than this process."""
+async def _wait_for_definitions(kube: KubeClient) -> None:
+    """Waits until the custom resources are served: the chart's hooks may install them after this process starts."""
     for kind in (CLUSTER, TOPIC):
         while True:
             try:
@@ -204,8 +190,8 @@ async def _defined(kube: KubeClient) -> None:
             await asyncio.sleep(_CRD_POLL_SEC)
 
 
-async def _first(unwanted: Any, wanted: Any) -> bool:
-    """Whether the second came before the first."""
+async def _happens_first(unwanted: Any, wanted: Any) -> bool:
+    """True if `wanted` completes before `unwanted`; cancels both."""
     tasks = [asyncio.create_task(unwanted), asyncio.create_task(wanted)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -215,7 +201,7 @@ async def _first(unwanted: Any, wanted: Any) -> bool:
         return True
     finally:
         for task in tasks:
-            await _end(task)
+            await _cancel(task)
 
 
 async def _set_when(event: asyncio.Event, happened: Any) -> None:
@@ -223,7 +209,7 @@ async def _set_when(event: asyncio.Event, happened: Any) -> None:
     event.set()
 
 
-async def _end(task: asyncio.Task[Any]) -> None:
+async def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

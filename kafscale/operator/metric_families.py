@@ -1,4 +1,4 @@
-"""Every metric the operator exports of the clusters that it looks after."""
+"""Every metric that the operator exports."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""`kafscale operator`: looks after clusters and topics in Kubernetes."""
+"""`kafscale operator`: manages clusters and topics in Kubernetes."""
 
 import sys
 
@@ -20,20 +20,20 @@ _PAGES_PORT = 8080
     multiple=True,
     envvar="KAFSCALE_OPERATOR_NAMESPACES",
     metavar="NAME",
-    help="Look after this namespace only. May be repeated; without it, after all.",
+    help="Watch only this namespace. May be repeated; default: all namespaces.",
 )
 @click.option(
     "--image",
     required=True,
     envvar="KAFSCALE_OPERATOR_IMAGE",
-    help="The image of brokers that name no other.",
+    help="The brokers' image, where a cluster names none.",
 )
 @click.option(
     "--etcd-image",
     default="quay.io/coreos/etcd:v3.6.6",
     show_default=True,
     envvar="KAFSCALE_OPERATOR_ETCD_IMAGE",
-    help="The image of managed etcd members, where a cluster names no other.",
+    help="The image of managed etcd members, where a cluster names none.",
 )
 @click.option(
     "--own-role-bucket",
@@ -42,20 +42,20 @@ _PAGES_PORT = 8080
     envvar="KAFSCALE_OPERATOR_OWN_ROLE_BUCKETS",
     metavar="BUCKET",
     help="A bucket that backups may use with the operator's own role: a name for S3, or s3://, gs:// or az:// with a "
-    "name. May be repeated; for any other a cluster has to name a Secret.",
+    "name. May be repeated; for any other bucket a cluster must name a Secret.",
 )
 @click.option(
     "--lease-name",
     default="kafscale-operator",
     show_default=True,
     envvar="KAFSCALE_OPERATOR_LEASE",
-    help="The Lease by which one of several operators leads.",
+    help="The Lease that elects the leader among several operators.",
 )
 @click.option(
     "--lease-namespace",
     default=None,
     envvar="KAFSCALE_OPERATOR_LEASE_NAMESPACE",
-    help="Where that Lease is; by default where the operator runs.",
+    help="The Lease's namespace; default: the operator's own.",
 )
 @click.option(
     "--metrics-addr",
@@ -63,7 +63,7 @@ _PAGES_PORT = 8080
     show_default=True,
     envvar="KAFSCALE_OPERATOR_METRICS_ADDR",
     metavar="HOST:PORT",
-    help="Where /metrics, /healthz and /readyz are served; empty: nowhere.",
+    help="Address of /metrics, /healthz and /readyz; empty: not served.",
 )
 @click.option(
     "--log-level",
@@ -71,7 +71,7 @@ _PAGES_PORT = 8080
     default=LogLevel.INFO.value,
     show_default=True,
     envvar="KAFSCALE_OPERATOR_LOG_LEVEL",
-    help="From which level on lines are written.",
+    help="The lowest level that is logged.",
 )
 @click.option(
     "--log-format",
@@ -79,7 +79,7 @@ _PAGES_PORT = 8080
     default=LogFormat.TEXT.value,
     show_default=True,
     envvar="KAFSCALE_OPERATOR_LOG_FORMAT",
-    help="Lines for people or for programs.",
+    help="Log lines for people or for programs.",
 )
 def operator(
     namespaces: tuple[str, ...],
@@ -92,14 +92,14 @@ def operator(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Look after KafscaleClusters and KafscaleTopics until told to stop.
+    """Manage KafscaleClusters and KafscaleTopics until stopped.
 
-    Several may run: one leads, the others stand by. Exit status: 0 told to stop, 1 cannot work or leads no more,
-    2 an option is not legal.
+    Several may run: one leads, the others stand by. Exit status: 0 stopped by a signal, 1 cannot work or has lost
+    leadership, 2 an option is invalid.
     """
     configure_logging(LogLevel(log_level), LogFormat(log_format))
     try:
-        # Imported here: a broker's installation has neither kopf nor what it needs.
+        # Imported here: a broker's installation has no kopf.
         from kafscale.operator.main import Options, run
     except ImportError as error:
         click.echo(f"kafscale: {error}: the operator needs `pip install kafscale[operator]`", err=True)

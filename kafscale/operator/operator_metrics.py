@@ -1,4 +1,4 @@
-"""The operator's metrics of its own work, and of whether clusters are as they should be."""
+"""Metrics of the operator's own work, and of clusters' readiness."""
 
 import contextlib
 from typing import Final
@@ -10,7 +10,7 @@ from kafscale.ops.metric_families import Family, MetricType
 LEADING: Final = Family(
     name="kafscale_operator_leading",
     type=MetricType.GAUGE,
-    documentation="1 for the operator that works, 0 for those that stand by.",
+    documentation="1 for the leading operator, 0 for stand-bys.",
 )
 PASSES: Final = Family(
     name="kafscale_operator_passes_total",
@@ -22,7 +22,7 @@ PASS_FAILURES: Final = Family(
     name="kafscale_operator_pass_failures_total",
     type=MetricType.COUNTER,
     labels=("part",),
-    documentation="Passes that failed and are tried again, by part of the operator.",
+    documentation="Failed passes, which are retried, by part of the operator.",
 )
 CLUSTER_READY: Final = Family(
     name="kafscale_cluster_ready",
@@ -34,24 +34,24 @@ FAMILIES: Final = (LEADING, PASSES, PASS_FAILURES, CLUSTER_READY)
 
 
 class OperatorMetrics:
-    """Series of clusters are there while the operator leads and the cluster exists."""
+    """A cluster's series exist while the operator leads and the cluster exists."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._leading = _gauge(LEADING, registry)
-        self._passes = _counter(PASSES, registry)
-        self._failures = _counter(PASS_FAILURES, registry)
-        self._ready = _gauge(CLUSTER_READY, registry)
+        self._leading = gauge(LEADING, registry)
+        self._passes = counter(PASSES, registry)
+        self._failures = counter(PASS_FAILURES, registry)
+        self._ready = gauge(CLUSTER_READY, registry)
 
     def set_leading(self, leads: bool) -> None:
         self._leading.set(leads)
 
     def add_part(self, part: str) -> None:
-        """Its counters begin with 0."""
+        """Starts the part's counters at 0."""
         self._passes.labels(part)
         self._failures.labels(part)
 
     def passed(self, part: str, *, failed: bool = False) -> None:
-        """One more pass of that part."""
+        """Counts one pass of the part."""
         self._passes.labels(part).inc()
         if failed:
             self._failures.labels(part).inc()
@@ -60,15 +60,16 @@ class OperatorMetrics:
         self._ready.labels(namespace, cluster).set(ready)
 
     def forget_cluster(self, namespace: str, cluster: str) -> None:
-        """No error where there is no series."""
+        """Removes the cluster's series, if any."""
         with contextlib.suppress(KeyError):
             self._ready.remove(namespace, cluster)
 
 
-def _gauge(family: Family, registry: CollectorRegistry) -> Gauge:
+def gauge(family: Family, registry: CollectorRegistry) -> Gauge:
+    """Registers the family."""
     return Gauge(family.name, family.documentation, family.labels, registry=registry)
 
 
-def _counter(family: Family, registry: CollectorRegistry) -> Counter:
-    # The library puts `_total` behind a counter's name itself.
+def counter(family: Family, registry: CollectorRegistry) -> Counter:
+    """Registers the family, whose name ends in `_total`: the library appends that itself."""
     return Counter(family.name.removesuffix("_total"), family.documentation, family.labels, registry=registry)

@@ -10,9 +10,9 @@ from kafscale.settings.kinds import Address
 
 
 class Pages:
-    """Served on the event loop, so that one that hangs is noticed.
+    """Served on the event loop, so that a blocked loop fails the probe.
 
-    `problem`: why the operator is not alive, or None. A stand-by is ready, too.
+    `problem`: returns why the operator is not alive, or None. A stand-by is ready, too.
     """
 
     def __init__(self, metrics: CollectorRegistry, problem: Callable[[], str | None]) -> None:
@@ -21,7 +21,7 @@ class Pages:
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port. Raises `StartupError`."""
+        """Listens; returns the port. Raises `StartupError`."""
         app = web.Application()
         app.add_routes(
             [
@@ -40,7 +40,7 @@ class Pages:
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """No error when not started."""
+        """Stops serving, if started."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()

@@ -1,8 +1,8 @@
-"""How every part of the operator works: one pass over one resource at a time, again whenever something happens.
+"""The reconcile loop of every part: one pass over one resource at a time, repeated whenever something changes.
 
-kopf watches, keeps a daemon for each resource, and holds a finalizer where a part has something to do before the
-resource may go. A pass reads what there is, decides, and applies; it keeps nothing in memory that matters, so it
-may be cut off anywhere and is simply done again.
+kopf watches, runs a daemon per resource, and keeps a finalizer where a part has work to do before the resource is
+deleted. A pass reads the actual state, decides, and applies. It keeps no state in memory that matters, so it may be
+interrupted anywhere and is repeated.
 """
 
 import asyncio
@@ -26,45 +26,45 @@ from kafscale.operator.operator_metrics import OperatorMetrics
 _logger = logging.getLogger(__name__)
 
 Pass = Callable[[str, str], Awaitable[float]]
-"""Given namespace and name, brings one resource forward; returns after how many seconds to look again anyway.
+"""Given namespace and name, reconciles one resource; returns the seconds until the next pass without a wake-up.
 
-Any exception is logged and the pass is tried again, later each time.
+Any exception is logged and the pass is retried with backoff.
 """
 
 Finish = Callable[[str, str], Awaitable[bool]]
-"""Does what is to be done before a resource goes; returns whether all is done. Called again until it is."""
+"""Cleans up before a resource is deleted; returns True once done. Called until then."""
 
 Forget = Callable[[str, str], None]
-"""The resource is gone: nothing is to be kept or shown of it."""
+"""Drops what is remembered and exported of a deleted resource."""
 
-Heeds = Callable[[Mapping[str, Any]], object]
-"""Given a resource, what of it is worth a pass when it becomes another."""
+Relevant = Callable[[Mapping[str, Any]], object]
+"""Given a resource, the part of its state whose change deserves a pass."""
 
 
-def what_is_asked(resource: Mapping[str, Any]) -> object:
-    """All but the status. A part that its own words woke would never rest where they hold what it measures."""
+def requested_state(resource: Mapping[str, Any]) -> object:
+    """All but the status: a part that woke on its own status would never rest if that has measurements."""
     metadata = resource["metadata"]
     names = ("uid", "generation", "deletionTimestamp", "finalizers", "annotations")
     return [metadata.get(name) for name in names]
 
 
-# Changes come in bursts; one pass answers several.
+# Changes come in bursts; one pass covers several.
 SETTLE_SEC = 0.1
 FIRST_RETRY_SEC = 1.0
 LAST_RETRY_SEC = 60.0
-# Between two looks whether a resource may go.
+# Between two calls of a part's `Finish`.
 FINISH_POLL_SEC = 1.0
 
 
 class Wakers:
-    """Wakes those who reconcile a resource."""
+    """Wakes the loops that reconcile a resource."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str, str], set[tuple[str, asyncio.Event]]] = defaultdict(set)
 
     @contextlib.contextmanager
     def waiting(self, kind: Kind, namespace: str, name: str, part: str) -> Iterator[asyncio.Event]:
-        """An event that is set by `wake`, for the time of the block."""
+        """An event that `wake` sets, for the duration of the block."""
         key, event = (kind.plural, namespace, name), asyncio.Event()
         self._waiting[key].add((part, event))
         try:
@@ -75,21 +75,21 @@ class Wakers:
                 del self._waiting[key]
 
     def wake(self, kind: Kind, namespace: str, name: str, part: str | None = None) -> None:
-        """That part, None: every part that looks after the resource, makes a pass soon."""
+        """Starts a pass of the resource soon: of that part, or of every part if None."""
         for waits, event in self._waiting.get((kind.plural, namespace, name), ()):
             if part in (None, waits):
                 event.set()
 
 
 class Changes:
-    """Which of the events of resources bring something new."""
+    """Tells new states from repeated ones in a watch's events."""
 
-    def __init__(self, heeds: Heeds) -> None:
-        self._heeds = heeds
+    def __init__(self, relevant: Relevant) -> None:
+        self._heeds = relevant
         self._known: dict[tuple[str, str], object] = {}
 
     def is_new(self, event_type: str | None, resource: Mapping[str, Any]) -> bool:
-        """Whether something that is heeded is another than in the last event. `event_type`: as of a watch."""
+        """True if the relevant state differs from the last event's. `event_type`: the watch's."""
         key = resource["metadata"]["namespace"], resource["metadata"]["name"]
         if event_type == "DELETED":
             self._known.pop(key, None)
@@ -101,7 +101,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What every part works with. `image`: of brokers, where the cluster names none; `etcd_image`: the same.
+    """Shared by every part. `image`, `etcd_image`: of brokers and etcd members, where the cluster names none.
 
     `own_role_buckets`: see `open_objects`.
     """
@@ -123,22 +123,22 @@ def reconciled(
     reconcile: Pass,
     finish: Finish | None = None,
     forget: Forget | None = None,
-    heeds: Heeds = what_is_asked,
+    relevant: Relevant = requested_state,
 ) -> None:
-    """Make passes over every resource of the kind: at once, when it changes, when woken, and by the clock.
+    """Reconciles every resource of the kind: at start, when it changes, when woken, and periodically.
 
-    `part`: a word for the log, different for each part that looks after the same kind. `finish`: only for one of
-    them. `heeds`: which changes count. Passes of one part over one resource never overlap.
+    `part`: its name in the log, unique per kind. `finish`: for at most one part per kind. `relevant`: which changes
+    count. Passes of one part over one resource never overlap.
     """
-    counted, changes = operator.own_metrics, Changes(heeds)
-    counted.add_part(part)
+    metrics, changes = operator.own_metrics, Changes(relevant)
+    metrics.add_part(part)
 
     @kopf.on.event(group=api_names.GROUP, plural=kind.plural, id=f"{part}-seen", registry=registry)
     async def seen(event: kopf.RawEvent, **about: Any) -> None:
         namespace, name = about["namespace"], about["name"]
         if changes.is_new(event["type"], event["object"]):
             operator.wakers.wake(kind, namespace, name, part)
-        if forget is not None and event["type"] == "DELETED":  # also of one that lost its finalizer by force
+        if forget is not None and event["type"] == "DELETED":  # also if its finalizer was removed by force
             forget(namespace, name)
 
     @kopf.daemon(
@@ -152,7 +152,7 @@ def reconciled(
     async def keep(**event: Any) -> None:
         namespace, name = event["namespace"], event["name"]
         with operator.wakers.waiting(kind, namespace, name, part) as woken:
-            await keep_going(part, namespace, name, reconcile, woken, counted)
+            await repeat_passes(part, namespace, name, reconcile, woken, metrics)
 
     if finish is None:
         return
@@ -160,11 +160,11 @@ def reconciled(
     @kopf.on.delete(group=api_names.GROUP, plural=kind.plural, id=f"{part}-finish", registry=registry)
     async def leave(**event: Any) -> None:
         namespace, name = event["namespace"], event["name"]
-        await until_finished(part, namespace, name, finish, counted)
+        await repeat_finish(part, namespace, name, finish, metrics)
 
 
 def watched(registry: kopf.OperatorRegistry, operator: Operator, owned: Kind) -> None:
-    """Wake those who look after a cluster when one of its objects of that kind changes; by the objects' labels."""
+    """Wakes a cluster's loops when one of its objects of that kind changes; objects are found by their labels."""
     group = owned.api_version.rpartition("/")[0]
 
     @kopf.on.event(
@@ -178,51 +178,51 @@ def watched(registry: kopf.OperatorRegistry, operator: Operator, owned: Kind) ->
         operator.wakers.wake(CLUSTER, event["namespace"], event["labels"][api_names.INSTANCE])
 
 
-async def keep_going(
-    part: str, namespace: str, name: str, reconcile: Pass, woken: asyncio.Event, counted: OperatorMetrics
+async def repeat_passes(
+    part: str, namespace: str, name: str, reconcile: Pass, woken: asyncio.Event, metrics: OperatorMetrics
 ) -> None:
-    """Pass after pass over one resource, until it is cancelled."""
+    """Repeats passes over one resource until cancelled."""
     retry_sec = FIRST_RETRY_SEC
     while True:
         woken.clear()
         try:
             again_sec = await reconcile(namespace, name)
             retry_sec = FIRST_RETRY_SEC
-            counted.passed(part)
+            metrics.passed(part)
         except LeadershipLostError:
             raise
-        except Exception as error:  # noqa: BLE001 - one resource's trouble must not end the care for it
-            _tell(f"{part} {namespace}/{name}", error, retry_sec)
-            counted.passed(part, failed=True)
+        except Exception as error:  # noqa: BLE001 - a failed pass must not end the loop
+            _log_failure(f"{part} {namespace}/{name}", error, retry_sec)
+            metrics.passed(part, failed=True)
             again_sec, retry_sec = retry_sec, min(LAST_RETRY_SEC, retry_sec * 2)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(woken.wait(), again_sec)
         await asyncio.sleep(SETTLE_SEC)
 
 
-async def until_finished(
-    part: str, namespace: str, name: str, finish: Finish, counted: OperatorMetrics
+async def repeat_finish(
+    part: str, namespace: str, name: str, finish: Finish, metrics: OperatorMetrics
 ) -> None:
-    """Return when all is done."""
+    """Repeats `finish` until it is done."""
     retry_sec = FIRST_RETRY_SEC
     while True:
         try:
             is_done = await finish(namespace, name)
-            counted.passed(part)
+            metrics.passed(part)
             if is_done:
                 return
             await asyncio.sleep(FINISH_POLL_SEC)
             retry_sec = FIRST_RETRY_SEC
         except LeadershipLostError:
             raise
-        except Exception as error:  # noqa: BLE001 - a resource may not go before all is done
-            _tell(f"{part} {namespace}/{name}", error, retry_sec)
-            counted.passed(part, failed=True)
+        except Exception as error:  # noqa: BLE001 - the resource must stay until cleanup is done
+            _log_failure(f"{part} {namespace}/{name}", error, retry_sec)
+            metrics.passed(part, failed=True)
             await asyncio.sleep(retry_sec)
             retry_sec = min(LAST_RETRY_SEC, retry_sec * 2)
 
 
-def _tell(what: str, error: Exception, retry_sec: float) -> None:
-    """What is expected now and then in one line, what nobody thought of with its traceback."""
+def _log_failure(what: str, error: Exception, retry_sec: float) -> None:
+    """Logs expected errors in one line, and others with their traceback."""
     expected = isinstance(error, KafscaleError)
     _logger.warning("%s: %s; again in %.0f s", what, error, retry_sec, exc_info=None if expected else error)

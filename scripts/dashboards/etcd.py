@@ -3,7 +3,17 @@
 from typing import Final
 
 from scripts.dashboards.model import Dashboard, Row, Unit
-from scripts.dashboards.parts import CLUSTER, NAMESPACE, OF_CLUSTER, both, figure, gauge, lines, total
+from scripts.dashboards.parts import (
+    CLUSTER,
+    NAMESPACE,
+    OF_CLUSTER,
+    both,
+    figure,
+    gauge,
+    lines,
+    process,
+    total,
+)
 
 _OF_ETCD: Final = f'{OF_CLUSTER}, job="kafscale", component="etcd"'
 _SIZE: Final = gauge("etcd_mvcc_db_total_size_in_bytes", "pod", how="max", within=_OF_ETCD)
@@ -52,16 +62,7 @@ _MEMBERS: Final = Row(
             Unit.SECONDS,
             *both("etcd_disk_backend_commit_duration_seconds", "pod", within=_OF_ETCD),
         ),
-        lines(
-            "CPU",
-            Unit.CORES,
-            (total("process_cpu_seconds_total", "pod", within=_OF_ETCD), "{{pod}}"),
-        ),
-        lines(
-            "Resident memory",
-            Unit.BYTES,
-            (gauge("process_resident_memory_bytes", "pod", within=_OF_ETCD), "{{pod}}"),
-        ),
+        *process(_OF_ETCD),
     ],
 )
 

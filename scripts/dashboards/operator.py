@@ -3,7 +3,7 @@
 from typing import Final
 
 from scripts.dashboards.model import Dashboard, Row, Unit
-from scripts.dashboards.parts import CLUSTER, NAMESPACE, OF_CLUSTER, figure, gauge, lines, risen, total
+from scripts.dashboards.parts import CLUSTER, NAMESPACE, OF_CLUSTER, figure, gauge, lines, process, risen
 
 _OPERATOR: Final = 'job="kafscale", component="operator"'
 _AGE: Final = (
@@ -108,12 +108,7 @@ _PROCESS: Final = Row(
             (gauge("up", "pod", within=_OPERATOR), "{{pod}}"),
             stacked=True,
         ),
-        lines("CPU", Unit.CORES, (total("process_cpu_seconds_total", "pod", within=_OPERATOR), "{{pod}}")),
-        lines(
-            "Resident memory",
-            Unit.BYTES,
-            (gauge("process_resident_memory_bytes", "pod", within=_OPERATOR), "{{pod}}"),
-        ),
+        *process(_OPERATOR),
     ],
 )
 

@@ -70,6 +70,18 @@ def lines(title: str, unit: Unit, *queries: tuple[str, str], stacked: bool = Fal
     )
 
 
+def process(within: str) -> list[Panel]:
+    """CPU and memory of the chosen pods."""
+    return [
+        lines("CPU", Unit.CORES, (total("process_cpu_seconds_total", "pod", within=within), "{{pod}}")),
+        lines(
+            "Resident memory",
+            Unit.BYTES,
+            (gauge("process_resident_memory_bytes", "pod", within=within), "{{pod}}"),
+        ),
+    ]
+
+
 def figure(
     title: str, expression: str, unit: Unit = Unit.COUNT, words: Mapping[int, str] | None = None, **more: Any
 ) -> Panel:

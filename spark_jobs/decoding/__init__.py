@@ -1,1 +1,1 @@
-"""From a record's bytes to columns: the value formats, and what becomes of values that do not decode."""
+"""Decodes the bytes of records into columns: the value formats, and dead letters with a reason for the rest."""

@@ -1,4 +1,4 @@
-"""A column of bytes to a column of values, one value at a time, with a reason for each that does not decode."""
+"""Decodes a column of bytes into a column of values, with a reason for each value that does not decode."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from spark_jobs.decoding.problems import UndecodableError, shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedColumn:
-    """Values and reasons, one each per row: a row with a reason has a null value."""
+    """Values and reasons, one of each for every row: a row with a reason has a null value."""
 
     values: pa.Array
     errors: list[str | None]
@@ -27,7 +27,7 @@ class ColumnDecoder(Protocol):
 
 
 class ColumnFormat(Protocol):
-    """What the driver knows of a format, sent to executors: it can be pickled."""
+    """A format as the driver sends it to executors: it can be pickled."""
 
     @property
     def value_type(self) -> DataType:
@@ -45,7 +45,7 @@ def decode_each(
     arrow_type: pa.DataType,
     stored_as: pa.DataType | None = None,
 ) -> DecodedColumn:
-    """Decode every value by itself. `decode` raises `UndecodableError`.
+    """Decode each value alone. `decode` raises `UndecodableError`.
 
     What it gives must be what `pyarrow.array` takes for `stored_as` (by default `arrow_type`), which is then
     cast to `arrow_type`.
@@ -73,7 +73,7 @@ def decode_each(
 def array_of(
     values: list[object], errors: list[str | None], stored_as: pa.DataType, arrow_type: pa.DataType
 ) -> pa.Array:
-    """`values` as an Arrow array. One that Arrow refuses becomes null, and gets its reason in `errors`."""
+    """`values` as an Arrow array. A value that Arrow refuses becomes null and gets its reason in `errors`."""
     try:
         return _array(values, stored_as, arrow_type)
     except _REFUSALS:

@@ -1,4 +1,4 @@
-"""The rows of the dead-letter table: where a record stands, what it holds as bytes, and why it did not decode."""
+"""The rows of the dead-letter table: coordinates of a record, its bytes, and why it did not decode."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf

@@ -1,4 +1,4 @@
-"""Decoding a batch of records: opened once for a batch on the driver, done by Spark's tasks."""
+"""Decoding of a batch of records: the driver opens the decoder once for a batch, Spark's tasks use it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class ValueDecoder:
 
     def _decode_keys(self, decoded: DataFrame) -> DataFrame:
         text = _utf8_or_null("key")
-        # One reason is enough for a dead letter: the value's, which says more.
+        # One reason is enough for a dead letter: the value's, which is more specific.
         error = sf.coalesce(sf.col(ERROR), _reason("key", text))
         return decoded.withColumns({KEY_BYTES: sf.col("key"), "key": text, ERROR: error})
 

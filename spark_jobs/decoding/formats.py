@@ -1,4 +1,4 @@
-"""From what the user says of the values to a format that can be sent to executors, checked on the driver."""
+"""Turns the value options into a format that executors receive; the driver checks the options."""
 
 from collections.abc import Iterable, Iterator
 
@@ -25,8 +25,8 @@ from spark_jobs.decoding.types import parts, require_usable
 def column_format(
     options: ValueOptions, spark: SparkSession, records: DataFrame, known_type: st.DataType | None
 ) -> ColumnFormat | None:
-    """The format of the values; None where Spark itself does all there is to do. Raises `SettingError`."""
-    _require_what_belongs(options)
+    """The format of the values; None if Spark itself can decode them. Raises `SettingError`."""
+    _require_matching(options)
     match options.format:
         case ValueFormat.BYTES | ValueFormat.STRING:
             return None
@@ -85,8 +85,8 @@ def _has_decimals(known_type: st.DataType | None) -> bool:
     return known_type is not None and any(isinstance(part, st.DecimalType) for part in parts(known_type))
 
 
-def _require_what_belongs(options: ValueOptions) -> None:
-    """Raise `SettingError` for an option that the format has no use for: it would be ignored silently."""
+def _require_matching(options: ValueOptions) -> None:
+    """Raise `SettingError` for an option that the format does not use: it would be ignored silently."""
     value_format = options.format
     plain = value_format in (ValueFormat.BYTES, ValueFormat.STRING)
     if plain and (options.schema is not None or options.schema_files):

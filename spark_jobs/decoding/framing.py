@@ -13,7 +13,7 @@ _MAX_INDEXES = 100
 
 
 def is_framed(data: bytes) -> bool:
-    """Whether `data` may begin with the header."""
+    """True if `data` may begin with the header."""
     return len(data) >= HEADER_BYTES and data[0] == MAGIC
 
 
@@ -31,7 +31,7 @@ def schema_id(data: bytes) -> int:
 
 
 def unframed_text(data: bytes, framing: Framing) -> bytes:
-    """The content of a value whose format is text, which never begins with the magic byte itself.
+    """The content of a value in a text format, which itself never begins with the magic byte.
 
     Raises `UndecodableError`.
     """

@@ -1,11 +1,11 @@
-"""What the user says about a topic's values and keys: their format, their schema, their framing."""
+"""Options for a topic's values and keys: their format, schema and framing."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class ValueFormat(StrEnum):
-    """How the bytes of a value are to be read."""
+    """The format of the bytes of a value."""
 
     BYTES = "bytes"
     STRING = "string"
@@ -15,14 +15,14 @@ class ValueFormat(StrEnum):
 
 
 class KeyFormat(StrEnum):
-    """How the bytes of a key are to be read."""
+    """The format of the bytes of a key."""
 
     BYTES = "bytes"
     STRING = "string"
 
 
 class Framing(StrEnum):
-    """Whether values begin with Confluent's magic byte 0 and a 4-byte schema id."""
+    """Framing of values: Confluent's magic byte 0 and a 4-byte schema id, or none."""
 
     NONE = "none"
     CONFLUENT = "confluent"
@@ -31,7 +31,7 @@ class Framing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueOptions:
-    """How to decode; what does not belong to the format is refused by `open_decoder`.
+    """The options of a decoder. `open_decoder` refuses those that do not belong to the format.
 
     `schema` is text: Spark DDL or Spark's JSON for JSON values, Avro's JSON for Avro values. `schema_files` are
     paths: for JSON one file with such text; for Avro the schema files, named types before their use and the

@@ -14,7 +14,7 @@ class UndecodableError(KafscaleError):
         self.path: list[str | int] = list(path)
 
     def within(self, step: str | int) -> "UndecodableError":
-        """The same problem, seen from one level further out."""
+        """The same problem with `step` in front of its path."""
         self.path.insert(0, step)
         return self
 
@@ -25,7 +25,7 @@ class UndecodableError(KafscaleError):
 
 
 def shown(value: object) -> str:
-    """`value` for a message: printable ASCII, and not longer than a line."""
+    """`value` for a message: printable ASCII, no longer than a line."""
     text = ascii(value)
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
 

@@ -1,4 +1,4 @@
-"""Reading the files that the user names as schemas, on the driver."""
+"""Reads the schema files that the options name, on the driver."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 def read_bytes(path: str) -> bytes:
-    """The file's content. Raises `SettingError` for one that cannot be read or is no schema by its size."""
+    """The file's content. Raises `SettingError` if it cannot be read, is empty or too large for a schema."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Spark's types as Arrow's, and which of them a decoded value can have."""
+"""Spark's types as Arrow's, and the types that a decoded value can have."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ def arrow_type(data_type: st.DataType) -> pa.DataType:
 
 
 def nullable(data_type: st.DataType) -> st.DataType:
-    """`data_type` with every level optional, so that a table made from it can still evolve."""
+    """`data_type` with every level optional, so that a table of that type can still evolve."""
     match data_type:
         case st.StructType():
             return st.StructType(
@@ -74,7 +74,7 @@ def parts(data_type: st.DataType) -> Iterator[st.DataType]:
 
 
 def require_usable(data_type: st.DataType, source: str, *, text_keys: bool = True) -> None:
-    """Raise `SettingError` for a schema from `source` with a type that values cannot have or tables cannot store.
+    """Raise `SettingError` if the schema from `source` has a type that values cannot have or tables cannot store.
 
     `text_keys`: maps have strings as keys.
     """
@@ -85,7 +85,7 @@ def require_usable(data_type: st.DataType, source: str, *, text_keys: bool = Tru
 
 
 def folded(name: str) -> str:
-    """The name as it is compared: two with the same result are one to Spark, which compares as Java's
+    """The name as it is compared: names with the same result are one to Spark, which compares as Java's
     `equalsIgnoreCase` does, letter by letter.
     """
     return name.lower() if name.isascii() else "".join(map(_folded_letter, name))

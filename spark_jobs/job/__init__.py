@@ -1,1 +1,1 @@
-"""One export from start to end: what it holds, what it plans, what it commits, what it tells."""
+"""One export from start to end: its lease, its plan, its commits, its reports."""

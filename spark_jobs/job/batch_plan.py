@@ -1,4 +1,4 @@
-"""Which offsets one commit brings into a table: what is published, less what the table has. Pure."""
+"""Plans the offsets of one commit: the published ones without those that the table has. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from spark_jobs.tables.ranges import Range, Ranges, difference, intersection
 
 
 class ExportRefusedError(KafscaleError):
-    """What is asked for would leave something out, or bring it twice, without anybody having agreed to it."""
+    """The export would skip or repeat records without the operator's consent."""
 
 
 class GapPolicy(StrEnum):
-    """What becomes of records that expired before they were exported."""
+    """The treatment of records that expired before they were exported."""
 
     FAIL = "fail"
     RECORD = "record"
@@ -24,9 +24,9 @@ class GapPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a run is to bring, by partition: ranges of offsets, fixed when the run begins.
+    """The offsets that a run exports, by partition: ranges, fixed when the run begins.
 
-    `starts`: where the export of a partition begins that has not begun; a backfill begins none.
+    `starts`: where the export of a new partition begins; a backfill begins none.
     """
 
     topic_id: str
@@ -36,9 +36,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """One commit: a range for each partition that has anything to bring, and what turned out to be lost.
+    """One commit: a range for each partition that has new records, and the offsets that are lost.
 
-    `record_count`: how many records the ranges hold, None where the references do not tell, because a range starts
+    `record_count`: the number of records in the ranges, None if the references do not show it, because a range starts
     or ends inside of a segment.
     """
 
@@ -49,14 +49,14 @@ class BatchPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to commit."""
+        """True if there is nothing to commit."""
         return not self.ranges and not self.gaps
 
 
 def target_of_run(state: ExportState, log: TopicLog, starts: Mapping[int, int]) -> Target:
-    """Everything up to the log's end as it is now.
+    """Everything up to the log end as it is now.
 
-    `starts`: where to begin with partitions that have no export. Raises `ExportRefusedError`.
+    `starts`: where to begin with partitions that have no export yet. Raises `ExportRefusedError`.
     """
     _check_topic(state, log)
     begun: dict[int, int] = {}
@@ -65,7 +65,7 @@ def target_of_run(state: ExportState, log: TopicLog, starts: Mapping[int, int]) 
         index, end = partition.partition, partition.log_end_offset
         position = state.position(index)
         if position is None:
-            # A partition that was added to a topic that is exported: none of its records may be left out.
+            # A partition that was added to an exported topic: none of its records may be skipped.
             position = begun[index] = 0 if state.starts else starts[index]
         if position > end:
             raise ExportRefusedError(
@@ -77,7 +77,7 @@ def target_of_run(state: ExportState, log: TopicLog, starts: Mapping[int, int]) 
 
 
 def target_of_backfill(state: ExportState, log: TopicLog, wanted: Mapping[int, Range]) -> Target:
-    """The wanted offsets, as far as the log goes and the table does not have them. Raises `ExportRefusedError`."""
+    """The wanted offsets that the log has and the table lacks. Raises `ExportRefusedError`."""
     _check_topic(state, log)
     ranges: dict[int, Ranges] = {}
     for partition in log.partitions:
@@ -90,7 +90,7 @@ def target_of_backfill(state: ExportState, log: TopicLog, wanted: Mapping[int, R
 def _check_topic(state: ExportState, log: TopicLog) -> None:
     if state.topic_id and state.topic_id != str(log.topic_id):
         raise ExportRefusedError(
-            f"the table holds an earlier topic of the name {log.topic!r} (topic id {state.topic_id}, now "
+            f"the table has an earlier topic of the name {log.topic!r} (topic id {state.topic_id}, now "
             f"{log.topic_id}), whose offsets mean other records: export into a new table"
         )
 
@@ -98,10 +98,10 @@ def _check_topic(state: ExportState, log: TopicLog) -> None:
 def plan_batch(
     target: Target, state: ExportState, log: TopicLog, *, gap_policy: GapPolicy, max_batch_bytes: int
 ) -> BatchPlan:
-    """The next commit towards the target: in each partition the first range that is left, cut to the size.
+    """The next commit towards the target: the first range of each partition that is left, cut to the size.
 
-    A batch holds at least one segment of each of its partitions. Raises `ExportRefusedError` for what has expired,
-    unless that is to be recorded.
+    A batch has at least one segment of each of its partitions. Raises `ExportRefusedError` for expired offsets,
+    unless they are to be recorded.
     """
     left = {
         partition.partition: difference(
@@ -114,7 +114,7 @@ def plan_batch(
     }
     gaps = {partition: lost for partition, lost in gaps.items() if lost}
     if gaps and gap_policy is GapPolicy.FAIL:
-        raise ExportRefusedError(_tell_expired(log.topic, gaps))
+        raise ExportRefusedError(_expired_message(log.topic, gaps))
     firsts: dict[int, tuple[PartitionLog, Range]] = {}
     for partition in log.partitions:
         there = difference(left[partition.partition], gaps.get(partition.partition, ()))
@@ -127,7 +127,7 @@ def _expired(partition: PartitionLog, left: Ranges) -> Ranges:
     return intersection(left, ((0, partition.log_start_offset),))
 
 
-def _tell_expired(topic: str, gaps: Mapping[int, Ranges]) -> str:
+def _expired_message(topic: str, gaps: Mapping[int, Ranges]) -> str:
     told = ", ".join(
         f"{topic}-{partition} offsets {first} to {following - 1}"
         for partition, ranges in sorted(gaps.items())
@@ -191,7 +191,7 @@ def _count(references: Sequence[SegmentReference], wanted: Range) -> int | None:
 def state_after(
     state: ExportState, batch: BatchPlan, commit_id: str, topic_id: str, starts: Mapping[int, int]
 ) -> ExportState:
-    """What the table says once the batch is in it."""
+    """The export state of the table after the batch."""
     exported: dict[int, Ranges] = {partition: (wanted,) for partition, wanted in batch.ranges.items()}
     return state.after(
         commit_id=commit_id, topic_id=topic_id, starts=starts, exported=exported, gaps=batch.gaps

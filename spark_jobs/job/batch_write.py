@@ -1,4 +1,4 @@
-"""Writes the rows of one batch: what decodes into the table, staged; what does not into the dead-letter table."""
+"""Writes the rows of one batch: decoded ones into the table, staged; the others into the dead-letter table."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _NOT_IN_THE_TABLE = (VALUE_BYTES, KEY_BYTES, ERROR)
 
 
 class ExportMismatchError(KafscaleError):
-    """The rows that were written are not those that the log's references promise; nothing of them is visible."""
+    """The written rows are not those that the log's references promise; none of them is visible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ OpenRecords = Callable[[Mapping[int, Range]], DataFrame]
 
 
 class BatchWriter:
-    """Writes batches of one topic. `check` raises when the topic's lease is lost."""
+    """Writes batches of one topic. `check` raises if the topic's lease is lost."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class BatchWriter:
         self._check = check
 
     def write(self, batch: BatchPlan, commit_id: str, topic_id: str) -> Written:
-        """Write the batch; what is in the table becomes visible only with `publish`.
+        """Write the batch; the rows of the table become visible with `publish` only.
 
-        Raises `ExportMismatchError`, `TableRefusedError`, `SettingError`, and what Spark raises.
+        Raises `ExportMismatchError`, `TableRefusedError`, `SettingError`, and Spark's errors.
         """
         records = self._open_records(batch.ranges)
         decoder = open_decoder(self._options.value, self._spark, records, self._known_type())
@@ -66,11 +66,11 @@ class BatchWriter:
         seen = Observation()
         decoded = decoded.observe(seen, sql.count(ERROR).alias("dead_letters"))
         rows = decoded.where(sql.col(ERROR).isNull()).drop(*_NOT_IN_THE_TABLE)
-        # Values of which nothing has said yet what they hold have no column before something does.
+        # Values whose type is not known yet have no column until it is.
         columns = StructType([one for one in rows.schema if not isinstance(one.dataType, NullType)])
         ensure_table(self._spark, self._options.table, columns, self._options.table_options)
         staged = stage(self._fitted(rows), self._options.table, commit_id, self._options.write_options)
-        # It only says whether there are any: what Spark reads twice, as it does to sort, it also counts twice.
+        # Only shows if there are any: Spark counts twice what it reads twice, as it does to sort.
         letters = self._stage_dead_letters(decoded, commit_id) if seen.get["dead_letters"] else None
         dead_letters = 0 if letters is None else letters.row_count
         self._compare(batch, records, staged.row_count + dead_letters + known)
@@ -90,9 +90,9 @@ class BatchWriter:
         return fitted(rows, schema)
 
     def _without_known_dead_letters(self, decoded: DataFrame, batch: BatchPlan) -> tuple[DataFrame, int]:
-        """The records that are not in the dead-letter table already, and how many are.
+        """The records that are not in the dead-letter table yet, and the number of those that are.
 
-        There are some after a crash between the two commits. They stay dead letters, even if they would decode now.
+        A crash between the two commits leaves some there. They stay dead letters, even if they would decode now.
         """
         table = self._options.dead_letter_table
         if schema_of_table(self._spark, table) is None:
@@ -110,7 +110,7 @@ class BatchWriter:
     def _compare(self, batch: BatchPlan, records: DataFrame, brought: int) -> None:
         wanted = batch.record_count
         if wanted is None or wanted > brought:
-            # The segments' own counts do not tell where a range begins inside of one, and they include the markers
+            # The segments' own counts are no use for a range that begins inside of one, and they include the markers
             # of transactions, which Kafscale's brokers do not write, but others may have.
             wanted = records.count()
         if wanted != brought:

@@ -1,4 +1,4 @@
-"""What the export job tells while it works: one Protocol for those who report it, count it, or both."""
+"""Events of the export job: one Protocol for listeners that report them or count them."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,26 +7,26 @@ Offsets = Mapping[int, int]
 """An offset per partition."""
 
 BatchRanges = Mapping[int, tuple[int, int]]
-"""Per partition its first offset and the one after its last."""
+"""For each partition its first offset and the one after its last."""
 
 
 class ExportEvents(Protocol):
     """Listens to an export. Calls for one topic come in order; `rows_read` and `tasks_done` from any thread."""
 
     def topic_started(self, topic: str, table: str, start: Offsets, end: Offsets) -> None:
-        """The job is about to export `start` to `end` (not included) into the table.
+        """The job begins to export `start` to `end` (exclusive) into the table.
 
-        A job that keeps going says so again for each round; the first `start` stays.
+        A continuous job calls it again in each round; the first `start` stays.
         """
 
     def batch_started(self, topic: str, ranges: BatchRanges) -> None:
         """Spark begins to write these offsets."""
 
     def rows_read(self, topic: str, rows: int) -> None:
-        """So many rows of the running batch, in all, have come from the source."""
+        """The source has delivered this many rows of the running batch so far."""
 
     def tasks_done(self, topic: str, done: int, tasks: int) -> None:
-        """So many of the tasks of the running batch that are known have ended."""
+        """This many of the known tasks of the running batch have ended."""
 
     def batch_committed(
         self, topic: str, rows: int, dead_letters: int, positions: Offsets, log_end: Offsets, seconds: float
@@ -39,17 +39,17 @@ class ExportEvents(Protocol):
         """
 
     def gap_recorded(self, topic: str, partition: int, first: int, next_offset: int) -> None:
-        """The offsets from `first` to before `next_offset` have expired unexported, and are recorded as a gap."""
+        """The offsets from `first` to before `next_offset` expired before they were exported; recorded as a gap."""
 
     def topic_finished(self, topic: str) -> None:
-        """What this round was to export is in the tables, be it that there was nothing to do."""
+        """The table has all records of this round; there may have been none."""
 
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
-        """The topic is given up in this run; what is committed of it stays."""
+        """The topic has failed in this run; its commits stay."""
 
 
 class EveryListener:
-    """Passes each event on to all listeners, in their order."""
+    """Passes each event to all listeners, in order."""
 
     def __init__(self, *listeners: ExportEvents) -> None:
         self._listeners = listeners

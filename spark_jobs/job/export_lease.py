@@ -1,4 +1,4 @@
-"""The hold of a topic for an export, for a driver without an event loop: a thread of its own keeps it alive."""
+"""The lease of a topic for an export, for a driver without an event loop: a thread keeps it alive."""
 
 import asyncio
 import concurrent.futures
@@ -19,7 +19,7 @@ from kafscale.objects.object_store import ObjectReader
 from kafscale.settings.broker import Settings
 
 DEFAULT_TTL_SEC: Final = 30
-# Renewed so often that one lost attempt, with its timeout, costs nothing.
+# Renewed so often that one failed attempt, with its timeout, costs nothing.
 _RENEWALS_PER_TTL: Final = 4
 _WAIT_PAUSE_SEC: Final = 0.5
 
@@ -33,11 +33,11 @@ ReadFunction = Callable[[MetadataReader, ObjectReader], Coroutine[Any, Any, Resu
 def hold_export(
     settings: Settings, topic: str, holder: str, ttl_sec: int = DEFAULT_TTL_SEC, *, wait_sec: float = 0
 ) -> Iterator["ExportLease"]:
-    """Hold the topic in the block, so that no other exporter does.
+    """Own the topic within the block, so that no other exporter does.
 
-    `holder`: who that is, for others to read. `ttl_sec`: after this long without a sign of life the topic is
-    free for others (embedded: only once the process has ended). `wait_sec`: how long to wait for another
-    exporter to end. Raises `ExportHeldError`, `StartupError`, `SettingError`, `StoreError`.
+    `holder`: this exporter's name, for others to read. `ttl_sec`: after this time without a sign of life the topic is
+    free for others (embedded: only once the process has ended). `wait_sec`: how long to wait for another exporter to
+    end. Raises `ExportHeldError`, `StartupError`, `SettingError`, `StoreError`.
     """
     lease = ExportLease(settings, topic, holder, ttl_sec)
     try:
@@ -48,7 +48,7 @@ def hold_export(
 
 
 class ExportLease:
-    """A topic that is held, from `open` to `close`. Use `hold_export`. May be called from any thread."""
+    """A lease of a topic, from `open` to `close`. Use `hold_export`. May be called from any thread."""
 
     def __init__(self, settings: Settings, topic: str, holder: str, ttl_sec: int) -> None:
         self._settings = settings
@@ -61,51 +61,53 @@ class ExportLease:
         self._thread = threading.Thread(target=self._main, name=f"kafscale-export-lease {topic}", daemon=True)
         self._wait_sec = 0.0
         self._lock = threading.Lock()
-        self._takes_calls = False  # guarded by the lock: a call that the loop never runs would wait for ever
+        self._takes_calls = (
+            False  # guarded by the lock: a call that the loop never runs would wait without limit
+        )
 
     @property
     def topic(self) -> str:
-        """What is held."""
+        """The topic of the lease."""
         return self._topic
 
     @property
     def epoch(self) -> int:
-        """Grows with every holder of the topic."""
+        """Grows with every owner of the topic."""
         return self._opened.result().hold.epoch
 
     def open(self, wait_sec: float = 0) -> None:
-        """Take hold of the topic. Raises what `hold_export` says."""
+        """Acquire the lease. Raises the errors of `hold_export`."""
         self._wait_sec = wait_sec
         self._thread.start()
         self._opened.result()
 
     def check(self) -> None:
-        """Raise `ExportLeaseLostError` unless the topic is still held as far as is known here; asks nobody.
+        """Raise `ExportLeaseLostError` if the lease is lost, as far as this process knows; makes no request.
 
-        Also once no renewal has succeeded for the time that the lease lasts.
+        It is lost, too, once no renewal has succeeded for the time that the lease lasts.
         """
         opened = self._opened.result()
         try:
             opened.hold.check()
         except ExportLeaseLostError:
-            # After a failure it is given back, and the failure is what there is to tell.
+            # After a failure the lease is released, and the failure is the error to raise.
             if self._failure is None:
                 raise
         if self._failure is not None:
             raise ExportLeaseLostError(
-                self._topic, f"what kept it failed: {self._failure!r}"
+                self._topic, f"the thread that keeps it failed: {self._failure!r}"
             ) from self._failure
 
     def confirm(self) -> None:
-        """The same, asking the metadata store. Raises `StoreError`, too."""
+        """Like `check`, with a request to the metadata store. Raises `StoreError`, too."""
         self._run(lambda opened: opened.hold.confirm())
 
     def last_progress(self, table: str) -> ExportProgress | None:
-        """What was recorded last for the table, by whomever. Raises `StoreError`, `CorruptDataError`."""
+        """The newest record for the table, of any exporter. Raises `StoreError`, `CorruptDataError`."""
         return self._run(lambda opened: opened.hold.last_progress(table))
 
     def record(self, progress: ExportProgress) -> None:
-        """Show others how far the export has come: all its partitions, in place of what was shown before.
+        """Show others the progress of the export: all its partitions, which replaces the earlier progress.
 
         Raises `ExportLeaseLostError`, nothing written, `StoreError`, and `ValueError` for a progress of another
         topic or one that cannot be stored.
@@ -113,14 +115,14 @@ class ExportLease:
         self._run(lambda opened: opened.hold.record(progress))
 
     def call(self, function: ReadFunction[Result]) -> Result:
-        """What the coroutine function makes of the metadata store and the object store, which it only reads.
+        """The result of the coroutine function, called with the metadata store and the object store to read from.
 
-        It must not block: the lease is kept alive by the same event loop. Raises what it raises.
+        It must not block: the lease is kept alive by the same event loop. Raises the function's errors.
         """
         return self._run(lambda opened: function(opened.metadata, opened.objects))
 
     def close(self) -> None:
-        """Let others hold the topic. Raises what has gone wrong behind the driver's back and it was not told."""
+        """Release the lease. Raises a failure of the thread that the driver has not seen yet."""
         if self._thread.ident is None:
             return
         # The thread never had a loop, or it has ended by itself and the loop is closed.
@@ -146,12 +148,12 @@ class ExportLease:
         except concurrent.futures.CancelledError:
             raise self._ended() from None
         except BaseException:
-            # Nothing once it is done; when the wait was interrupted nobody wants the result any more.
+            # Does nothing once it is done; after an interrupted wait no caller wants the result.
             future.cancel()
             raise
 
     def _ended(self) -> ExportLeaseLostError:
-        """Why nothing is done any more."""
+        """The reason why no call is accepted any more."""
         try:
             self.check()
         except ExportLeaseLostError as lost:
@@ -170,7 +172,7 @@ class ExportLease:
             self._serving.cancel()
 
     def _give_up_opening(self, problem: BaseException) -> bool:
-        """Whether somebody waits for it, who is told."""
+        """True if a caller waits for it, which gets the error."""
         if self._opened.done():
             return False
         self._opened.set_exception(problem)
@@ -218,7 +220,7 @@ class ExportLease:
             await asyncio.sleep(_WAIT_PAUSE_SEC)
 
     async def _keep_alive(self, hold: ExportHold) -> None:
-        """Until the task is cancelled; a lease that is lost is not renewed any more, `check` tells."""
+        """Runs until the task is cancelled; a lost lease is not renewed any more, `check` raises."""
         while True:
             await asyncio.sleep(self._ttl_sec / _RENEWALS_PER_TTL)
             try:
@@ -237,7 +239,7 @@ class ExportLease:
 
 
 class _Open:
-    """What a lease that is held consists of."""
+    """The parts of an open lease."""
 
     def __init__(self, hold: ExportHold, metadata: MetadataReader, objects: ObjectReader) -> None:
         self.hold = hold
@@ -246,7 +248,7 @@ class _Open:
 
 
 class _Serving:
-    """What the thread runs."""
+    """The thread's main function."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Any]") -> None:
         self.loop = loop

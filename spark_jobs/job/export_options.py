@@ -1,4 +1,4 @@
-"""What an export of a topic is asked to do: the values behind the command line."""
+"""The options of an export, as values behind the command line."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ DEFAULT_BATCH_BYTES: Final = 4 * GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions:
-    """How one topic is exported.
+    """The export of one topic.
 
-    `start`: where the export of a topic begins that has none. `backfill`: what to bring instead of what is new, from
-    the first point to before the second. `max_batch_bytes`: how much of the log one commit takes, as it is stored.
+    `start`: where the first export of a topic begins. `backfill`: export this range instead of new records, from the
+    first point to before the second. `max_batch_bytes`: the size of one commit, as stored in the log.
     """
 
     table: str
@@ -39,7 +39,7 @@ class TopicOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCommand:
-    """What the command line says, parsed; docs/lake-export.md tells of each option.
+    """The parsed command line; docs/lake-export.md describes each option.
 
     `interval_sec`: None for a run that ends.
     """

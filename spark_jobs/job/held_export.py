@@ -1,4 +1,4 @@
-"""A topic that is held for an export: its lease, what is published of it, and the progress that others can see."""
+"""A topic under an export's lease: its published log, and the progress that others can see."""
 
 import logging
 import os
@@ -20,17 +20,17 @@ logger = logging.getLogger(__name__)
 
 
 def holder_name() -> str:
-    """Who this exporter is, for people: its machine and process."""
+    """This exporter's name, for people: its machine and process."""
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
 class HeldExport:
-    """One topic and the table it goes to, while the lease is held. `namespace`: that of the object store's keys."""
+    """One topic and its table, under the lease. `namespace`: of the object store's keys."""
 
     def __init__(self, lease: ExportLease, namespace: str, table: str) -> None:
         self._lease = lease
         self._namespace = namespace
-        # Its counts go on from run to run.
+        # The counts continue from run to run.
         self._progress = lease.last_progress(table) or ExportProgress(
             topic=lease.topic,
             table=table,
@@ -42,10 +42,10 @@ class HeldExport:
         )
 
     def check(self) -> None:
-        """Raise `ExportLeaseLostError` unless the lease is held.
+        """Raise `ExportLeaseLostError` if the lease is lost.
 
-        A metadata store that is away is no proof of the contrary, for as long as the lease lasts without it: what
-        decides in the end is the table's own compare.
+        An unavailable metadata store does not prove that, as long as the lease lasts without it: in the end the
+        table's own compare decides.
         """
         try:
             self._lease.confirm()
@@ -60,7 +60,7 @@ class HeldExport:
         return self._lease.call(lambda metadata, objects: read_topic(metadata, objects, self._lease.topic))
 
     def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
-        """The first offset of each partition whose record is not older; None where all are."""
+        """The first offset of each partition whose record is not older; None if all are older."""
         logs = logs_by_key(log.partitions)
 
         async def find(
@@ -75,7 +75,7 @@ class HeldExport:
     def record(
         self, positions: Mapping[int, int], log_end: Mapping[int, int], rows: int, dead_letters: int
     ) -> None:
-        """Show how far the export has come; both counts are those of one commit."""
+        """Show the progress of the export; both counts are of one commit."""
         shown = sorted(positions.keys() & log_end.keys())
         self._show(
             replace(
@@ -90,15 +90,15 @@ class HeldExport:
         )
 
     def finished(self) -> None:
-        """Show that the export has brought what it was to bring."""
+        """Show that the export has succeeded."""
         self._show(replace(self._progress, state=ExportState.FINISHED, error=""))
 
     def failed(self, error: str) -> None:
-        """Show that it has not, and why."""
+        """Show that the export has failed, and why."""
         self._show(replace(self._progress, state=ExportState.FAILED, error=error))
 
     def _show(self, progress: ExportProgress) -> None:
-        """The table has what counts: that others cannot be told is no reason to give up."""
+        """Best-effort: the state in the table counts, and a failure to show it is logged only."""
         self._progress = replace(progress, updated_ms=time.time_ns() // 1_000_000)
         try:
             self._lease.record(self._progress)

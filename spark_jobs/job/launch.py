@@ -1,4 +1,4 @@
-"""Puts an export together: the topics, their tables, the Spark session, the leases, and those who are told."""
+"""Puts an export together: the topics, their tables, the Spark session, the leases and the listeners."""
 
 import contextlib
 import functools
@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from kafscale.errors import SettingError
-from spark_jobs.cli_options import session_options
+from spark_jobs.cli_options import chosen_topics, session_options
 from spark_jobs.job.events import EveryListener
 from spark_jobs.job.export_lease import hold_export
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
@@ -20,10 +19,10 @@ from spark_jobs.job.metrics_output import read_metrics_file, served_metrics, wri
 from spark_jobs.job.records import records_of
 from spark_jobs.job.report import ExportReport
 from spark_jobs.job.run import ExportRun, RunOptions
-from spark_jobs.job.table_naming import Tables, tables_of
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.source.topic_state import list_topics
+from spark_jobs.table_names import Tables, names_of, tables_of
 from spark_jobs.tables.iceberg_table import TableOptions
 from spark_jobs.tables.maintenance import Maintenance
 
@@ -31,7 +30,7 @@ _DAY_SEC = 86_400
 
 
 def run_export(command: ExportCommand) -> bool:
-    """Do what the command line says; whether every topic was exported.
+    """Run the command; True if every topic was exported.
 
     Raises `SettingError` for options that are not legal, `StartupError`, `StoreError`.
     """
@@ -42,12 +41,17 @@ def run_export(command: ExportCommand) -> bool:
     report = ExportReport(say, time.monotonic)
     with contextlib.ExitStack() as stack:
         stores = stack.enter_context(contextlib.closing(StoreAccess(command.settings)))
-        tables = tables_of(_topics_of(command, stores), command.table, command.dead_letter_table)
+        topics = chosen_topics(
+            command.topics,
+            command.topic_pattern,
+            lambda: [one.name for one in stores.run(lambda metadata, _: list_topics(metadata))],
+        )
+        tables = tables_of(topics, command.table, command.dead_letter_table)
         spark = open_session(
             session_options(
                 command.spark,
                 command.settings,
-                list(dict.fromkeys(name for one in tables.values() for name in (one.rows, one.dead_letters))),
+                names_of(tables),
                 app_name="kafscale-export",
             )
         )
@@ -69,19 +73,6 @@ def run_export(command: ExportCommand) -> bool:
         succeeded = run.run()
     _finish(command, report, metrics)
     return succeeded
-
-
-def _topics_of(command: ExportCommand, stores: StoreAccess) -> list[str]:
-    topics = list(dict.fromkeys(command.topics))
-    if command.topic_pattern is not None:
-        found = stores.run(lambda metadata, _: list_topics(metadata))
-        topics += [
-            one.name for one in found if command.topic_pattern.fullmatch(one.name) and one.name not in topics
-        ]
-    if not topics:
-        assert command.topic_pattern is not None, "the command line asks for one of the two"
-        raise SettingError(f"--topic-pattern {command.topic_pattern.pattern!r} matches no topic")
-    return topics
 
 
 def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:
@@ -122,10 +113,12 @@ def _hold(command: ExportCommand, topic: str, table: str) -> Iterator[HeldExport
 
 @contextlib.contextmanager
 def _stopped_by_signals(run: ExportRun, say: Callable[[str], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT end the run after the commit under way; a second one ends it at once."""
+    """SIGTERM and SIGINT stop the run after the commit in progress; a second one ends it at once."""
 
     def stop(number: int, _: object) -> None:
-        say(f"{signal.Signals(number).name}: ending after the commit under way; once more to end at once")
+        say(
+            f"{signal.Signals(number).name}: stopping after the commit in progress; once more to stop at once"
+        )
         run.stop()
         for one, before in previous.items():
             signal.signal(one, before)

@@ -1,4 +1,4 @@
-"""What an export counts, for Prometheus: listens to the job, and gives samples to whoever asks."""
+"""Prometheus metrics of an export: listens to the job, and is a collector."""
 
 import threading
 from collections import defaultdict
@@ -56,7 +56,7 @@ class ExportMetrics(Collector):
             self._set(families.BATCH_ROWS, topic, rows)
 
     def tasks_done(self, topic: str, done: int, tasks: int) -> None:
-        """See `ExportEvents`: nothing is counted, Spark has metrics of its own."""
+        """See `ExportEvents`: not counted, Spark has metrics of its own."""
 
     def batch_committed(
         self, topic: str, rows: int, dead_letters: int, positions: Offsets, log_end: Offsets, seconds: float
@@ -90,9 +90,9 @@ class ExportMetrics(Collector):
             self._set(families.BATCH_ROWS, topic, 0)
 
     def go_on_from(self, text: str) -> None:
-        """Take over what an earlier run has written, so that counters go on where they were.
+        """Take over the counters of an earlier run, so that they continue.
 
-        Lags are not taken over: they are of their time. Raises `ValueError` for what is not the text form.
+        Lags are not taken over: they are out of date. Raises `ValueError` for a text that is not the text format.
         """
         known = {family.name.removesuffix("_total"): family for family in FAMILIES}
         lags = {families.LAG.name, families.TOPIC_LAG.name, families.LAG_SERIES_OMITTED.name}
@@ -107,7 +107,7 @@ class ExportMetrics(Collector):
                 self._samples[name][labels] = value
 
     def describe(self) -> Iterable[Metric]:
-        """The families without samples: what a registry needs to see that no name comes twice."""
+        """The families without samples, by which a registry finds names that collide."""
         return [_metric(family) for family in FAMILIES]
 
     def collect(self) -> Iterable[Metric]:

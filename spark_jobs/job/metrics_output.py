@@ -1,4 +1,4 @@
-"""Where the exporter's metrics go: over HTTP while it runs, or into a file when it is done."""
+"""Outputs of the exporter's metrics: over HTTP while it runs, or into a file at its end."""
 
 import logging
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def read_metrics_file(metrics: ExportMetrics, path: Path) -> None:
 
 
 def write_metrics_file(metrics: ExportMetrics, path: Path) -> None:
-    """Replace the file at once by the metrics as they are. Raises `OSError`."""
+    """Replace the file by the current metrics, atomically. Raises `OSError`."""
     registry = CollectorRegistry()
     registry.register(metrics)
     write_to_textfile(str(path), registry)

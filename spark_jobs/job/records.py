@@ -1,4 +1,4 @@
-"""The records of a batch as Spark reads them: the data source, with the offsets that were planned."""
+"""The records of a batch as Spark reads them: the data source with the planned offsets."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ _STORE_FIELDS: Final = frozenset(one.name for one in dataclasses.fields(StoreSet
 
 
 def store_options(settings: Settings) -> dict[str, str]:
-    """The data source's options for these stores. All of them: an executor's environment is not the driver's."""
+    """The data source's options for these stores. All of them: executors do not have the driver's environment."""
     return {
         row.variable: _as_text(getattr(settings, row.field))
         for row in SETTINGS

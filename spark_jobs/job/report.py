@@ -1,4 +1,4 @@
-"""What an export has done so far: lines while it works, a summary at its end for people and for programs. Pure.
+"""The report of an export: lines while it runs, a summary at its end for people and for programs. Pure.
 
 Every method may be called from any thread.
 """
@@ -18,9 +18,9 @@ _COLUMNS: Final = ("TOPIC", "TABLE", "ROWS", "DEAD LETTERS", "OFFSETS", "LAG", "
 
 
 class ExportReport:
-    """Listens to an export (see `ExportEvents`) and says how it goes.
+    """Listens to an export (see `ExportEvents`) and reports it.
 
-    `write` takes a line at a time: at most one every `interval_sec` about progress, and at once what somebody
+    `write` takes one line: about progress at most one every `interval_sec`, and at once events that an operator
     should know. `clock`: monotonic seconds.
     """
 
@@ -35,7 +35,7 @@ class ExportReport:
         self._lock = threading.Lock()
 
     def topic_started(self, topic: str, table: str, start: Offsets, end: Offsets) -> None:
-        """See `ExportEvents`; said at once when it is the topic's first time."""
+        """See `ExportEvents`; reported at once in the topic's first round."""
         with self._lock:
             is_new = topic not in self._topics
             tally = self._tally(topic)
@@ -72,7 +72,7 @@ class ExportReport:
             self._say_progress(topic)
 
     def gap_recorded(self, topic: str, partition: int, first: int, next_offset: int) -> None:
-        """See `ExportEvents`; said at once."""
+        """See `ExportEvents`; reported at once."""
         with self._lock:
             gap = Gap(partition=partition, first=first, next_offset=next_offset)
             self._tally(topic).add_gap(gap)
@@ -84,7 +84,7 @@ class ExportReport:
             self._tally(topic).is_finished = True
 
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
-        """See `ExportEvents`; said at once."""
+        """See `ExportEvents`; reported at once."""
         with self._lock:
             said = str(error) or type(error).__name__
             self._tally(topic).fail(said)
@@ -92,12 +92,12 @@ class ExportReport:
 
     @property
     def failed_topics(self) -> list[str]:
-        """The topics that were given up, by name."""
+        """The failed topics, by name."""
         with self._lock:
             return sorted(topic for topic, tally in self._topics.items() if tally.error)
 
     def summary_text(self) -> str:
-        """All that was done, for people."""
+        """The summary for people."""
         with self._lock:
             tallies = self._sorted()
             lines = list(table([_COLUMNS, *map(_row, tallies)])) if tallies else []
@@ -107,7 +107,7 @@ class ExportReport:
             return "\n".join([*lines, *([""] if lines else []), self._verdict(tallies)])
 
     def summary_fields(self) -> dict[str, Any]:
-        """All that was done, for programs; docs/lake-export.md lists the fields."""
+        """The summary for programs; docs/lake-export.md lists the fields."""
         with self._lock:
             tallies = self._sorted()
             return {
@@ -138,7 +138,7 @@ class ExportReport:
 
 
 def progress_line(tally: TopicTally, now: float) -> str:
-    """How far a topic has come, in a line."""
+    """The progress of a topic in one line."""
     share = tally.offsets_passed / tally.offsets_wanted if tally.offsets_wanted else 1.0
     parts = [
         f"{tally.topic}: {tally.offsets_passed:,} of {tally.offsets_wanted:,} offsets ({int(share * 100)}%)",

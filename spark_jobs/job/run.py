@@ -1,4 +1,4 @@
-"""A run of the export: topic after topic, each under its lease, once or again and again."""
+"""A run of the export: topic after topic, each under its lease, once or continuously."""
 
 import contextlib
 import logging
@@ -14,7 +14,7 @@ from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.held_export import HeldExport
-from spark_jobs.job.spark_errors import SPARK_ERRORS, told_shortly
+from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
 from spark_jobs.job.topic_export import TopicExport
 from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.maintenance import Maintenance, maintain
@@ -29,7 +29,7 @@ Hold = Callable[[str, str], contextlib.AbstractContextManager[HeldExport]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What is exported, and how often: once, or every `interval_sec`."""
+    """The topics to export, and how often: once, or every `interval_sec`."""
 
     topics: Mapping[str, TopicOptions]
     interval_sec: float | None = None
@@ -37,7 +37,7 @@ class RunOptions:
 
 
 class ExportRun:
-    """Exports topics until it is done or `stop` is called, which lets the commit under way finish."""
+    """Exports topics until it is done or `stop` is called, which lets the commit in progress finish."""
 
     def __init__(
         self,
@@ -54,15 +54,15 @@ class ExportRun:
         self._records_of = records_of
         self._events = events
         self._say = say
-        # Not an Event: a signal's handler that sets it while the same thread waits for it could wait for itself.
+        # Not an Event: a signal handler that sets it in a thread that is waiting for it could deadlock.
         self._is_stopping = False
 
     def stop(self) -> None:
-        """End after the commit under way. May be called from a signal handler."""
+        """Stop after the commit in progress. May be called from a signal handler."""
         self._is_stopping = True
 
     def run(self) -> bool:
-        """Whether every topic was exported (in the last round, where there are several)."""
+        """True if every topic was exported (in the last of several rounds)."""
         while True:
             succeeded = self._round()
             if self._options.interval_sec is None or self._stops_within(self._options.interval_sec):
@@ -88,7 +88,7 @@ class ExportRun:
             except SPARK_ERRORS as problem:
                 succeeded = False
                 logger.debug("topic %s failed", topic, exc_info=True)
-                self._events.topic_failed(topic, told_shortly(problem))
+                self._events.topic_failed(topic, short_message(problem))
         return succeeded
 
     def _export(self, topic: str, options: TopicOptions, held: HeldExport) -> None:
@@ -105,7 +105,7 @@ class ExportRun:
             export.run()
         except (KafscaleError, *SPARK_ERRORS) as problem:
             with contextlib.suppress(ExportLeaseLostError):
-                held.failed(told_shortly(problem))
+                held.failed(short_message(problem))
             raise
         for table in (options.table, options.dead_letter_table):
             if schema_of_table(self._spark, table) is not None:

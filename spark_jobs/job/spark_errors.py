@@ -1,4 +1,4 @@
-"""What a failure inside of Spark says to a person: the error of the task at its bottom, not the stack above."""
+"""Messages for failures inside of Spark: the error of the failed task, not the stack above it."""
 
 import re
 from typing import Final
@@ -12,8 +12,8 @@ _PYTHON_ERROR = re.compile(r"^(?:\w+\.)+(\w*(?:Error|Exception)): (.+)$", re.MUL
 _JAVA_ERROR = re.compile(r"^(?:Caused by: |: )?((?:\w+\.)+\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
-def told_shortly(problem: BaseException) -> str:
-    """One line. An error that a Python task raised is told by its own words, whatever Spark has put around it."""
+def short_message(problem: BaseException) -> str:
+    """One line. The error of a Python task keeps its own words, without the text that Spark wraps it in."""
     text = str(problem)
     python = _PYTHON_ERROR.findall(_worker_part(text))
     if python:

@@ -1,4 +1,4 @@
-"""How far Spark is with the jobs of a batch, asked for every few seconds while they run."""
+"""The progress of a batch's Spark jobs, polled every few seconds while they run."""
 
 import logging
 import threading
@@ -28,10 +28,10 @@ _ROWS: Final = "number of output rows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
-    """What is known of the jobs of a group. `rows`: those that the widest of its queries has read by now.
+    """The progress of the jobs of a group. `rows`: read so far by the query that has read most.
 
-    Executors tell about running tasks with their heartbeats (spark.executor.heartbeatInterval, 10 s), so `rows`
-    comes that much late.
+    Executors report running tasks with their heartbeats (spark.executor.heartbeatInterval, 10 s), so `rows` is that
+    much late.
     """
 
     tasks: int = 0
@@ -41,7 +41,7 @@ class JobProgress:
 
 
 def read_job_progress(spark: SparkSession, group: str) -> JobProgress:
-    """Of the jobs that were started in the job group, from any thread. Raises `Py4JError` when Spark is gone."""
+    """Of the jobs that any thread started in the job group. Raises `Py4JError` if Spark is gone."""
     tracker = spark.sparkContext.statusTracker()
     jobs = set(tracker.getJobIdsForGroup(group))
     infos = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
@@ -56,7 +56,7 @@ def read_job_progress(spark: SparkSession, group: str) -> JobProgress:
 
 
 def _rows_scanned(spark: SparkSession, jobs: set[int]) -> int:
-    """By the query that has read the most: of a batch that is read once for each table, each counts all rows."""
+    """By the query that has read most: if a batch is read once for each table, each query counts all rows."""
     store = spark._jsparkSession.sharedState().statusStore()
     count = store.executionsCount()
     executions = store.executionsList(max(0, count - _EXECUTIONS_LOOKED_AT), _EXECUTIONS_LOOKED_AT)
@@ -79,7 +79,7 @@ def _rows_of(store: Any, execution_id: int) -> int:
         metrics = node.metrics()
         for place in range(metrics.size()):
             metric = metrics.apply(place)
-            # Spark stores the value as it shows it: "1,234,567".
+            # Spark stores the value as it displays it: "1,234,567".
             shown = values.get(metric.accumulatorId()) if metric.name() == _ROWS else None
             if shown is not None and shown.isDefined():
                 rows += int(shown.get().replace(",", ""))
@@ -90,9 +90,9 @@ def _rows_of(store: Any, execution_id: int) -> int:
 def watched(
     spark: SparkSession, description: str, tell: Callable[[JobProgress], None], poll_sec: float = POLL_SEC
 ) -> Iterator[str]:
-    """Call `tell`, in a thread of its own, about the Spark jobs that this thread starts within; gives their group.
+    """Call `tell`, in another thread, with the progress of Spark jobs that this thread starts; yields their group.
 
-    That nothing can be told is no reason to fail: it is logged once.
+    Best-effort: a failure to poll is logged once.
     """
     context = spark.sparkContext
     group = f"kafscale-{uuid.uuid4().hex}"
@@ -123,7 +123,7 @@ def watched(
 
 
 @contextmanager
-def told_while_it_runs(
+def reported_while_running(
     spark: SparkSession, events: ExportEvents, topic: str, poll_sec: float = POLL_SEC
 ) -> Iterator[str]:
     """`watched`, for the batch of an export that this thread writes within."""

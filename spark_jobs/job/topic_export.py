@@ -1,4 +1,4 @@
-"""Brings what is published of one topic into its table, commit by commit, until the table has all of it."""
+"""Exports the published records of one topic into its table, commit by commit, until the table has all."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ from spark_jobs.job.batch_write import BatchWriter, OpenRecords, Written
 from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.held_export import HeldExport
-from spark_jobs.job.spark_progress import told_while_it_runs
+from spark_jobs.job.spark_progress import reported_while_running
 from spark_jobs.job.topic_points import backfill_of, starts_of
 from spark_jobs.source.topic_state import TopicLog
 from spark_jobs.tables.export_state import ExportState
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class TopicExport:
-    """The export of one topic while its lease is held. `stopping`: whether to end after the commit under way."""
+    """The export of one topic under its lease. `stopping`: True if it must stop after the commit in progress."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class TopicExport:
         self._writer = BatchWriter(spark, topic, options, open_records, held.check)
 
     def run(self) -> None:
-        """Export everything up to where the log ends now, or the backfill.
+        """Export everything up to the current log end, or the backfill.
 
         Raises `ExportRefusedError`, `StaleExportError`, `CommitUnknownError`, the lease's and the writer's errors.
         """
@@ -96,17 +96,17 @@ class TopicExport:
     ) -> ExportState:
         commit_id = uuid.uuid4().hex
         self._events.batch_started(self._topic, batch.ranges)
-        with told_while_it_runs(self._spark, self._events, self._topic):
-            # Also without a single record: it makes the table, which is where the state is kept.
+        with reported_while_running(self._spark, self._events, self._topic):
+            # Also without a single record: it creates the table, which keeps the state.
             written = self._writer.write(batch, commit_id, target.topic_id)
         after = state_after(state, batch, commit_id, target.topic_id, target.starts)
         self._held.check()
         publish(self._spark, self._options.table, written.staged, state, after)
         self._spark.catalog.refreshTable(quoted(self._options.table))
-        self._tell(batch, after, log, written, began)
+        self._notify(batch, after, log, written, began)
         return after
 
-    def _tell(
+    def _notify(
         self, batch: BatchPlan, after: ExportState, log: TopicLog, written: Written, began: float
     ) -> None:
         for partition, ranges in batch.gaps.items():

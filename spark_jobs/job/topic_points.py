@@ -21,7 +21,7 @@ LEGAL = (
 )
 
 FindOffsets = Callable[[int, TopicLog], Mapping[int, int | None]]
-"""The first offset of each partition whose record is not older than a time in Unix milliseconds; None: all are."""
+"""The first offset of each partition whose record is not older than a time in Unix milliseconds, or None."""
 
 
 def parse_point(option: str, text: str) -> OffsetPoint:
@@ -39,9 +39,9 @@ def parse_point(option: str, text: str) -> OffsetPoint:
 
 
 def resolve_point(option: str, point: OffsetPoint, log: TopicLog, find: FindOffsets) -> dict[int, int]:
-    """The offset in each partition; a partition that the offsets leave out is left out here, too.
+    """The offset in each partition that the point names.
 
-    A time after every record means the log's end. Raises `SettingError`.
+    A time after every record means the log end. Raises `SettingError`.
     """
     if isinstance(point, TimestampForAll):
         found = find(point.timestamp_ms, log)
@@ -81,7 +81,7 @@ def _specific(option: str, point: SpecificOffsets, log: TopicLog) -> dict[int, i
 
 
 def starts_of(point: OffsetPoint, log: TopicLog, find: FindOffsets) -> dict[int, int]:
-    """Where an export begins; a partition for which nothing is said begins with its log."""
+    """The start of an export; a partition that the point does not name begins with its log."""
     begins = {one.partition: one.log_start_offset for one in log.partitions}
     return begins | resolve_point("--starting-offsets", point, log, find)
 
@@ -89,7 +89,7 @@ def starts_of(point: OffsetPoint, log: TopicLog, find: FindOffsets) -> dict[int,
 def backfill_of(
     first: OffsetPoint, until: OffsetPoint, log: TopicLog, find: FindOffsets
 ) -> dict[int, tuple[int, int]]:
-    """The offsets to bring of each partition, from `first` to before `until`."""
+    """The offsets to export of each partition, from `first` to before `until`."""
     firsts = resolve_point("--backfill-from", first, log, find)
     untils = resolve_point("--backfill-until", until, log, find)
     return {

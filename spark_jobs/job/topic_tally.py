@@ -1,4 +1,4 @@
-"""What an export has done of one topic so far: rows, positions, lag, pace. Pure."""
+"""Counts of the export of one topic so far: rows, positions, lag, pace. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from spark_jobs.job.events import BatchRanges, Offsets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets that expired unexported: the first, and the one after the last."""
+    """Offsets that expired before they were exported: the first, and the one after the last."""
 
     partition: int
     first: int
@@ -16,9 +16,9 @@ class Gap:
 
 @dataclass(slots=True, kw_only=True)
 class TopicTally:
-    """Adds up. `starts`: the first offset of each partition, as the first round said; `ends`: the last round's.
+    """Adds up. `starts`: the first offset of each partition in the first round; `ends`: those of the last round.
 
-    `batch_*` are of the batch that runs, and nothing while none does.
+    `batch_*` are of the running batch, and 0 without one.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class TopicTally:
     batch_tasks: tuple[int, int] = (0, 0)
 
     def start(self, table: str, start: Offsets, end: Offsets) -> None:
-        """A round begins: the offsets from `start` to before `end` are wanted, beside what is done already."""
+        """A round begins: it exports the offsets from `start` to before `end`, in addition to earlier rounds."""
         self.table = table
         self.error = ""
         self.is_finished = False
@@ -64,7 +64,7 @@ class TopicTally:
     def commit_batch(
         self, rows: int, dead_letters: int, positions: Offsets, log_end: Offsets, seconds: float
     ) -> None:
-        """The batch that runs is done."""
+        """The running batch is done."""
         self.rows += rows
         self.dead_letters += dead_letters
         self.batches += 1
@@ -75,12 +75,12 @@ class TopicTally:
         self._end_batch()
 
     def add_gap(self, gap: Gap) -> None:
-        """Offsets are given up: there is that much less to do."""
+        """Offsets are lost, and not to be exported any more."""
         self.gaps.append(gap)
         self.offsets_done += gap.next_offset - gap.first
 
     def fail(self, error: str) -> None:
-        """The topic is given up; what the running batch has done does not count."""
+        """The topic has failed; the rows of the running batch do not count."""
         self.error = error
         self._end_batch()
 
@@ -95,35 +95,35 @@ class TopicTally:
 
     @property
     def offsets_exported(self) -> int:
-        """The offsets done that are no gaps; not each of them has a record."""
+        """The exported offsets without gaps; some of them have no record."""
         return self.offsets_done - sum(gap.next_offset - gap.first for gap in self.gaps)
 
     @property
     def offsets_passed(self) -> int:
-        """The offsets done, and those that the running batch has passed as far as its rows tell."""
+        """The exported offsets, and those that the running batch has passed, estimated by its rows."""
         return self.offsets_done + min(self.batch_rows, self._batch_offsets())
 
     @property
     def offsets_left(self) -> int:
-        """How many of the wanted offsets are still to come."""
+        """The number of wanted offsets that are not exported yet."""
         return max(0, self.offsets_wanted - self.offsets_passed)
 
     def lag_of(self, partition: int) -> int:
-        """The offsets between what is exported and the log's end, as far as it is known."""
+        """The offsets between the exported ones and the log end, as far as it is known."""
         end = self.log_ends.get(partition, self.ends.get(partition, 0))
         return max(0, end - self.positions.get(partition, 0))
 
     @property
     def lag(self) -> int:
-        """Of all partitions, without what the running batch has read."""
+        """Of all partitions, without the running batch."""
         return sum(map(self.lag_of, {*self.log_ends, *self.ends}))
 
     def rows_per_second(self) -> float | None:
-        """Of what is committed, dead letters included; None before there is anything to tell it from."""
+        """Of the commits, dead letters included; None before the first."""
         return (self.rows + self.dead_letters) / self.seconds if self.seconds > 0 and self.batches else None
 
     def pace(self, now: float) -> tuple[float, float] | None:
-        """Rows and offsets in a second, the running batch included; None before there is anything to tell."""
+        """Rows and offsets per second, the running batch included; None before there are any."""
         running = now - self.batch_started_at if self.batch_started_at is not None else 0.0
         busy_sec = self.seconds + running
         if busy_sec <= 0 or not self.offsets_passed:

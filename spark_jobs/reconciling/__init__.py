@@ -1,1 +1,1 @@
-"""Holds a topic and its table against each other: count and hash per range of offsets."""
+"""Compares a topic with its table: count and hash per range of offsets."""

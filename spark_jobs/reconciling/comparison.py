@@ -1,4 +1,4 @@
-"""Compares what a topic and its tables have of the same offsets, and says what is different. Pure.
+"""Compares the rows that a topic and its tables have of the same offsets, and classifies differences. Pure.
 
 Sums of the rows' hashes do not depend on the rows' order. Where count, ends or sum differ, the rows of the span are
 compared one by one, by offset.
@@ -13,7 +13,7 @@ from spark_jobs.reconciling.spans import PartitionPlan, Span, Standing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Rows of a span: how many, their first and last offset (-1 for none), the sum of their hashes."""
+    """Rows of a span: their number, first and last offset (-1 for none), and the sum of their hashes."""
 
     count: int = 0
     first: int = -1
@@ -36,9 +36,9 @@ NOTHING = Tally()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCheck:
-    """One span side by side. `topic` None where the topic's side has expired.
+    """One span side by side. `topic` is None if the topic's records have expired.
 
-    `duplicates` is known of expired spans, where no comparison would find them: rows beyond the first of an offset.
+    `duplicates`: rows beyond the first of an offset, for expired spans, where no comparison would find them.
     """
 
     span: Span
@@ -49,17 +49,17 @@ class SpanCheck:
 
     @property
     def stored(self) -> Tally:
-        """What the table and the dead-letter table have together."""
+        """The rows of the table and the dead-letter table together."""
         return self.table + self.dead_letters
 
     @property
     def agrees(self) -> bool:
-        """Whether there is nothing wrong, as far as it can be told."""
+        """True if no difference is known."""
         return self.duplicates == 0 if self.topic is None else self.topic == self.stored
 
 
 class DifferenceKind(StrEnum):
-    """What is wrong with an offset. Values are what people read."""
+    """A kind of difference at an offset. People read the values."""
 
     MISSING = "missing from the table"
     DUPLICATE = "more than once in the table"
@@ -71,9 +71,9 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A run of offsets that differ alike, of which `rows` have records.
+    """Consecutive offsets with the same difference, of which `rows` have records.
 
-    `columns`: those that are not the same, for `CHANGED`.
+    `columns`: the ones that differ, for `CHANGED`.
     """
 
     partition: int
@@ -86,7 +86,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unexpected:
-    """Rows at offsets that the table does not say it has; `partition` None for rows without coordinates."""
+    """Rows at offsets that the table's state does not include; `partition` None for rows without coordinates."""
 
     partition: int | None
     tally: Tally
@@ -94,10 +94,10 @@ class Unexpected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What came of it. `kinds`: how many offsets of the spans that were looked into differ in which way.
+    """The result. `kinds`: the number of different offsets in the compared spans, by kind.
 
-    `differences` are the first of them. `spans_not_looked_into`: differ too, and it was enough already.
-    `not_compared`: columns that only one side has, or that were left out on purpose.
+    `differences`: the first of them. `spans_not_looked_into`: spans that differ, too, after the limit was reached.
+    `not_compared`: columns that only one side has, or that an option excludes.
     """
 
     topic: str
@@ -114,12 +114,12 @@ class Comparison:
 
     @property
     def differing(self) -> tuple[SpanCheck, ...]:
-        """The spans with something wrong."""
+        """The spans with a difference."""
         return tuple(check for check in self.checks if not check.agrees)
 
     @property
     def agrees(self) -> bool:
-        """Whether topic and tables agree on all that can be compared."""
+        """True if topic and tables agree on everything that can be compared."""
         beyond = any(plan.beyond_end for plan in self.plans)
         return not (self.refusal or self.differing or self.unexpected or beyond)
 
@@ -131,7 +131,7 @@ def check_spans(
     dead_letters: Mapping[Span, Tally],
     duplicates: Mapping[Span, int],
 ) -> tuple[SpanCheck, ...]:
-    """Put the sides next to each other; a span that a side has nothing of is not in its mapping."""
+    """Pair the sides; a span without rows on a side is not in its mapping."""
     return tuple(
         SpanCheck(
             span=span,
@@ -145,7 +145,7 @@ def check_spans(
 
 
 def whole_span_difference(check: SpanCheck) -> Difference | None:
-    """What differs, where one side has nothing at all of the span, so that no row needs to be looked at."""
+    """The difference if one side has no rows of the span at all, so that no row must be read; else None."""
     topic, stored = check.topic, check.stored
     if topic is None or bool(topic.count) == bool(stored.count):
         return None
@@ -156,7 +156,7 @@ def whole_span_difference(check: SpanCheck) -> Difference | None:
 
 
 def joined_runs(differences: Iterable[Difference]) -> tuple[Difference, ...]:
-    """Neighbours that differ alike, as one."""
+    """Neighbours with the same difference, joined."""
     joined: list[Difference] = []
     for one in sorted(differences, key=lambda each: (each.partition, each.first)):
         last = joined[-1] if joined else None
@@ -172,7 +172,7 @@ def joined_runs(differences: Iterable[Difference]) -> tuple[Difference, ...]:
 
 
 def classify(topic_rows: int, stored_rows: int, *, same: bool) -> DifferenceKind | None:
-    """What is wrong with an offset of which the sides have so many rows; `same`: whether their hashes are equal."""
+    """The difference at an offset with these numbers of rows; `same`: True if their hashes are equal."""
     if topic_rows and not stored_rows:
         return DifferenceKind.MISSING
     if stored_rows > 1:

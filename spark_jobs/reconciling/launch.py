@@ -1,4 +1,4 @@
-"""Puts a reconciliation together: the topics, their tables, the Spark session, and what is printed."""
+"""Puts a reconciliation together: the topics, their tables, the Spark session and the output."""
 
 import contextlib
 import functools
@@ -12,14 +12,13 @@ from pyspark.sql.types import DataType
 
 from kafscale.errors import KafscaleError, SettingError
 from kafscale.ops.progress_lines import PacedLines
-from spark_jobs.cli_options import session_options
+from spark_jobs.cli_options import chosen_topics, session_options
 from spark_jobs.decoding.decoder import open_decoder
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.records import records_of
 from spark_jobs.job.report import PROGRESS_SEC
-from spark_jobs.job.spark_errors import SPARK_ERRORS, told_shortly
+from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
 from spark_jobs.job.spark_progress import JobProgress, watched
-from spark_jobs.job.table_naming import Tables, tables_of
 from spark_jobs.reconciling.comparison import Comparison
 from spark_jobs.reconciling.reconcile_command import ReconcileCommand
 from spark_jobs.reconciling.reconciler import ReconcileOptions, Reconciler
@@ -28,6 +27,7 @@ from spark_jobs.reconciling.sides import TopicReader
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.source.topic_state import UnknownTopicError, list_topics, read_topic
+from spark_jobs.table_names import Tables, names_of, tables_of
 
 
 class ReconcileFailedError(KafscaleError):
@@ -35,22 +35,25 @@ class ReconcileFailedError(KafscaleError):
 
 
 def run_reconcile(command: ReconcileCommand) -> bool:
-    """Do what the command line says; whether all topics and their tables agree.
+    """Run the command; True if all topics and their tables agree.
 
     Raises `SettingError` for options that are not legal, `StartupError`, `StoreError`, `ReconcileFailedError`, and
-    what else keeps a table from being read.
+    other errors of a table that cannot be read.
     """
     say = (lambda _: None) if command.is_quiet else functools.partial(click.echo, err=True)
     found = []
     with contextlib.closing(StoreAccess(command.settings)) as stores:
-        topics = _topics_of(command, stores)
+        topics = chosen_topics(
+            command.topics,
+            command.topic_pattern,
+            lambda: [one.name for one in stores.run(lambda metadata, _: list_topics(metadata))],
+        )
         tables = tables_of(topics, command.table, command.dead_letter_table)
-        names = list(dict.fromkeys(name for one in tables.values() for name in (one.rows, one.dead_letters)))
         spark = open_session(
-            session_options(command.spark, command.settings, names, app_name="kafscale-reconcile")
+            session_options(command.spark, command.settings, names_of(tables), app_name="kafscale-reconcile")
         )
         for topic, named in tables.items():
-            with _told(spark, topic, say):
+            with _reported(spark, topic, say):
                 comparison = _reconcile(command, spark, stores, topic, named, say)
             found.append(comparison)
             if not command.as_json:
@@ -60,17 +63,6 @@ def run_reconcile(command: ReconcileCommand) -> bool:
         fields = {"agrees": agrees, "topics": [as_fields(one) for one in found]}
         click.echo(json.dumps(fields, indent=2))
     return agrees
-
-
-def _topics_of(command: ReconcileCommand, stores: StoreAccess) -> list[str]:
-    topics = list(dict.fromkeys(command.topics))
-    if command.topic_pattern is not None:
-        known = stores.run(lambda metadata, _: list_topics(metadata))
-        found = [one.name for one in known if command.topic_pattern.fullmatch(one.name)]
-        if not found and not topics:
-            raise SettingError(f"--topic-pattern {command.topic_pattern.pattern!r} matches no topic")
-        topics += [one for one in found if one not in topics]
-    return topics
 
 
 def _reconcile(
@@ -99,7 +91,7 @@ def _reconcile(
     except UnknownTopicError as problem:
         raise SettingError(f"--topic {topic!r} is not legal: {problem}") from None
     except SPARK_ERRORS as problem:
-        raise ReconcileFailedError(told_shortly(problem)) from problem
+        raise ReconcileFailedError(short_message(problem)) from problem
 
 
 def _decoded(
@@ -109,7 +101,7 @@ def _decoded(
 
 
 @contextlib.contextmanager
-def _told(spark: SparkSession, topic: str, say: Callable[[str], None]) -> Iterator[None]:
+def _reported(spark: SparkSession, topic: str, say: Callable[[str], None]) -> Iterator[None]:
     lines = PacedLines(say, time.monotonic, PROGRESS_SEC)
 
     def tell(progress: JobProgress) -> None:

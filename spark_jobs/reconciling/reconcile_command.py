@@ -1,4 +1,4 @@
-"""What a reconciliation is asked to do: the values behind the command line."""
+"""The options of a reconciliation, as values behind the command line."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ DEFAULT_RANGE_SIZE: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileCommand:
-    """The command line. Tables may be rules, as `table_naming` has them; `except_columns` are not compared."""
+    """The parsed command line. Tables may be rules (see `table_names`); `except_columns` are not compared."""
 
     topics: Sequence[str]
     topic_pattern: re.Pattern[str] | None

@@ -1,4 +1,4 @@
-"""Reads topic and tables with Spark, counts and hashes both, and looks into what differs."""
+"""Reads topic and tables with Spark, counts and hashes both, and finds the rows that differ."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ MOST_OFFSETS_TOLD: Final = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileOptions:
-    """What is compared with what. `except_columns` are left out; `skips_expired`: so are rows only the table has."""
+    """The sides to compare. `except_columns` are excluded; `skips_expired`: so are rows that only the table has."""
 
     topic: str
     table: str
@@ -41,7 +41,7 @@ class ReconcileOptions:
 
 
 class Reconciler:
-    """One comparison. `say` takes a line about what is being done."""
+    """One comparison. `say` takes a line about its progress."""
 
     def __init__(
         self, spark: SparkSession, options: ReconcileOptions, topic: TopicReader, say: Callable[[str], None]
@@ -57,8 +57,8 @@ class Reconciler:
         Raises `SettingError`, `TableRefusedError`, `ExportStateError`, the stores' and Spark's errors.
         """
         options = self._options
-        # The table first: whatever is committed or published after this look at it does no harm. Of its dead
-        # letters it can only be that there are more, for those are committed first.
+        # The table first: later commits and publications do no harm then. Its dead letters can only be more than its
+        # state says, because they are committed first.
         table = open_table_side(self._spark, options.table, options.topic)
         if table is None:
             raise SettingError(f"--table {options.table!r} is not legal: there is no such table")
@@ -72,7 +72,7 @@ class Reconciler:
         )
         if table.state.topic_id and table.state.topic_id != str(log.topic_id):
             refusal = (
-                f"the table holds an earlier topic of this name (topic id {table.state.topic_id}, now "
+                f"the table has an earlier topic of this name (topic id {table.state.topic_id}, now "
                 f"{log.topic_id})"
             )
             return replace(comparison, refusal=refusal)
@@ -97,7 +97,7 @@ class Reconciler:
         )
         span_rows = SpanRows(self._spark, spans, self._options.range_size)
         counted = self._count(replace(comparison, not_compared=sides.not_compared), sides, span_rows, spans)
-        return self._look_into(counted, sides, span_rows)
+        return self._compare_rows(counted, sides, span_rows)
 
     def _wanted(self, side: TableSide, starts: Mapping[int, int]) -> DataFrame | None:
         if side.rows is None or not self._options.skips_expired:
@@ -105,7 +105,7 @@ class Reconciler:
         expired = sql.lit(False)
         for partition, start in starts.items():
             expired = expired | ((sql.col(PARTITION) == partition) & (sql.col(OFFSET) < start))
-        # Rows without coordinates are wanted, too: they should not be there.
+        # Rows without coordinates are included: they should not exist.
         return side.rows.where(~expired | expired.isNull())
 
     def _count(
@@ -127,8 +127,8 @@ class Reconciler:
             unexpected=(*table.outside, *_not_ahead(dead_letters.outside, comparison.plans)),
         )
 
-    def _look_into(self, counted: Comparison, sides: Sides, span_rows: SpanRows) -> Comparison:
-        """Find the rows behind the spans that differ."""
+    def _compare_rows(self, counted: Comparison, sides: Sides, span_rows: SpanRows) -> Comparison:
+        """Find the rows of the spans that differ."""
         whole = {check.span: one for check in counted.checks if (one := whole_span_difference(check))}
         mixed = [
             check.span for check in counted.differing if check.topic is not None and check.span not in whole
@@ -164,7 +164,7 @@ def _rows_that_differ(sides: Sides, span_rows: SpanRows, spans: list[Span]) -> R
 
 
 def _not_ahead(outside: Iterable[Unexpected], plans: Iterable[PartitionPlan]) -> Iterator[Unexpected]:
-    """Without dead letters whose batch is not committed yet: those are committed before its rows."""
+    """Without dead letters whose batch is not committed yet: they are committed before its rows."""
     lag = {plan.partition: plan.lag for plan in plans}
     for one in outside:
         where = ((one.tally.first, one.tally.last + 1),)

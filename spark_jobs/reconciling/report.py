@@ -1,4 +1,4 @@
-"""What a comparison found, in words: tables for people, an object for programs. Pure."""
+"""The result of a comparison: tables for people, an object for programs. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
@@ -17,7 +17,7 @@ from spark_jobs.reconciling.spans import PartitionPlan, Standing
 from spark_jobs.tables.ranges import Ranges, size
 
 MOST_RANGES_SHOWN: Final = 40
-"""With more, people are shown a line for each partition, and the ranges that differ."""
+"""Beyond it, people see a line for each partition, and the ranges that differ."""
 
 _COLUMNS: Final = (
     "PARTITION",
@@ -33,7 +33,7 @@ _HASH_BITS: Final = (1 << 64) - 1
 
 
 def as_text(found: Comparison, *, shows_all: bool) -> str:
-    """For people; `shows_all`: every range, however many there are."""
+    """For people; `shows_all`: every range, even if there are many."""
     dead_letters = f" and {found.dead_letter_table}" if found.dead_letter_table else ""
     lines = [f"Topic {found.topic!r} against {found.table}{dead_letters}:", ""]
     if found.refusal:
@@ -236,7 +236,7 @@ def _tally_fields(tally: Tally) -> dict[str, Any]:
         "rows": tally.count,
         "first_offset": tally.first if tally.first >= 0 else None,
         "last_offset": tally.last if tally.last >= 0 else None,
-        # Longer than what programs keep exactly of a number.
+        # More digits than programs keep exactly of a number.
         "hash": str(tally.hash_sum),
     }
 

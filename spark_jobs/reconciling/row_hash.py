@@ -1,7 +1,7 @@
 """Hashes of rows as Spark expressions: equal for equal rows, and different when anything in a column is.
 
-Spark's xxhash64 passes over nulls, and takes no maps: every value is hashed with whether it is null, every array with
-its length, and a map as its entries in their order.
+Spark's xxhash64 skips nulls and takes no maps: every value is hashed with a flag for null, every array with its
+length, and a map as its entries in order.
 """
 
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ ROW_HASH = "row_hash"
 
 
 def column_hash_name(place: int) -> str:
-    """How the hash of the compared column at this place is called."""
+    """The name of the hash of the compared column at this place."""
     return f"hash_{place}"
 
 
 def column_of(name: str) -> Column:
-    """The column of just that name, whatever is in it."""
+    """The column of exactly that name, whatever characters it has."""
     return sql.col(f"`{name.replace('`', '``')}`")
 
 
 def hashed(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """The rows' coordinates and the hash of each column, in the order given; see `column_hash_name`.
 
-    A column that the rows do not have is as one that is always the same.
+    A column that the rows lack counts as one that is always the same.
     """
     types = {one.name: one.dataType for one in rows.schema}
     hashes = [
@@ -52,12 +52,12 @@ def column_hash(column: Column, data_type: DataType) -> Column:
 
 
 def no_column_hash() -> Column:
-    """The hash of a column that is not there."""
+    """The hash of a missing column."""
     return sql.lit(0).cast("bigint")
 
 
 def with_row_hash(hashes: DataFrame, column_count: int) -> DataFrame:
-    """`hashed` rows with one hash of all of it, the coordinates included."""
+    """`hashed` rows with one hash of the whole row, the coordinates included."""
     names = [column_hash_name(place) for place in range(column_count)]
     return hashes.withColumn(ROW_HASH, sql.xxhash64(PARTITION, OFFSET, *names))
 

@@ -1,4 +1,4 @@
-"""Topic and tables as hashes of rows that can be compared: the same columns, decoded and shaped alike."""
+"""Topic and tables as comparable hashes of rows: the same columns, decoded and shaped alike."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from spark_jobs.tables.conform import conformed
 from spark_jobs.tables.ranges import Range
 
 _DEAD_LETTER_COLUMNS: Final = ("key", "value", "timestamp", "timestampType", "headers")
-"""Those that are compared: all but the coordinates and the reason, which may be told otherwise today."""
+"""The compared columns: all but the coordinates and the reason, whose words may have changed."""
 
 _BYTES_OF: Final = {"key": KEY_BYTES, "value": VALUE_BYTES}
 _ADDED_BY_DECODING: Final = frozenset({KEY_BYTES, VALUE_BYTES, ERROR})
@@ -38,9 +38,9 @@ _DEAD_PARTITION, _DEAD_OFFSET = "dead_partition", "dead_offset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReader:
-    """How the topic is read: as it is published now, its records by partition and range, and decoded.
+    """Reads the topic: its published log, its records by partition and range, and their decoder.
 
-    `decode` takes the records and the type of the table's value, and gives them with what the decoder adds.
+    `decode` takes the records and the type of the table's value, and returns them with the decoder's columns.
     """
 
     log: Callable[[], TopicLog]
@@ -49,7 +49,7 @@ class TopicReader:
 
 
 class Sides:
-    """What is compared: rows of the table, dead letters, and records of the topic in `spans`.
+    """The compared sides: rows of the table, dead letters, and records of the topic in `spans`.
 
     A record counts as a dead letter if the dead-letter table has it, whether it would decode today or not.
     """
@@ -67,19 +67,21 @@ class Sides:
         self._dead_letters = dead_letters
         self._except = except_columns
         self._decoded = self._decode(spans) if spans else None
-        self._live = [one for one in self._brought() if one in self._there() and self._is_compared(one)]
+        self._live = [
+            one for one in self._topic_columns() if one in self._table_columns() and self._is_compared(one)
+        ]
         dead = [] if dead_letters is None else dead_letters.columns
         self._dead = [one for one in _DEAD_LETTER_COLUMNS if one in dead and self._is_compared(one)]
         self.columns = tuple(dict.fromkeys([*self._live, *self._dead]))
         self._check_value()
 
     def hashes(self) -> dict[Side, DataFrame]:
-        """Of all rows, by side; a side that has none is left out."""
+        """Of all rows, by side; a side without rows is missing."""
         topic = {} if self._decoded is None else {Side.TOPIC: self._topic_hashes(self._decoded)}
         return topic | self._stored()
 
     def stored_hashes(self) -> DataFrame | None:
-        """Of both tables' rows; None when there are none."""
+        """Of both tables' rows; None if there are none."""
         parts = list(self._stored().values())
         return reduce(DataFrame.unionByName, parts) if parts else None
 
@@ -113,11 +115,11 @@ class Sides:
 
     @property
     def not_compared(self) -> tuple[str, ...]:
-        """The columns that are left out, each with the reason."""
-        brought, there = self._brought(), self._there()
+        """The excluded columns, each with the reason."""
+        in_topic, in_table = self._topic_columns(), self._table_columns()
         reasons = dict.fromkeys(self._except, "left out by --except-column")
-        reasons |= {one: "the table does not have it" for one in brought if one not in there}
-        reasons |= {one: "the topic does not have it" for one in there if one not in brought}
+        reasons |= {one: "the table does not have it" for one in in_topic if one not in in_table}
+        reasons |= {one: "the topic does not have it" for one in in_table if one not in in_topic}
         return tuple(f"{one}: {reason}" for one, reason in reasons.items())
 
     def _decode(self, spans: Iterable[Span]) -> DataFrame:
@@ -132,23 +134,23 @@ class Sides:
         return {} if self._table is None else {one.name: one.dataType for one in self._table.schema}
 
     def _check_value(self) -> None:
-        """Raise `SettingError` where the decoded value is nothing that the table's could have been made from."""
+        """Raise `SettingError` if the table's value cannot have been made from the decoded type."""
         if self._decoded is None or "value" not in self._live:
             return
-        brought, there = self._decoded.schema["value"].dataType, self._table_types()["value"]
-        if isinstance(there, StructType) != isinstance(brought, StructType):
+        in_topic, in_table = self._decoded.schema["value"].dataType, self._table_types()["value"]
+        if isinstance(in_table, StructType) != isinstance(in_topic, StructType):
             raise SettingError(
-                f"--value-format is not legal: it gives values of type {brought.simpleString()}, and the table has "
-                f"{there.simpleString()}; decode as the export did, or leave them out with --except-column value"
+                f"--value-format is not legal: it gives values of type {in_topic.simpleString()}, and the table has "
+                f"{in_table.simpleString()}; decode as the export did, or leave them out with --except-column value"
             )
 
-    def _there(self) -> list[str]:
+    def _table_columns(self) -> list[str]:
         return list(self._table_types())
 
-    def _brought(self) -> list[str]:
-        """What the topic brings; where nothing of it is read, that is taken to be what the table has."""
+    def _topic_columns(self) -> list[str]:
+        """The columns of the topic; if none of its records are read, those of the table."""
         if self._decoded is None:
-            return self._there()
+            return self._table_columns()
         return [one for one in self._decoded.columns if one not in _ADDED_BY_DECODING]
 
     def _is_compared(self, column: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which offsets are compared, which cannot be any more, and which are not exported yet. Pure."""
+"""Sorts offsets into those to compare, expired ones, and those that are not exported yet. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from spark_jobs.tables.ranges import Ranges, difference, intersection
 
 
 class Standing(StrEnum):
-    """What of a span there is to compare."""
+    """The sides of a span that can be compared."""
 
     COMPARED = "compared"
     EXPIRED = "expired"
@@ -28,10 +28,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """What is to be done about a partition.
+    """The offsets of a partition, sorted.
 
-    `lag`: not exported yet. `gaps`: expired before they were exported, and recorded. `before_start`: older than where
-    the export began, on purpose. `beyond_end`: exported, says the table, and the log has never reached them.
+    `lag`: not exported yet. `gaps`: expired before they were exported, and recorded. `before_start`: older than the
+    start of the export, on purpose. `beyond_end`: exported according to the table, but the log never reached them.
     """
 
     partition: int
@@ -45,7 +45,7 @@ class PartitionPlan:
 
 
 def plan_partition(state: ExportState, log: PartitionLog, range_size: int) -> PartitionPlan:
-    """Sort a partition's offsets by what the table says of itself and what the log still has."""
+    """Sort a partition's offsets by the table's export state and the log."""
     index, log_start, log_end = log.partition, log.log_start_offset, log.log_end_offset
     exported = state.exported.get(index, ())
     gaps = state.gaps.get(index, ())

@@ -1,4 +1,4 @@
-"""A table as it was at one moment: its rows of a topic, and what it says of itself, from the same snapshot."""
+"""A table at one moment: its rows of a topic and its export state, from the same snapshot."""
 
 from dataclasses import dataclass
 
@@ -24,9 +24,9 @@ class TableSide:
 
 
 def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | None:
-    """The table as it is now, None when there is none.
+    """The table as it is now, None if it does not exist.
 
-    Raises `SettingError` for one whose rows cannot be told apart by topic, partition and offset,
+    Raises `SettingError` for one whose rows have no topic, partition or offset to tell them apart,
     `TableRefusedError`, `ExportStateError`.
     """
     schema = schema_of_table(spark, name)
@@ -50,6 +50,6 @@ def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | N
         rows = rows.where(sql.col(TOPIC) == topic)
     elif {one for one in properties if one.startswith(PREFIX)} - {PREFIX + topic}:
         raise SettingError(
-            f"table {name} holds several topics and has no column {TOPIC!r} that tells their rows apart"
+            f"table {name} has several topics and no column {TOPIC!r} that tells their rows apart"
         )
     return TableSide(name=name, state=state, rows=rows)

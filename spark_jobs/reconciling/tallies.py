@@ -1,4 +1,4 @@
-"""Counts and hashes per span, made by Spark in one pass over a side; and the rows of spans that differ."""
+"""Counts and hashes per span, made by Spark in one pass over a side; and the rows of differing spans."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _LOW_BITS = 0xFFFFFFFF
 
 
 class Side(StrEnum):
-    """Where rows come from."""
+    """The side that rows come from."""
 
     TOPIC = "topic"
     TABLE = "table"
@@ -27,14 +27,14 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideTallies:
-    """One side by span, and what lies in none of them."""
+    """One side by span, and the rows outside of all spans."""
 
     spans: Mapping[Span, Tally] = field(default_factory=dict)
     outside: tuple[Unexpected, ...] = ()
 
 
 class SpanRows:
-    """The spans as Spark knows them; `range_size` is that at whose multiples they were cut."""
+    """The spans in Spark; `range_size`: at whose multiples they were cut."""
 
     def __init__(self, spark: SparkSession, spans: Sequence[Span], range_size: int) -> None:
         self._spark = spark
@@ -44,7 +44,7 @@ class SpanRows:
     def of_rows(self, rows: DataFrame, spans: Iterable[Span], how: str) -> DataFrame:
         """The rows with the number of their span: all rows for a left join, those in one of the spans for an inner.
 
-        `spans` are some of those that are known.
+        `spans`: a subset of the known ones.
         """
         wanted = set(spans)
         numbered = [
@@ -99,7 +99,7 @@ class SpanRows:
         )
 
     def duplicates(self, hashes: DataFrame, spans: Sequence[Span]) -> dict[Span, int]:
-        """Rows beyond the first of their offset, by span; those without any are left out."""
+        """Rows beyond the first of their offset, by span; spans without any are missing."""
         if not spans:
             return {}
         found = (
@@ -126,7 +126,7 @@ def _tally(row: Row) -> Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowDifferences:
-    """What row by row comparison found: all offsets counted by kind, and the first of them."""
+    """The result of the comparison row by row: all offsets counted by kind, and the first of them."""
 
     kinds: Mapping[DifferenceKind, int]
     first: tuple[Difference, ...]
@@ -135,7 +135,7 @@ class RowDifferences:
 def row_differences(
     topic: DataFrame, stored: DataFrame, columns: Sequence[str], most_offsets: int
 ) -> RowDifferences:
-    """Compare `hashed` rows by their coordinates. The first `most_offsets` that differ are told one by one."""
+    """Compare `hashed` rows by their coordinates. Lists the first `most_offsets` that differ one by one."""
     sides = topic.withColumn("of_topic", sql.lit(1)).unionByName(stored.withColumn("of_topic", sql.lit(0)))
     is_topic = sql.col("of_topic") == 1
     names = [column_hash_name(place) for place in range(len(columns))]
@@ -170,7 +170,7 @@ def row_differences(
 
 
 def _changed(name: str, column: str, is_topic: Column) -> Column:
-    """The column's name where an offset's only rows of both sides have another hash."""
+    """The column's name if the only rows of both sides at an offset have different hashes."""
     in_topic, in_table = (
         sql.max(sql.when(is_topic, sql.col(name))),
         sql.max(sql.when(~is_topic, sql.col(name))),

@@ -1,1 +1,1 @@
-"""The Spark data source `kafscale`: what is published of a topic, read straight from the object store."""
+"""The Spark data source `kafscale`: the published records of a topic, read straight from the object store."""

@@ -28,7 +28,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each split. Raises `KafscaleError` of every kind, with a message that says what to do."""
+        """One partition for each split. Raises `KafscaleError` of every kind, with a message that says what to do."""
         report_loss = loss_reporter(fail_on_data_loss=self._options.fail_on_data_loss, warn=logger.warning)
 
         async def plan(metadata: MetadataReader, objects: ObjectReader) -> list[Split]:

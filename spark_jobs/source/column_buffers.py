@@ -1,4 +1,4 @@
-"""The memory that records are written into column by column, and the Arrow record batch that it becomes."""
+"""The memory that records are written into, column by column, and the Arrow record batch made of it."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ from spark_jobs.source.columns import ARROW_HEADER, ARROW_HEADERS, ARROW_TIMESTA
 from spark_jobs.source.reused_memory import Divider, ReusedMemory, aligned
 
 MAX_ROWS = 10_000
-"""As many as Spark puts into an Arrow batch of its own."""
+"""Spark's own Arrow batches have as many."""
 
 MAX_BYTES = 2 * 1024 * 1024
-"""What the records of a batch take together, unless one record takes more.
+"""The size of a batch's records, unless one record is larger.
 
-Spark reads a batch into one piece of memory. Up to 4 MiB it takes that from a pool; larger ones come as new pages
-from the system, and go back to it.
+Spark reads a batch into one piece of memory. Up to 4 MiB come from a pool; larger pieces are new pages from the
+system, and are given back to it.
 """
 
 MAX_HEADERS = 64 * 1024
 
 State = npt.NDArray[np.int64]
 
-# One batch is filled, one is on its way to Spark, and one may be held by whoever is between.
+# One batch is being filled, one is in flight to Spark, and one may be in use between them.
 _MEMORY_KEPT = 3
 
 
 def _size_bytes(max_bytes: int, max_headers: int) -> int:
-    """What the columns take together, as `ColumnBuffers` divides it."""
+    """The memory of all columns, as `ColumnBuffers` divides it."""
     fixed = 2 * aligned(8 * MAX_ROWS) + aligned(4 * MAX_ROWS) + aligned(4 * (MAX_ROWS + 1))
     values = 4 * aligned(max_bytes)
     for count in (MAX_ROWS, MAX_ROWS, max_headers, max_headers):
@@ -37,23 +37,23 @@ def _size_bytes(max_bytes: int, max_headers: int) -> int:
     return fixed + values
 
 
-# Of what is not written to, the system gives no pages.
+# The system gives no pages for the part that is not written.
 _memory = ReusedMemory(_size_bytes(MAX_BYTES, MAX_HEADERS), _MEMORY_KEPT)
 
 
-# The constant columns are made of buffers: at the first scalar that Arrow makes of a Python object it imports pandas
-# where there is one, for half a second of processor time.
+# The constant columns are made of buffers: with the first scalar that Arrow makes of a Python object it imports
+# pandas, if it is installed, for half a second of processor time.
 
 
 def repeated_text(text: str, count: int) -> pa.Array:
-    """The same text `count` times, as an Arrow string column."""
+    """An Arrow string column with `count` times the text."""
     raw = text.encode()
     ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(raw * count)], 0)
 
 
 def repeated_number(number: int, count: int) -> pa.Array:
-    """The same 32-bit number `count` times."""
+    """An Arrow column with `count` times the 32-bit number."""
     return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(np.full(count, number, np.int32))], 0)
 
 
@@ -88,9 +88,9 @@ class ColumnBuffers:
     def record_batch(
         self, topics: pa.Array, partitions: pa.Array, *, include_headers: bool
     ) -> pa.RecordBatch:
-        """What was appended. The buffers are the batch's from here on.
+        """The appended rows. The buffers belong to the batch from here on.
 
-        `topics` and `partitions` hold the constant columns, `MAX_ROWS` of each.
+        `topics` and `partitions` are the constant columns, `MAX_ROWS` of each.
         """
         state = self.state.tolist()
         rows = state[walk.ROWS]
@@ -128,7 +128,7 @@ class ColumnBuffers:
 
 
 class _Values:
-    """Values of varying length: where each ends, whether it is there, and their bytes."""
+    """Values of varying length: their ends, validity and bytes."""
 
     def __init__(self, memory: Divider, max_count: int, max_bytes: int) -> None:
         self._ends = memory.next(4 * (max_count + 1))
@@ -142,7 +142,7 @@ class _Values:
         return pa.Array.from_buffers(of_type, count, [validity, self._ends, content], nulls)
 
     def text(self, count: int, size_bytes: int) -> pa.Array:
-        """As UTF-8, none of them null; what is not is replaced as `kafscale.protocol.records` does."""
+        """As UTF-8, none of them null; invalid bytes are replaced as `kafscale.protocol.records` does."""
         content = self._content.slice(0, size_bytes)
         text = pa.Array.from_buffers(pa.string(), count, [None, self._ends, content], 0)
         try:
@@ -154,6 +154,6 @@ class _Values:
 
 
 def _validity(is_there: npt.NDArray[Any]) -> tuple[pa.Buffer | None, int]:
-    """Arrow's bits, and how many are not there; no bits where all are."""
+    """Arrow's validity bits and the number of nulls; no bits without nulls."""
     nulls = is_there.size - int(np.count_nonzero(is_there))
     return (pa.py_buffer(np.packbits(is_there, bitorder="little")) if nulls else None), nulls

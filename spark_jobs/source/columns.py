@@ -50,12 +50,12 @@ _ARROW_COLUMNS = (
 
 @cache
 def spark_schema(include_headers: bool) -> StructType:
-    """The schema as Spark has it. All columns are nullable, as they are in Spark's source; do not change it."""
+    """The schema in Spark. All columns are nullable, as in Spark's own source. Do not modify the result."""
     columns = [*_SPARK_COLUMNS, *((("headers", _SPARK_HEADERS),) if include_headers else ())]
     return StructType([StructField(name, of_type) for name, of_type in columns])
 
 
 @cache
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    """The schema of the Arrow record batches that are given to Spark."""
+    """The schema of the Arrow record batches for Spark."""
     return pa.schema([*_ARROW_COLUMNS, *((("headers", ARROW_HEADERS),) if include_headers else ())])

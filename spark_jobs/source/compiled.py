@@ -1,4 +1,4 @@
-"""Compiles functions with numba, and keeps what was compiled for the next process, wherever it may write."""
+"""Compiles functions with numba, and caches the result for other processes where a folder is writable."""
 
 import os
 import stat
@@ -8,18 +8,18 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-# Numba gives its settings their names when it is imported.
+# Numba's settings get their names when it is imported.
 _config: Any = numba.config
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(signature: str) -> Callable[[Function], Function]:
-    """Compile the function for that one signature at once, or load what another process compiled.
+    """Compile the function for one signature at once, or load the cached result of another process.
 
-    It runs without the interpreter's lock. What was compiled is kept beside the source file, else in the user's
-    cache folder, else in a folder of this user's own among the temporary files; where none of them can be written
-    each process compiles for itself, which takes it seconds.
+    It runs without the interpreter's lock. The cache is beside the source file, else in the user's cache folder, else
+    in a folder of this user's own among the temporary files; if none of them is writable, each process compiles for
+    itself, which takes seconds.
     """
 
     def compile_it(function: Function) -> Function:
@@ -30,7 +30,7 @@ def compiled(signature: str) -> Callable[[Function], Function]:
                     _config.CACHE_DIR = folder()
                 return _compiled(function, signature, is_kept=True)
             except (OSError, RuntimeError):
-                # RuntimeError: numba knows no folder to keep it in. Any other problem comes again below.
+                # RuntimeError: numba has no folder for the cache. Any other problem is raised again below.
                 continue
             finally:
                 _config.CACHE_DIR = own_choice
@@ -40,7 +40,7 @@ def compiled(signature: str) -> Callable[[Function], Function]:
 
 
 def inlined(function: Function) -> Function:
-    """A helper of compiled functions, in the same file: what is kept of them does not see that others change."""
+    """A helper of compiled functions, in the same file: the cache does not notice changes of other files."""
     return cast(Function, numba.njit(forceinline=True)(function))
 
 
@@ -49,7 +49,7 @@ def _compiled(function: Function, signature: str, *, is_kept: bool) -> Function:
 
 
 def _temporary_folder() -> str:
-    """A folder that only this user can write: what lies there is code. Raises `OSError`."""
+    """A folder that only this user can write to, since it has code. Raises `OSError`."""
     folder = os.path.join(tempfile.gettempdir(), f"kafscale-compiled-{os.getuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     status = os.lstat(folder)

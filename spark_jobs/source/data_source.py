@@ -21,7 +21,7 @@ class KafscaleDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """The name for `format(...)`."""
         return NAME
 
     def schema(self) -> StructType:
@@ -53,5 +53,5 @@ class KafscaleDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kafscale")` known to the session, also where Spark does not find it by itself."""
+    """Register `format("kafscale")` with the session, also if Spark does not find it by itself."""
     spark.dataSource.register(KafscaleDataSource)

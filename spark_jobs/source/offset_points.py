@@ -1,4 +1,4 @@
-"""Where a query starts and ends, as its options say it: before anything is known of the log. Pure."""
+"""The start and the end of a query, as its options name them: independent of the log. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class TimestampForAll:
 
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
-    """The same with a time for each partition."""
+    """In each partition the first record that is not older, with a time for each partition."""
 
     timestamps_ms: Mapping[PartitionKey, int]
 

@@ -1,4 +1,4 @@
-"""From where a query starts and ends to offsets of each partition, and what of them has been lost. Pure."""
+"""Resolves the start and end of a query to offsets of each partition, and finds lost ones. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ from spark_jobs.source.offset_points import (
 from spark_jobs.source.topic_state import PartitionEnds, PartitionLog
 
 Positions = Mapping[PartitionKey, int]
-"""For each partition an offset: the first one that is read, or the one after the last."""
+"""An offset for each partition: the first one to read, or the one after the last."""
 
 Logs = Mapping[PartitionKey, PartitionLog]
 
 Bounds = Mapping[PartitionKey, PartitionEnds] | Logs
-"""Where each partition's log starts and ends now; more is not asked here."""
+"""The current start and end of each partition's log; other fields are not used here."""
 
 Log = TypeVar("Log", PartitionEnds, PartitionLog)
 
 ReportLoss = Callable[[str], None]
-"""Told what is gone; returns if the query shall go on without it."""
+"""Receives a message about lost records; returns if the query shall go on without them."""
 
 
 class DataLossError(KafscaleError):
-    """Records are gone before they were read; the message names topic, partition and offsets."""
+    """Records were deleted before they were read; the message names topic, partition and offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """What a query reads of one partition: `first_offset` to before `next_offset`, at least one offset."""
+    """The offsets that a query reads of one partition: `first_offset` to before `next_offset`, at least one."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class OffsetRange:
 
 
 def loss_reporter(*, fail_on_data_loss: bool, warn: Callable[[str], None]) -> ReportLoss:
-    """What `failOnDataLoss` asks for: a `DataLossError`, or a warning."""
+    """The report for `failOnDataLoss`: raises `DataLossError`, or logs a warning."""
 
     def report(problem: str) -> None:
         if fail_on_data_loss:
@@ -55,22 +55,22 @@ def loss_reporter(*, fail_on_data_loss: bool, warn: Callable[[str], None]) -> Re
                 f"{problem}. Records expire by the topic's retention, and a topic that was deleted takes them "
                 "with it; to go on with what is there, set the option failOnDataLoss to false"
             )
-        warn(f"{problem}. The query goes on without them, because failOnDataLoss is false")
+        warn(f"{problem}. The query continues without them, because failOnDataLoss is false")
 
     return report
 
 
 def logs_by_key(logs: Iterable[Log]) -> Mapping[PartitionKey, Log]:
-    """The same by topic and partition, ascending."""
+    """The ranges by topic and partition, ascending."""
     return {
         (log.topic, log.partition): log for log in sorted(logs, key=lambda log: (log.topic, log.partition))
     }
 
 
 def timestamps_of(option: str, point: OffsetPoint, partitions: Collection[PartitionKey]) -> Positions:
-    """For which partitions an offset has to be found by its time (Unix milliseconds).
+    """The partitions whose offset must be found by a time (Unix milliseconds).
 
-    Raises `SourceOptionError` when there are partitions for which nothing is said, or others.
+    Raises `SourceOptionError` if the point omits a partition or names one that does not exist.
     """
     if isinstance(point, TimestampForAll):
         return dict.fromkeys(partitions, point.timestamp_ms)
@@ -88,9 +88,9 @@ def positions_at(
     *,
     latest_without_match: bool,
 ) -> dict[PartitionKey, int]:
-    """The offset in each partition that `point` means now.
+    """The current offset of `point` in each partition.
 
-    `found`: the offsets for `timestamps_of`, None where no record is as new. Raises `SourceOptionError`.
+    `found`: the offsets for `timestamps_of`, None if no record is as new. Raises `SourceOptionError`.
     """
     timestamps = timestamps_of(option, point, logs)
     if isinstance(point, SpecificOffsets):
@@ -123,9 +123,9 @@ def _at_edge(point: OffsetPoint, key: PartitionKey, log: PartitionEnds | Partiti
 def batch_ranges(
     starts: Positions, ends: Positions, logs: Bounds, report_loss: ReportLoss
 ) -> list[OffsetRange]:
-    """What a batch reads of each partition, ascending, without those that have nothing.
+    """The ranges that a batch reads, ascending, without empty ones.
 
-    Raises `SourceOptionError` for a partition that would end before it starts, and as `report_loss` does.
+    Raises `SourceOptionError` for a partition that would end before it starts, and the errors of `report_loss`.
     """
     ranges: list[OffsetRange] = []
     for key, log in logs.items():
@@ -142,9 +142,9 @@ def batch_ranges(
 def stream_ranges(
     starts: Positions, ends: Positions, logs: Bounds, report_loss: ReportLoss
 ) -> list[OffsetRange]:
-    """The same for a micro-batch: partitions and topics may have come and gone since it started.
+    """The ranges of a micro-batch: partitions and topics may have been created or deleted since it started.
 
-    A partition that was not there before is read from its beginning. Raises as `report_loss` does.
+    A new partition is read from its beginning. Raises the errors of `report_loss`.
     """
     for key in sorted(set(starts) - set(ends)):
         report_loss(
@@ -196,9 +196,9 @@ def _add(ranges: list[OffsetRange], key: PartitionKey, first_offset: int, next_o
 def limit_positions(
     starts: Positions, latest: Positions, logs: Bounds, max_offsets: int
 ) -> dict[PartitionKey, int]:
-    """Where a micro-batch of about `max_offsets` offsets ends: each partition gives in proportion to what it has.
+    """The end of a micro-batch of about `max_offsets` offsets: partitions share it in proportion to their size.
 
-    As Spark's Kafka source: a partition that has anything gives at least one offset, so that none starves.
+    Like Spark's Kafka source: a partition with records gives at least one offset, so that none starves.
     """
     begins = {key: max(starts.get(key, 0), logs[key].log_start_offset) for key in latest}
     waiting = {key: max(0, end - begins[key]) for key, end in latest.items()}
@@ -217,7 +217,7 @@ def _check_complete(
 ) -> None:
     missing, surplus = sorted(set(partitions) - set(given)), sorted(set(given) - set(partitions))
     if missing or surplus:
-        told = [f"nothing is said for {_all_named(missing)}"] if missing else []
+        told = [f"{_all_named(missing)} is missing"] if missing else []
         told += [f"{_all_named(surplus)} is not among the query's partitions"] if surplus else []
         raise SourceOptionError(f"option {option} must name every partition once: {', and '.join(told)}")
 

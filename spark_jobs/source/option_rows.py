@@ -1,4 +1,4 @@
-"""The options of `format("kafscale")`, a row each: names and meanings are those of Spark's own Kafka source."""
+"""The options of `format("kafscale")`, one row each: names and meanings are those of Spark's own Kafka source."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ BOTH, BATCH, STREAMING = "batch, streaming", "batch", "streaming"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionRow:
-    """One option. `legal`: the values; `default`: the value without it, in words; `queries`: where it is legal."""
+    """One option. `legal`: its values; `default`: the value without it, in words; `queries`: where it is legal."""
 
     name: str
     legal: str
@@ -18,7 +18,7 @@ class OptionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptionRow:
-    """A short name for a setting of the broker's that says where the topics are."""
+    """A short name for a broker setting that says where the topics are."""
 
     name: str
     variable: str
@@ -166,7 +166,7 @@ REFUSED: dict[str, str] = {
     "topic": f"say with {SUBSCRIBE} which topics to read; nothing is written with this format",
     "path": f"load() takes no path: say with {SUBSCRIBE} which topics to read",
 }
-"""Options of Spark's Kafka source that mean nothing here, and what to do instead."""
+"""Options of Spark's Kafka source without a meaning here, and what to do instead."""
 
 KAFKA_PREFIX = "kafka."
 KAFKA_HINT = "options of Kafka's clients mean nothing here, because no Kafka client takes part"

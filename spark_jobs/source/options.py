@@ -1,4 +1,4 @@
-"""What the options of a query mean: which store, which topics, from where to where, and how it is divided."""
+"""Parses the options of a query: the store, the topics, the start and end, and the splitting."""
 
 import difflib
 import re
@@ -62,8 +62,8 @@ Subscription = Topics | TopicPattern | Assignment
 class SourceOptions:
     """The options of one query, apart from where the stores are.
 
-    `starting` and `ending`: None where nothing is said. `latest_without_match`: a partition without a record as new
-    as its starting time starts at its end instead of failing the query.
+    `starting` and `ending`: None if not given. `latest_without_match`: a partition without a record as new as its
+    starting time starts at its end instead of failing the query.
     """
 
     subscription: Subscription
@@ -78,11 +78,11 @@ class SourceOptions:
 
 
 def settings_of(options: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
-    """Where the stores are: what the options say, over the environment.
+    """The location of the stores: the options override the environment.
 
-    Of the options those that `STORE_OPTIONS` names and those named as settings are looked at, in any case. The data
-    folder is absolute in what comes back, because others will open it from somewhere else. Raises
-    `SourceOptionError`, `SettingError`.
+    Reads the options that `STORE_OPTIONS` names and those named like settings, in any case. The data folder of the
+    result is absolute, because other processes open it from other folders. Raises `SourceOptionError`,
+    `SettingError`.
     """
     given = {name.lower(): value for name, value in options.items()}
     chosen = {name.upper(): value for name, value in given.items() if name.startswith(PREFIX.lower())}
@@ -121,9 +121,9 @@ def _store_value(name: str, variable: str, value: str) -> str:
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """What a query asks for; names in any case, as Spark hands them over.
+    """The options of a query; names in any case, as Spark passes them.
 
-    Raises `SourceOptionError` for what is unknown, not legal, or contradicts another option.
+    Raises `SourceOptionError` for an option that is unknown, not legal, or contradicts another one.
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
@@ -144,7 +144,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def batch_points(options: SourceOptions) -> tuple[OffsetPoint, OffsetPoint]:
-    """Where a batch starts and ends. Raises `SourceOptionError` for what only a stream may be asked for."""
+    """Start and end of a batch. Raises `SourceOptionError` for points that are legal for streams only."""
     starting = LogEdge.EARLIEST if options.starting is None else options.starting
     ending = LogEdge.LATEST if options.ending is None else options.ending
     if _holds(starting, LogEdge.LATEST, LATEST_OFFSET):
@@ -165,7 +165,7 @@ def batch_points(options: SourceOptions) -> tuple[OffsetPoint, OffsetPoint]:
 
 
 def stream_start(options: SourceOptions) -> OffsetPoint:
-    """Where a new stream starts. Raises `SourceOptionError` for what only a batch may be asked for."""
+    """The start of a new stream. Raises `SourceOptionError` for points that are legal for batches only."""
     if options.ending is not None:
         raise SourceOptionError(
             f"a stream has no end: {_listed(names.ENDING)} are legal in a batch only; use spark.read for a range"
@@ -235,7 +235,7 @@ def _point(given: Mapping[str, str], options: tuple[str, ...]) -> OffsetPoint | 
 
 
 def _only_one(given: Mapping[str, str], options: tuple[str, ...]) -> str | None:
-    """The one that is given. Spark's Kafka source would silently prefer one of several."""
+    """The only one given. Spark's Kafka source would silently prefer one of several."""
     found = [option for option in options if option.lower() in given]
     if len(found) > 1:
         raise SourceOptionError(f"options {_listed(found)} contradict each other: give one of them")

@@ -1,7 +1,7 @@
-"""What is to be read for a piece of a split, and whether it is what the partition's record and the index say.
+"""The read of a piece of a split, and the check of the result against the partition's record and the index.
 
-Pure. A segment that is read whole is held against the CRC of its body; a chunk of one against its batches' CRCs, the
-chain that their offsets make, its neighbours and the leader epochs, or against its own CRC where it has one.
+Pure. A segment that is read whole is checked by the CRC of its body; a chunk of one by its batches' CRCs, the chain
+of their offsets, its neighbours and the leader epochs, or by its own CRC if it has one.
 """
 
 from typing import Protocol
@@ -16,7 +16,7 @@ from spark_jobs.source.stored_batches import StoredBatches
 
 
 class Located(Protocol):
-    """A partition, and what its record remembers of its leader epochs: a `PartitionLog` is one, a `Split` too."""
+    """A partition with the leader epochs in its record: a `PartitionLog` or a `Split`."""
 
     @property
     def topic(self) -> str: ...
@@ -29,13 +29,13 @@ class Located(Protocol):
 
 
 class PieceCheck:
-    """One piece's object, the bytes of it that are wanted, and the check of what came."""
+    """One piece's object, the wanted bytes of it, and the check of the read bytes."""
 
     def __init__(self, namespace: str, located: Located, piece: Piece) -> None:
         self.piece = piece
         reference = piece.reference
         self.object_key = object_keys.key_of_reference(namespace, located.topic, located.partition, reference)
-        # Of the record only the epochs are asked for.
+        # Only the epochs of the record are used.
         record = PartitionRecord(leader_epoch=reference.leader_epoch, epochs=located.epochs)
         self._expected = Expected(self.object_key, reference, record)
         self._file_start = 0
@@ -45,15 +45,15 @@ class PieceCheck:
 
     @property
     def start(self) -> int:
-        """Where in the object to begin to read; `length` says how much."""
+        """The position in the object to read from; `length` bytes follow."""
         return self.piece.reference.start + self._file_start
 
     def batches(self, read: memoryview, *, any_epoch: bool = False) -> StoredBatches:
-        """The batches in `read`, which is what came, without a copy.
+        """The batches in `read`, the received bytes, without a copy.
 
-        `any_epoch`: whether batches may carry leader epochs that the record does not know. Raises
-        `CorruptDataError`: `OtherTopicError` for such epochs, and of a chunk `BrokenChainError` where the index may
-        be wrong, and `UncertainChunkError`.
+        `any_epoch`: batches may carry leader epochs that the record does not know. Raises `CorruptDataError`:
+        `OtherTopicError` for such epochs, and for a chunk `BrokenChainError` if the index may be wrong, and
+        `UncertainChunkError`.
         """
         self._expected.check_length(len(read), self.length)
         file = Pieces([read], self._file_start)

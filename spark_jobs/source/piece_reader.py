@@ -1,4 +1,4 @@
-"""Reads one piece of a split from the object store, with everything that may be tried before it counts as damaged."""
+"""Reads one piece of a split from the object store, and tries every remedy before it counts as damaged."""
 
 import asyncio
 import logging
@@ -20,18 +20,18 @@ from spark_jobs.source.stored_batches import StoredBatches
 logger = logging.getLogger(__name__)
 
 _SCANNED_BYTES = 2 * 1024 * 1024
-# With the above this bounds the memory of a scan.
+# Together with the limit above this bounds the memory of a scan.
 _SCANNED_AHEAD = 4
 
 
 async def read_piece(
     objects: ObjectReader, namespace: str, located: Located, piece: Piece, *, any_epoch: bool = False
 ) -> AsyncGenerator[StoredBatches, None]:
-    """The piece's batches: all at once, or, where only the whole segment can vouch for them, chunk after chunk.
+    """The piece's batches: all at once or, if only the whole segment's CRC covers them, chunk after chunk.
 
-    What is not right is read once more. A large segment whose index is missing, wrong or not enough is looked through
-    as a whole first. Raises `CorruptDataError`, `OtherTopicError` among them unless `any_epoch`,
-    `ObjectNotFoundError`, and `StoreError` as the store does.
+    A damaged piece is read once more. A large segment whose index is missing, wrong or not sufficient is scanned as
+    a whole first. Raises `CorruptDataError`, `OtherTopicError` among them unless `any_epoch`, `ObjectNotFoundError`,
+    and the store's `StoreError`.
     """
     parts: list[Piece] = []
     if piece.is_undivided:
@@ -57,7 +57,7 @@ async def _read_twice(
     except (OtherTopicError, UncertainChunkError):
         raise
     except CorruptDataError as problem:
-        # What was damaged may have been the transfer.
+        # The transfer may have been damaged.
         logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
     return await _read_once(objects, check, any_epoch)
 
@@ -70,7 +70,7 @@ async def _read_once(objects: ObjectReader, check: PieceCheck, any_epoch: bool) 
 async def _verified_parts(
     objects: ObjectReader, namespace: str, located: Located, piece: Piece
 ) -> list[Piece]:
-    """The chunks with what is wanted of the piece, with their CRCs; the segment was held against that of its body."""
+    """The chunks with wanted offsets of the piece, with their CRCs; the segment was checked by that of its body."""
     key, reference = PieceCheck(namespace, located, piece).object_key, piece.reference
     try:
         layout = await _scan(objects, key, reference)

@@ -1,4 +1,4 @@
-"""What of the log a query means, asked of the stores: its partitions, its offsets, and the splits that bring them."""
+"""Plans a query with the stores: its partitions, its offsets, and the splits that read them."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ _LEAST_SPLIT_BYTES = 64 * 1024
 
 
 Subscribed = tuple[str, tuple[int, ...] | None]
-"""A topic and the partitions of it that are wanted, None for all."""
+"""A topic and its wanted partitions, None for all."""
 
 
 class NoTopicsError(KafscaleError):
@@ -56,7 +56,7 @@ class NoTopicsError(KafscaleError):
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """A query's options beside the stores; `report_loss` is told what of a topic is gone.
+    """A query's options and the stores; `report_loss` receives what is lost of a topic.
 
     All methods raise `StoreError` and `CorruptDataError`.
     """
@@ -76,11 +76,11 @@ class Planner:
         return logs_by_key(log for logs in found for log in logs)
 
     async def logs_left(self) -> Logs:
-        """The same for a stream that has begun: what was deleted since is a loss, told to `report_loss`."""
+        """The partitions of a running stream: topics deleted since are a loss, reported to `report_loss`."""
         return logs_by_key(await self._left(self._partitions))
 
     async def ends_left(self) -> Mapping[PartitionKey, PartitionEnds]:
-        """Where the partitions of a stream that has begun start and end; read from the metadata store alone."""
+        """Starts and ends of the partitions of a running stream; read from the metadata store alone."""
 
         async def ends(item: Subscribed) -> Sequence[PartitionEnds]:
             return await read_topic_ends(self.metadata, *item)
@@ -99,7 +99,7 @@ class Planner:
         return [log for logs in found for log in logs]
 
     async def batch_splits(self) -> list[Split]:
-        """What a batch query reads. Raises `SourceOptionError`, `NoTopicsError`, and as `logs` and `report_loss`."""
+        """The ranges of a batch. Raises `SourceOptionError`, `NoTopicsError`, and as `logs` and `report_loss`."""
         starting, ending = batch_points(self.options)
         logs = await self.logs()
         if not logs:
@@ -110,7 +110,7 @@ class Planner:
         return await self.splits_of(batch_ranges(starts, ends, logs, self.report_loss), logs)
 
     async def positions(self, point: OffsetPoint, logs: Logs, *, is_start: bool) -> Positions:
-        """The offset in each partition that `point` means now. Raises `SourceOptionError`."""
+        """The current offset of `point` in each partition. Raises `SourceOptionError`."""
         option = _option_of(point, is_start=is_start)
         timestamps = timestamps_of(option, point, logs)
         found = await offsets_at(timestamps, logs, self.metadata, self.objects, self.namespace)
@@ -118,7 +118,7 @@ class Planner:
         return positions_at(option, point, logs, found, latest_without_match=latest_without_match)
 
     async def splits_of(self, ranges: Sequence[OffsetRange], logs: Logs) -> list[Split]:
-        """Splits that together hold these ranges, ascending."""
+        """Splits that together have these ranges, ascending."""
         split_bytes = split_size(ranges, logs, self.options)
 
         async def plan(one: OffsetRange) -> list[Split]:
@@ -136,7 +136,7 @@ class Planner:
         return [split for splits in found for split in splits]
 
     async def _subscribed(self) -> Mapping[str, tuple[int, ...] | None]:
-        """The topics, each with the partitions that are wanted, None for all."""
+        """The topics, each with its wanted partitions, None for all."""
         match self.options.subscription:
             case Topics(topics):
                 return dict.fromkeys(topics)
@@ -155,7 +155,7 @@ class Planner:
 
 
 def split_size(ranges: Sequence[OffsetRange], logs: Logs, options: SourceOptions) -> int:
-    """How many bytes a split shall have, so that there are about as many as asked for."""
+    """The number of bytes in a split, so that there are about as many splits as requested."""
     if options.min_partitions is None:
         return options.split_bytes
     size_bytes = sum(_size_bytes(one, logs[one.topic, one.partition]) for one in ranges)
@@ -163,7 +163,7 @@ def split_size(ranges: Sequence[OffsetRange], logs: Logs, options: SourceOptions
 
 
 def _size_bytes(one: OffsetRange, log: PartitionLog) -> float:
-    """About how much there is to read, as if records of a segment were of one size; each request counts."""
+    """The estimated bytes to read, as if all records of a segment had one size; each request counts."""
     size_bytes = 0.0
     for reference in references_between(log.references, one.first_offset, one.next_offset):
         first = max(one.first_offset, reference.base_offset)

@@ -1,7 +1,7 @@
-"""Memory by its address, for compiled functions: one load, store or copy each, and no check of anything.
+"""Memory by its address, for compiled functions: one load, store or copy each, without any check.
 
-Not arrays: numba counts references to an array at every call that it is handed to, which costs more than what the
-call does. Whoever calls has seen to it that the address lies inside memory that lives long enough.
+Not arrays: numba counts references to an array at every call that it is passed to, which costs more than the call.
+The caller makes sure that the address is inside memory that lives long enough.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 _Generator = Callable[[Any, Any, Any, Any], Any]
 _Intrinsic = Callable[..., Any]
 
-# What the decorated functions are to those who call them: numba's own types say what they are to the compiler.
+# The type of the decorated functions for their callers; numba's own types are for the compiler.
 _loads = cast(Callable[[_Intrinsic], Callable[[int], int]], intrinsic)
 _writes = cast(Callable[[_Intrinsic], Callable[..., None]], intrinsic)
 
@@ -58,7 +58,7 @@ def big_endian_int32_at(_: Any, address: Any) -> Any:
 
 @_loads
 def big_endian_int64_at(_: Any, address: Any) -> Any:
-    """The same of eight bytes."""
+    """The signed integer in the eight bytes from there on, as Kafka writes it."""
     return types.int64(types.int64), _load(64, is_big_endian=True)
 
 

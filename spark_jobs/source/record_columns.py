@@ -1,4 +1,4 @@
-"""Makes Arrow record batches of Kafka's record batches, in compiled code and without an object for any record."""
+"""Makes Arrow record batches of Kafka's record batches, in compiled code, without an object for each record."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -30,12 +30,12 @@ from spark_jobs.source.column_buffers import (
 from spark_jobs.source.stored_batches import StoredBatches
 
 MAX_RECORDS_BYTES = 1024**3
-"""What one batch's records may take, decompressed."""
+"""The limit on one batch's records, decompressed."""
 
-# So many batches are looked up at a time.
+# This many batches are looked up at a time.
 _TABLE_ROWS = 1024
-# So much is decompressed before it is divided into columns: it should still be in the processor's cache then.
-# There is more room where a batch needs it; larger ones than that get memory of their own, each.
+# This much is decompressed before it is divided into columns, so that it is still in the processor's cache then.
+# A batch that needs more gets more; larger ones than that get memory of their own, each.
 _SCRATCH_BYTES = 512 * 1024
 _MAX_SCRATCH_BYTES = 32 * 1024 * 1024
 
@@ -45,10 +45,10 @@ def record_columns(
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BYTES`.
 
-    The schema is `arrow_schema(include_headers)`; control batches are left out. The memory of `stored` may be used
-    again once the next is asked for. A timestamp that Spark's microseconds cannot hold comes as null: one producer
-    cannot keep a topic from being read. Raises `CorruptDataError` for records that break their format, and what
-    `stored` raises.
+    The schema is `arrow_schema(include_headers)`; control batches are skipped. The memory of `stored` may be used
+    again once the next ones are requested. A timestamp that Spark's microseconds cannot represent becomes null: one
+    producer cannot keep a topic from being read. Raises `CorruptDataError` for records that break their format, and
+    the errors of `stored`.
     """
     writer = _ColumnWriter(topic, partition, include_headers)
     for batches in stored:
@@ -69,7 +69,7 @@ class _ColumnWriter:
         self._last_size_bytes = 0
 
     def append(self, batches: StoredBatches) -> Iterator[pa.RecordBatch]:
-        """Take them all; what gets full on the way comes back."""
+        """Take all of them; yields the batches that become full."""
         data, end = _address(batches.data), len(batches.data)
         found = np.zeros(2, np.int64)
         wanted = batches.first_offset, batches.next_offset
@@ -85,14 +85,14 @@ class _ColumnWriter:
                 yield from self._append_run(batches, begin, end_of_run)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+        """The rest."""
         if self._buffers.state[walk.ROWS]:
             yield self._take()
 
     def _runs(self, batches: StoredBatches, count: int) -> Iterator[tuple[int, int, Buffer]]:
-        """Divide the table's first rows: from which to before which the records are at hand, decompressed.
+        """Divide the table's first rows: yields the row ranges whose records are decompressed, and their memory.
 
-        What holds them comes along; it is there until the next ones are asked for.
+        That memory is valid until the next range is requested.
         """
         codecs = (self._table[:count, walk.ATTRIBUTES] & CODEC_MASK).tolist()
         base = _address(batches.data)
@@ -110,10 +110,10 @@ class _ColumnWriter:
     def _decompress_from(
         self, batches: StoredBatches, codecs: list[int], records: list[list[int]], row: int
     ) -> tuple[int, Buffer]:
-        """Decompress neighbours, one or as many as fit the scratch; the row after them, and what they are in now."""
+        """Decompress neighbours, one or as many as fit the scratch; returns the row after them, and their memory."""
         begin, used = row, 0
         while row < len(codecs) and codecs[row]:
-            # Another one would hardly fit, which is found out by decompressing it.
+            # Another one would hardly fit, which only decompressing it would show.
             if row > begin and len(self._scratch) - used < self._last_size_bytes:
                 break
             start, end = records[row]
@@ -184,7 +184,7 @@ class _ColumnWriter:
         return taken
 
     def _exchange(self, max_bytes: int, max_headers: int) -> None:
-        """Go on with other, empty columns where the walk is."""
+        """Continue with other, empty columns at the same place of the walk."""
         place = self._buffers.state[: walk.ROWS]
         self._buffers = ColumnBuffers(max_bytes, max_headers)
         self._buffers.state[: walk.ROWS] = place
@@ -204,7 +204,7 @@ def _codec(number: int) -> Codec:
 
 
 def _broken_batch(batches: StoredBatches, position: int) -> CorruptDataError:
-    """What is wrong with the batch at `position`, in the words of the one that reads headers for everybody."""
+    """The problem of the batch at `position`, in the words of the reader of headers."""
     try:
         for _ in walk_batches(batches.data[position:], 0, len(batches.data) - position, batches.name):
             break
@@ -214,7 +214,7 @@ def _broken_batch(batches: StoredBatches, position: int) -> CorruptDataError:
 
 
 def _broken_records(batches: StoredBatches, position: int) -> CorruptDataError:
-    """The same for the records of the batch."""
+    """The problem of the batch's records."""
     try:
         for _ in iterate_records(batches.data[position:], MAX_RECORDS_BYTES):
             pass

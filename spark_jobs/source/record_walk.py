@@ -1,11 +1,11 @@
 """The walk over record batches and their records, compiled: from stored bytes to the columns' memory.
 
-Theory of operation. Everything is addresses: `list_batches` writes a table of the batches that hold wanted records,
-the caller decompresses what is compressed and says in the table where the records lie, and `append_records` walks
-them and copies what the columns want. It stops when the columns are full, keeps where it was in its state, and goes
-on with other columns. Whatever is read is held against the end of its bytes first, and never believed: nothing else
-checks an index here. What records may look like is what `kafscale.protocol.records` accepts; that also says what is
-wrong where this only says that something is.
+Theory of operation. Everything is addresses: `list_batches` writes a table of the batches with wanted records, the
+caller decompresses the compressed ones and enters the addresses of the records into the table, and `append_records`
+walks them and copies the columns' values. It stops when the columns are full, keeps its position in its state, and
+continues with other columns. Every read is checked against the end of its bytes first: nothing else checks an index
+here. The accepted records are those of `kafscale.protocol.records`, which also names the problem where this module
+only finds that there is one.
 """
 
 from spark_jobs.source.compiled import compiled, inlined
@@ -20,21 +20,21 @@ from spark_jobs.source.raw_memory import (
     put_int64,
 )
 
-# The columns of the table of batches, int64 each: where the batch starts (as a position), where its records do and
-# where they end (as addresses), and fields of its header.
+# The columns of the table of batches, int64 each: start of the batch (a position), start and end of its records
+# (addresses), and fields of its header.
 POSITION, RECORDS_START, RECORDS_END, BASE_OFFSET, LAST_DELTA, BASE_TIME, MAX_TIME, COUNT, ATTRIBUTES = range(
     9
 )
 TABLE_COLUMNS = 9
 
-# The state of `append_records`, int64 each. Where it is: in which row of the table, at which address (0: before the
-# batch's first record), after how many of its records.
+# The state of `append_records`, int64 each. The position: the row of the table, the address (0: before the batch's
+# first record), and the number of its records before it.
 AT_BATCH, AT_ADDRESS, AT_RECORD = range(3)
-# How full the columns are.
+# The used room of the columns.
 ROWS, KEY_BYTES, VALUE_BYTES, HEADERS, NAME_BYTES, HEADER_BYTES = range(3, 9)
-# What the record wants that did not fit; how many rows have a time that Spark does not have; nothing.
+# The needs of the record that did not fit; the number of rows whose time Spark cannot represent; unused.
 WANTED_BYTES, WANTED_HEADERS, ROWS_WITHOUT_TIME, _ = range(9, 13)
-# What there is room for: rows, bytes of keys, values and headers together, headers.
+# The available room: rows, bytes of keys, values and headers together, headers.
 MAX_ROWS, MAX_BYTES, MAX_HEADERS = range(13, 16)
 # The addresses of the columns.
 OFFSETS, TIMES, KINDS = range(16, 19)
@@ -42,14 +42,14 @@ KEY_ENDS, HAS_KEY, KEYS, VALUE_ENDS, HAS_VALUE, VALUES = range(19, 25)
 HEADER_ENDS, NAME_ENDS, HAS_NAME, NAMES, HEADER_VALUE_ENDS, HAS_HEADER_VALUE, HEADER_VALUES = range(25, 32)
 STATE_FIELDS = 32
 
-# How a call of `append_records` ended.
+# The results of a call of `append_records`.
 DONE, FULL, BROKEN = range(3)
 
 NO_TIME = -(2**63)
-"""In place of microseconds: the record's milliseconds have no counterpart among them."""
+"""Instead of microseconds: they cannot represent the record's milliseconds."""
 
 BROKEN_AT = -1
-"""In place of a position: the batch there cannot be."""
+"""Instead of a position: the batch there is broken."""
 
 _HEADER_SIZE = 61
 _LOG_OVERHEAD = 12
@@ -60,12 +60,12 @@ _MAX_INT64 = 2**63 - 1
 _MAX_TIME_MS = _MAX_INT64 // 1000
 
 _NOWHERE = 0
-"""In place of an address: what should be there is not."""
+"""Instead of an address: the bytes there are broken."""
 
 
 @inlined
 def _is_batch(at: int, room_bytes: int) -> bool:
-    """Whether what starts there can be a batch that ends within the room (`record_batch.absurdity`)."""
+    """True if the bytes there can be a batch that ends within the room (`record_batch.absurdity`)."""
     if room_bytes < _HEADER_SIZE:
         return False
     base_offset, last_delta = big_endian_int64_at(at), big_endian_int32_at(at + 23)
@@ -90,11 +90,11 @@ def list_batches(
     max_count: int,
     found: int,
 ) -> int:
-    """Put the batches from `position` on into `table` that hold records of the wanted offsets, up to `max_count`.
+    """Enter the batches from `position` on with records of the wanted offsets into `table`, up to `max_count`.
 
-    `data`: the address of position 0; `end`: the position after the last byte. Control batches are left out.
-    Returns where to go on, `end` when nothing more is wanted, or `BROKEN_AT`. Two integers are written at `found`:
-    how many batches, and the position of the last one that was looked at.
+    `data`: the address of position 0; `end`: the position after the last byte. Control batches are skipped. Returns
+    the position to continue at, `end` if nothing more is wanted, or `BROKEN_AT`. Writes two integers at `found`: the
+    number of batches, and the position of the last one that was read.
     """
     count = 0
     while position < end and count < max_count:
@@ -127,7 +127,7 @@ def list_batches(
 
 @inlined
 def _varint(at: int, end: int) -> tuple[int, int]:
-    """The integer and the address after it, `_NOWHERE` where it is cut or takes more than five bytes."""
+    """The integer and the address after it, `_NOWHERE` if it is cut off or takes more than five bytes."""
     if at >= end:
         return 0, _NOWHERE
     zigzag = byte_at(at)
@@ -148,7 +148,7 @@ def _varint(at: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _varlong(at: int, end: int) -> tuple[int, int, bool]:
-    """The same of ten bytes, and whether it fits 64 bits; where it does not the integer is another."""
+    """The integer of up to ten bytes, and whether it fits 64 bits; if not, it is another one."""
     zigzag = 0
     shift = 0
     byte = 0x80
@@ -168,7 +168,7 @@ def _varlong(at: int, end: int) -> tuple[int, int, bool]:
 
 @inlined
 def _times_add_up(base_ms: int, delta_ms: int) -> bool:
-    """Whether the sum is one of the timestamps, -(2^63-1) to 2^63-1."""
+    """True if the sum is a legal timestamp, -(2^63-1) to 2^63-1."""
     if delta_ms > 0:
         return base_ms <= _MAX_INT64 - delta_ms
     return base_ms >= -_MAX_INT64 - delta_ms
@@ -176,7 +176,7 @@ def _times_add_up(base_ms: int, delta_ms: int) -> bool:
 
 @inlined
 def _value(at: int, end: int) -> tuple[int, int, int]:
-    """Where a nullable value starts, its length (negative: null), and where it ends; `_NOWHERE` where it cannot."""
+    """Start, length (negative: null) and end of a nullable value; an end of `_NOWHERE` if it is broken."""
     length, start = _varint(at, end)
     if start == _NOWHERE or length > end - start:
         return 0, 0, _NOWHERE
@@ -185,7 +185,7 @@ def _value(at: int, end: int) -> tuple[int, int, int]:
 
 @inlined
 def _record_start(at: int, end: int, batch: int) -> tuple[int, int, int, int]:
-    """The record's end, its offset, its time, and where its key lies; an end of `_NOWHERE` where it cannot be."""
+    """End, offset, time and key of the record; an end of `_NOWHERE` if it is broken."""
     nothing = (_NOWHERE, 0, 0, 0)
     length, at = _varint(at, end)
     if at == _NOWHERE or length < 0 or length > end - at:
@@ -209,7 +209,7 @@ def _record_start(at: int, end: int, batch: int) -> tuple[int, int, int, int]:
 
 @inlined
 def _room(state: int, size_bytes: int, headers: int) -> int:
-    """`DONE` where the columns have room for a record of that size, else `FULL`."""
+    """`DONE` if the columns have room for a record of that size, else `FULL`."""
     used_bytes = (
         int64_at(state + 8 * KEY_BYTES)
         + int64_at(state + 8 * VALUE_BYTES)
@@ -267,7 +267,7 @@ def _append_row(
 
 @inlined
 def _walk_headers(at: int, end: int, count: int, keeps: bool, state: int) -> int:
-    """Past the record's headers, which are appended where they are kept; `_NOWHERE` where one cannot be."""
+    """Skips the record's headers, and appends them if they are wanted; `_NOWHERE` if one is broken."""
     while count > 0:
         name, name_length, at = _value(at, end)
         if at == _NOWHERE or name_length < 0:
@@ -334,8 +334,8 @@ def append_records(
 ) -> int:
     """Append the wanted records of the table's first `batch_count` batches to the columns of `state`.
 
-    Times come in microseconds, or as `NO_TIME`. Returns `DONE`; `FULL`, with as many rows as fitted, to be called
-    again with other columns, larger ones where not one row did; `BROKEN` at the batch `state` says.
+    Times are in microseconds, or `NO_TIME`. Returns `DONE`; `FULL` after as many rows as fit, to be called again with
+    other columns, larger ones if no row fit; `BROKEN` at the batch in `state`.
     """
     for ends in (KEY_ENDS, VALUE_ENDS, HEADER_ENDS, NAME_ENDS, HEADER_VALUE_ENDS):
         # Behind it each value's end, which is where the next one starts.

@@ -1,7 +1,7 @@
-"""Memory for Arrow buffers that is used again once nobody holds what was made of it.
+"""Memory for Arrow buffers that is used again once no Arrow object refers to it.
 
-Pages that a process gets anew cost more than what is copied into them, and an allocator gives large pieces back at
-once. Spark's Python workers let go of a batch before they ask for the one after the next.
+New pages of a process cost more than the copy into them, and an allocator gives large pieces back at once. Spark's
+Python workers release a batch before they request the one after the next.
 """
 
 import sys
@@ -12,16 +12,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 ALIGNMENT_BYTES = 64
-"""What Arrow recommends for its buffers."""
+"""Arrow's recommended alignment of buffers."""
 
-# The list, the variable of the loop, and the argument of the function that counts.
+# References: the list, the loop's variable, and the argument of the function that counts.
 _REFERENCES_WHEN_FREE = 3
 
 _Memory = npt.NDArray[np.uint8]
 
 
 class ReusedMemory:
-    """Keeps up to `max_kept` pieces of `size_bytes`; what there is beside those is given back after its use."""
+    """Keeps up to `max_kept` pieces of `size_bytes`; further ones are given back after their use."""
 
     def __init__(self, size_bytes: int, max_kept: int) -> None:
         self.size_bytes = size_bytes
@@ -30,12 +30,12 @@ class ReusedMemory:
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> pa.Buffer:
-        """A buffer of at least that size, with anything in it. It is taken until it and its slices are gone."""
+        """A buffer of at least that size, with any content. It is in use until it and its slices are gone."""
         if size_bytes > self.size_bytes:
             return pa.py_buffer(np.empty(size_bytes, np.uint8))
         with self._lock:
             for memory in self._kept:
-                # A buffer holds the memory that it was made of, and a slice of one what the buffer holds.
+                # A buffer refers to the memory that it was made of, and a slice of one to the same memory.
                 if sys.getrefcount(memory) == _REFERENCES_WHEN_FREE:
                     return pa.py_buffer(memory)
             memory = np.empty(self.size_bytes, np.uint8)
@@ -59,5 +59,5 @@ class Divider:
 
 
 def aligned(size_bytes: int) -> int:
-    """How much of a buffer a part of it takes."""
+    """The aligned size of a part of a buffer."""
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -28,24 +28,24 @@ logger = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 
-# What is on its way or waits to be looked at. A store takes 15 ms or more for a request: enough of them have to be
-# under way that small segments do not come one after the other, and large ones are not waited for. Not more: what has
-# arrived should still be in the processor's cache when it is looked at.
+# Reads that are in flight or wait to be checked. A store takes 15 ms or more for a request: enough of them must be in
+# flight that small segments do not come one after the other, and large ones are not waited for. Not more: data
+# should still be in the processor's cache when it is checked.
 _AHEAD_BYTES = 16 * MIB
 _AHEAD_REQUESTS = 32
 
-# The last read that is begun may take as much again as the others. Memory for large ones comes in few sizes, so that
-# one segment's is of use for the next one, which is a little larger.
+# The last read may take as much again as the others. Memory for large ones comes in few sizes, so that one segment's
+# can be used for the next one, which is a little larger.
 _POOL_BYTES = 2 * _AHEAD_BYTES
 _LARGE_STEP_BYTES = 4 * MIB
 
 
-# What one task read into the next one of its process reads into: new pages would cost more than what is read.
+# The next task of the process reads into the memory of the last one: new pages would cost more than the read.
 _spare_pools: deque[SlabPool] = deque(maxlen=1)
 
 
 class ExpiredRangeError(KafscaleError):
-    """Offsets that a split holds are gone: they expired, or their topic was deleted, before they were read."""
+    """Offsets of a split are gone: they expired, or their topic was deleted, before they were read."""
 
     def __init__(self, split: Split, first_offset: int, next_offset: int, reason: str) -> None:
         super().__init__(
@@ -61,10 +61,10 @@ class ExpiredRangeError(KafscaleError):
 def read_split(settings: Settings, split: Split, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
     """The split's records, in order, in batches of the schema `arrow_schema(include_headers)`.
 
-    Every byte was held against a checksum. Raises `CorruptDataError`, `ExpiredRangeError`,
+    Every byte was checked against a checksum. Raises `CorruptDataError`, `ExpiredRangeError`,
     `StoreError`, `StartupError`.
     """
-    # Here, and not above: its code is compiled when it is loaded, which only tasks have a use for.
+    # Imported here: its code is compiled when it is loaded, which only tasks use.
     from spark_jobs.source.record_columns import record_columns
 
     pool = _spare_pools.pop() if _spare_pools else SlabPool(_POOL_BYTES)
@@ -79,7 +79,7 @@ def read_split(settings: Settings, split: Split, *, include_headers: bool) -> It
 def split_batches(
     namespace: str, split: Split, stores: StoreThread, pool: SlabPool
 ) -> Generator[StoredBatches, None, None]:
-    """All of the split, in order, as it is stored. The memory, the pool's, is used again once the next are asked for.
+    """All of the split, in order, as stored. The memory is the pool's, and used again at the next request.
 
     Raises as `read_split` does.
     """
@@ -91,7 +91,7 @@ class _OpenedStores:
         self._settings = settings
 
     async def open_objects(self, stack: AsyncExitStack) -> ObjectReader:
-        # Not a replica: whether what it holds is of this topic, only the primary could tell.
+        # Not a replica: only the primary could tell which topic its objects are of.
         return open_objects_for_reading(self._settings, stack)
 
     async def open_metadata(self, stack: AsyncExitStack) -> MetadataReader:
@@ -99,7 +99,7 @@ class _OpenedStores:
 
 
 class _Read(NamedTuple):
-    """A piece on its way into the slab; neither for one that is too large for that. `arrived`: how many bytes."""
+    """A piece in flight into the slab; without one if it is too large for that. `arrived`: the number of bytes."""
 
     piece: Piece
     check: PieceCheck
@@ -117,7 +117,7 @@ class _SplitReader:
         self._split = split
         self._stores = stores
         self._pool = pool
-        # What the record says of the partition, once there was a reason to ask again.
+        # The partition's record, once it had to be read again.
         self._located: Located = split
         self._any_epoch = False
         self._next_offset = split.first_offset
@@ -144,10 +144,10 @@ class _SplitReader:
                 else:
                     yield from self._read_with_care(read.piece)
 
-    # --- what usually happens
+    # --- the usual case
 
     def _under_way(self, pieces: Sequence[Piece]) -> Generator[_Read, None, None]:
-        """The reads in order, begun as early as there is room; a slab is used again once the next is asked for."""
+        """The reads in order, started as early as there is room; a slab is used again once the next is requested."""
         reads: deque[_Read] = deque()
         remaining = deque(pieces)
         ahead_bytes = 0
@@ -180,7 +180,7 @@ class _SplitReader:
         return _Read(piece, check, slab, self._stores.start(call))
 
     def _checked(self, read: _Read) -> StoredBatches | None:
-        """The batches; None when it takes more to read them."""
+        """The batches; None if it takes more reads to get them."""
         if read.arrived is None or read.slab is None:
             return None
         try:
@@ -192,7 +192,7 @@ class _SplitReader:
             logger.warning("a segment has to be read again", extra={"problem": str(problem)})
             return None
 
-    # --- what else may happen
+    # --- other cases
 
     def _read_with_care(self, piece: Piece) -> Iterator[StoredBatches]:
         found = read_piece(
@@ -208,19 +208,19 @@ class _SplitReader:
             self._stores.start(found.aclose()).result()
 
     def _planned_again(self, pieces: Sequence[Piece], problem: Exception) -> Sequence[Piece]:
-        """What is left of the split as the partition is now: segments were merged perhaps, or they expired.
+        """The rest of the split as the partition is now: segments may have been merged, or have expired.
 
-        Raises `problem` where the partition still is as it was planned, `ExpiredRangeError`.
+        Raises `problem` if the partition is still as planned, `ExpiredRangeError`.
         """
         left = [piece for piece in pieces if piece.next_offset > self._next_offset]
         log = self._log_now(left[0])
         if left[0].reference in log.references:
             if not isinstance(problem, OtherTopicError):
                 raise problem
-            # The record knows other epochs than its segments carry, as one may that was made from the bucket alone.
+            # A record that was rebuilt from the bucket alone may know other epochs than its segments carry.
             self._any_epoch = True
         for piece in left:
-            self._check_held(piece, log)
+            self._check_covered(piece, log)
         self._located = log
         first_offset = max(left[0].first_offset, self._next_offset)
         call = plan_pieces(log, self._stores.objects, self._namespace, first_offset, self._split.next_offset)
@@ -229,16 +229,16 @@ class _SplitReader:
     def _log_now(self, piece: Piece) -> PartitionLog:
         split = self._split
         try:
-            log = self._stores.ask(partial(read_partition, topic=split.topic, partition=split.partition))
+            log = self._stores.call(partial(read_partition, topic=split.topic, partition=split.partition))
         except UnknownTopicError as problem:
             raise self._expired(piece, "the topic was deleted") from problem
-        # Leader epochs never start again, also not where a topic comes back under its name.
+        # Leader epochs never go back, not even if a topic's name is used again.
         if log.epochs and split.epochs and log.epochs[0].leader_epoch > split.epochs[-1].leader_epoch:
             raise self._expired(piece, "the topic was deleted, there is another of its name")
         return log
 
-    def _check_held(self, piece: Piece, log: PartitionLog) -> None:
-        """Raise `ExpiredRangeError` unless what was in one segment is in one segment still, or in neighbours."""
+    def _check_covered(self, piece: Piece, log: PartitionLog) -> None:
+        """Raise `ExpiredRangeError` unless one segment's offsets still are in one segment, or in neighbours."""
         offset = piece.first_offset
         for reference in references_between(log.references, piece.first_offset, piece.next_offset):
             if reference.base_offset > offset:

@@ -1,4 +1,4 @@
-"""The rows of one Spark task: a split, as the options ask for it. Runs in an executor's Python worker."""
+"""The rows of one Spark task: a split, with the query's options. Runs in an executor's Python worker."""
 
 import logging
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _UNDIVIDED_BYTES = 2**63 - 1
 
 
 class SplitPartition(InputPartition):
-    """What Spark sends to a task."""
+    """The parameters that Spark sends to a task."""
 
     def __init__(self, split: Split) -> None:
         super().__init__(split)
@@ -31,9 +31,9 @@ class SplitPartition(InputPartition):
 def rows_of(
     settings: Settings, options: SourceOptions, partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
-    """The records as Arrow batches, in order. Without a partition (Spark asks so when there are none) no rows.
+    """The records as Arrow batches, in order. Without a partition (Spark calls it so if there are none) no rows.
 
-    With `failOnDataLoss=false` records that expired since the split was planned are passed over with a warning.
+    With `failOnDataLoss=false` records that expired since the split was planned are skipped with a warning.
     Raises `CorruptDataError`, `ExpiredRangeError`, `StoreError`.
     """
     if partition is None:
@@ -46,7 +46,7 @@ def rows_of(
 
 
 def _rows(settings: Settings, options: SourceOptions, split: Split) -> Iterator[pa.RecordBatch]:
-    # Here, and not above: Spark's planning processes have no use for a compiler, which takes long to load.
+    # Imported here: Spark's planning processes do not use a compiler, which takes long to load.
     from spark_jobs.source.split_reader import ExpiredRangeError, read_split
 
     left: Split | None = split
@@ -60,12 +60,12 @@ def _rows(settings: Settings, options: SourceOptions, split: Split) -> Iterator[
         except ExpiredRangeError as problem:
             if options.fail_on_data_loss:
                 raise
-            logger.warning("%s. The query goes on without them, because failOnDataLoss is false", problem)
-            left = _what_is_left(settings, left, next_offset)
+            logger.warning("%s. The query continues without them, because failOnDataLoss is false", problem)
+            left = _rest_of(settings, left, next_offset)
 
 
-def _what_is_left(settings: Settings, split: Split, next_offset: int) -> Split | None:
-    """The rest of the split from `next_offset` on, as the log is now; None when there is nothing."""
+def _rest_of(settings: Settings, split: Split, next_offset: int) -> Split | None:
+    """The rest of the split from `next_offset` on, as the log is now; None if it is empty."""
 
     async def plan(metadata: MetadataReader, objects: ObjectReader) -> list[Split]:
         log = await read_partition(metadata, objects, split.topic, split.partition)

@@ -1,7 +1,7 @@
-"""Divides a range of a partition's offsets into splits, one for each Spark task: how much of which segments to read.
+"""Divides a range of a partition's offsets into splits, one for each Spark task: ranges of bytes in segments.
 
-Many small segments go into one split, a large one is divided where its index says that batches start. What is
-planned costs no look at the segments: their sizes stand in the references, and only a large one's index is read.
+Many small segments go into one split, a large one is divided at the batches that its index lists. Planning reads no
+segment: sizes are in the references, and only a large segment's index is read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,21 +21,21 @@ MIB = 1024 * 1024
 DEFAULT_SPLIT_BYTES = 64 * MIB
 
 WHOLE_SEGMENT_BYTES = 16 * MIB
-"""A segment of up to this size is read whole, with one request, and held against the CRC of its body."""
+"""A segment of up to this size is read whole, with one request, and checked by the CRC of its body."""
 
 CHUNK_BYTES = 8 * MIB
-"""About as much of a larger one is read with one request."""
+"""About this much of a larger one is read with one request."""
 
-# A request takes its time however little it brings: segments smaller than this count as if they were as large.
+# A request takes time however few bytes it reads: smaller segments count as if they had this size.
 _REQUEST_BYTES = 64 * 1024
 _INDEXES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one request reads, and the offsets that are wanted of it: `first_offset` to before `next_offset`.
+    """The bytes of one request, and the wanted offsets in them: `first_offset` to before `next_offset`.
 
-    `chunk` None: the whole segment. The wanted offsets lie inside the segment, or the chunk; there may be gaps.
+    `chunk` None: the whole segment. The wanted offsets are inside the segment, or the chunk; there may be gaps.
     """
 
     reference: SegmentReference
@@ -45,20 +45,20 @@ class Piece:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes of batches are read."""
+        """The number of bytes of batches to read."""
         return self.reference.size_bytes if self.chunk is None else self.chunk.size_bytes
 
     @property
     def is_undivided(self) -> bool:
-        """Whether it is a large segment that no usable index divides: too much to be read at once."""
+        """True for a large segment that no usable index divides: too much to be read at once."""
         return self.chunk is None and self.reference.size_bytes > WHOLE_SEGMENT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What one task reads: pieces of one partition, ascending, not empty. Can be pickled.
+    """The work of one task: pieces of one partition, ascending, not empty. Can be pickled.
 
-    `epochs` is what the partition's record remembered of its leader epochs when this was planned.
+    `epochs`: the leader epochs in the partition's record at the time of planning.
     """
 
     topic: str
@@ -69,12 +69,12 @@ class Split:
 
     @property
     def first_offset(self) -> int:
-        """The first offset that is wanted."""
+        """The first wanted offset."""
         return self.pieces[0].first_offset
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last one that is wanted."""
+        """The offset after the last wanted one."""
         return self.pieces[-1].next_offset
 
 
@@ -87,9 +87,9 @@ async def plan_splits(
     *,
     split_bytes: int = DEFAULT_SPLIT_BYTES,
 ) -> list[Split]:
-    """Splits, ascending, that together hold every published record from `first_offset` to before `next_offset`.
+    """Splits, ascending, that together have every published record from `first_offset` to before `next_offset`.
 
-    Offsets that no reference holds are not in any split; where nothing is published there are none. Each split
+    Offsets without a reference are in no split; if nothing is published, there is none. Each split
     has about `split_bytes` to read. Raises `StoreError`.
     """
     pieces = await plan_pieces(log, objects, namespace, first_offset, next_offset)
@@ -108,7 +108,7 @@ async def plan_splits(
 async def plan_pieces(
     log: PartitionLog, objects: ObjectReader, namespace: str, first_offset: int, next_offset: int
 ) -> list[Piece]:
-    """The requests that together bring these offsets, ascending. Raises as `plan_splits` does."""
+    """The requests that together read these offsets, ascending. Raises as `plan_splits` does."""
 
     async def divided(reference: SegmentReference) -> list[Piece]:
         chunks = await _chunks(log, objects, namespace, reference)
@@ -123,7 +123,7 @@ async def plan_pieces(
 def references_between(
     references: Iterable[SegmentReference], first_offset: int, next_offset: int
 ) -> list[SegmentReference]:
-    """Those that hold one of the offsets from `first_offset` to before `next_offset`."""
+    """The references with an offset from `first_offset` to before `next_offset`."""
     return [
         reference
         for reference in references
@@ -134,7 +134,7 @@ def references_between(
 def pieces_of(
     reference: SegmentReference, chunks: Sequence[ChunkRange], first_offset: int, next_offset: int
 ) -> list[Piece]:
-    """What to read of a segment for the offsets: the chunks that hold some; without `chunks`, all of it."""
+    """The pieces of a segment to read for the offsets: the chunks with some; without `chunks`, all of it."""
     wanted_first = max(first_offset, reference.base_offset)
     wanted_next = min(next_offset, reference.last_offset + 1)
     if not chunks:
@@ -152,7 +152,7 @@ def pieces_of(
 
 
 def group_pieces(pieces: Iterable[Piece], split_bytes: int) -> list[list[Piece]]:
-    """Neighbours together, up to about `split_bytes` to read, or one piece."""
+    """Joins neighbours up to about `split_bytes` to read; a larger piece stays alone."""
     groups: list[list[Piece]] = []
     room_bytes = 0
     for piece in pieces:
@@ -168,7 +168,7 @@ def group_pieces(pieces: Iterable[Piece], split_bytes: int) -> list[list[Piece]]
 async def _chunks(
     log: PartitionLog, objects: ObjectReader, namespace: str, reference: SegmentReference
 ) -> list[ChunkRange]:
-    """How a large segment is divided; nothing for one that is read whole, or that has no usable index."""
+    """The chunks of a large segment; empty for one that is read whole, or has no usable index."""
     if reference.size_bytes <= WHOLE_SEGMENT_BYTES:
         return []
     key = object_keys.key_of_reference(namespace, log.topic, log.partition, reference)
@@ -177,14 +177,14 @@ async def _chunks(
         data = await objects.get(index_key)
         return chunks_of(index_key, data, reference)
     except (ObjectNotFoundError, CorruptDataError):
-        # The task that reads the segment looks through all of it, and finds out where its batches start.
+        # The task that reads the segment scans all of it, and finds its batches itself.
         return []
 
 
 def chunks_of(index_key: str, data: bytes, reference: SegmentReference) -> list[ChunkRange]:
-    """The chunks of a large segment by its index, none where that has too few entries.
+    """The chunks of a large segment by its index, none if that has too few entries.
 
-    Raises `CorruptDataError` for an index that cannot be.
+    Raises `CorruptDataError` for an impossible index.
     """
     body_end = reference.size_bytes - FOOTER_SIZE
     index = parse_index(index_key, data, reference.base_offset)

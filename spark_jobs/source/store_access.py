@@ -25,7 +25,7 @@ class StoreAccess:
         self._stores: Stores | None = None
 
     def run(self, function: Callable[[MetadataReader, ObjectReader], Coroutine[Any, Any, Result]]) -> Result:
-        """What the function comes to. Raises what it raises, and `StartupError` where there are no such stores."""
+        """The result of the function. Raises its errors, and `StartupError` if the stores do not exist."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(self._call(function))
@@ -38,7 +38,7 @@ class StoreAccess:
         return await function(*self._stores)
 
     def close(self) -> None:
-        """Give back the stores; a later call opens them anew."""
+        """Close the stores; a later call opens them again."""
         runner, self._runner, self._stores = self._runner, None, None
         if runner is not None:
             with runner:

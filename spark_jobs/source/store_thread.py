@@ -1,4 +1,4 @@
-"""The stores, open in an event loop in a thread of its own: a Spark task asks, and goes on while they answer."""
+"""The stores, open in an event loop in a thread of its own: a Spark task goes on while they answer."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class StoreOpener(Protocol):
-    """Opens the stores; what has to be closed goes onto the stack."""
+    """Opens the stores; the stack closes them."""
 
     async def open_objects(self, stack: contextlib.AsyncExitStack) -> ObjectReader: ...
 
@@ -25,8 +25,8 @@ class StoreOpener(Protocol):
 class StoreThread:
     """A context manager: the object store is open within it, the metadata store from its first use on.
 
-    Most tasks never ask the metadata store, which so many of them at once would be a burden to. What is under way at
-    the end is cancelled. Entering raises what `open_objects` raises.
+    Most tasks never use the metadata store, which so many connections at once would burden. Calls in progress at the
+    end are cancelled. Entering raises the errors of `open_objects`.
     """
 
     objects: ObjectReader
@@ -53,21 +53,21 @@ class StoreThread:
         self._thread.join()
 
     def start(self, call: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Have the call under way. Cancelling the future cancels the call."""
+        """Start the call. Cancelling the future cancels the call."""
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
-    def ask(self, question: Callable[[MetadataReader, ObjectReader], Awaitable[Result]]) -> Result:
-        """What the function comes to that is called in the thread, with both stores.
+    def call(self, function: Callable[[MetadataReader, ObjectReader], Awaitable[Result]]) -> Result:
+        """The result of the function, called in the thread with both stores.
 
-        Raises what it raises, and what `open_metadata` raises.
+        Raises its errors, and those of `open_metadata`.
         """
 
-        async def asked() -> Result:
+        async def called() -> Result:
             if self._metadata is None:
                 self._metadata = await self._opener.open_metadata(self._stack)
-            return await question(self._metadata, self.objects)
+            return await function(self._metadata, self.objects)
 
-        return self.start(asked()).result()
+        return self.start(called()).result()
 
     def _run(self) -> None:
         try:
@@ -86,7 +86,7 @@ class StoreThread:
             try:
                 await self._ended.wait()
             finally:
-                # Before the stores are closed: some read into memory that is used again afterwards.
+                # Before the stores are closed: some calls read into memory that is used again afterwards.
                 calls = asyncio.all_tasks() - {asyncio.current_task()}
                 for call in calls:
                     call.cancel()

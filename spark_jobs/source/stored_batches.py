@@ -1,13 +1,13 @@
-"""Record batches as they lie in a segment, checked, on their way to those who look at records."""
+"""Checked record batches as they are in a segment."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBatches:
-    """Whole record batches, checked against a CRC that covers them, and which of their offsets are wanted.
+    """Whole record batches, checked by a CRC that covers them, and their wanted offsets.
 
-    `name` says in errors which object they are of. Whether the memory stays theirs says who gives them.
+    `name`: their object, for errors. The function that returns them says how long the memory is theirs.
     """
 
     name: str

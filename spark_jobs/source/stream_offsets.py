@@ -1,8 +1,8 @@
 """The offsets of a stream as Spark keeps them in its checkpoint: the JSON of Spark's own Kafka source. Pure.
 
-`{"events":{"0":23,"1":5}}` says for each partition which offset is next. The first micro-batch's end also says where
-the stream started, under a name that no topic can have: a stream that is killed during its first micro-batch asks for
-its start again, and "latest" means something else by then.
+`{"events":{"0":23,"1":5}}` has the next offset of each partition. The first micro-batch's end also has the stream's
+start, under a name that no topic can have: a stream that is killed during its first micro-batch requests its start
+again, and "latest" means something else by then.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ StreamOffset = dict[str, Any]
 
 
 def to_offset(positions: Positions, started_at: Positions | None = None) -> StreamOffset:
-    """The JSON's value; equal positions give equal text, since Spark compares that."""
+    """The JSON's value; equal positions give equal text, because Spark compares that."""
     offset: StreamOffset = _by_topic(positions)
     if started_at is not None:
         offset[STARTED_AT] = _by_topic(started_at)
@@ -30,7 +30,7 @@ def positions_of(offset: Mapping[str, Any]) -> dict[PartitionKey, int]:
 
 
 def started_at_of(offset: Mapping[str, Any]) -> dict[PartitionKey, int] | None:
-    """Where the stream started, if this is the end of its first micro-batch."""
+    """The stream's start, if this is the end of its first micro-batch."""
     return _by_key(offset[STARTED_AT]) if STARTED_AT in offset else None
 
 

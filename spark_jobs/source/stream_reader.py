@@ -1,8 +1,8 @@
-"""`spark.readStream.format("kafscale")`: where the next micro-batch ends, and its splits.
+"""`spark.readStream.format("kafscale")`: the end of the next micro-batch, and its splits.
 
-Runs in a Python process of the query's own. Spark 4.1 asks for the end of the next micro-batch without saying where
-that starts, so the reader follows what Spark does: a new stream asks first for an end, one that resumes from a
-checkpoint first shows the end that it had come to, as an empty range.
+Runs in a Python process of the query's own. Spark 4.1 requests the end of the next micro-batch without its start, so
+the reader follows what Spark does: a new stream first requests an end, one that resumes from a checkpoint first
+shows the end that it had reached, as an empty range.
 """
 
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader):
-    """Everything from where a new stream starts on, micro-batch by micro-batch. Raises `SourceOptionError`."""
+    """All records from a new stream's start on, micro-batch by micro-batch. Raises `SourceOptionError`."""
 
     def __init__(self, settings: Settings, options: SourceOptions) -> None:
         self._start = stream_start(options)
@@ -38,11 +38,11 @@ class StreamReader(DataSourceStreamReader):
         self._end: StreamOffset | None = None
 
     def initialOffset(self) -> StreamOffset:  # noqa: N802
-        """Where the stream starts; of one that was killed in its first micro-batch, where it started then."""
+        """The stream's start; of one that was killed in its first micro-batch, the start of that one."""
         return to_offset(self._first_positions())
 
     def latestOffset(self) -> StreamOffset:  # noqa: N802
-        """Where the next micro-batch ends: the same as the last one's end when nothing was published since."""
+        """The end of the next micro-batch: the same as the last one's if nothing was published since."""
         is_first = self._end is None
         starts = self._first_positions() if self._end is None else positions_of(self._end)
         ends = self._stores.run(lambda *stores: self._latest(starts, *stores))
@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader):
         return self._end
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> Sequence[InputPartition]:
-        """One for each split of the micro-batch. Raises `KafscaleError` of every kind."""
+        """One partition for each split of the micro-batch. Raises `KafscaleError` of every kind."""
         self._end = end
         self._started_at = started_at_of(end) or self._started_at
         starts, ends = positions_of(start), positions_of(end)
@@ -66,10 +66,10 @@ class StreamReader(DataSourceStreamReader):
         return rows_of(self._settings, self._options, partition)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing: the checkpoint is the only memory of a stream."""
+        """Does nothing: the checkpoint is the only memory of a stream."""
 
     def stop(self) -> None:
-        """Give back the stores."""
+        """Close the stores."""
         self._stores.close()
 
     def _first_positions(self) -> Positions:
@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader):
         return await planner.positions(self._start, await planner.logs(), is_start=True)
 
     async def _latest(self, starts: Positions, metadata: MetadataReader, objects: ObjectReader) -> Positions:
-        # Without a trigger of its own a stream asks this all the time: it costs no request to the object store.
+        # Without a trigger a stream calls this all the time: it makes no request to the object store.
         ends = await self._planner(metadata, objects).ends_left()
         latest = {key: end.log_end_offset for key, end in ends.items()}
         if self._options.max_offsets_per_trigger is None:

@@ -1,7 +1,7 @@
-"""Finds offsets by timestamp, as Kafka's `offsetsForTimes` does: the first record that is not older.
+"""Finds offsets by timestamp, like Kafka's `offsetsForTimes`: the first record that is not older.
 
-The references say which segment may hold it. That one is read, whole if it is small; a large one in chunks from its
-beginning, for as long as all their records are older.
+The references show which segment may have it. A small one is read whole; a large one in chunks from its beginning,
+for as long as all their records are older.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from spark_jobs.source.splits import plan_pieces
 from spark_jobs.source.stored_batches import StoredBatches
 from spark_jobs.source.topic_state import PartitionLog, read_partition
 
-# Each holds a segment, or a chunk of one, in memory.
+# Each has a segment, or a chunk of one, in memory.
 _PARTITIONS_AT_ONCE = 8
-# The most that one batch may hold when it is opened to look at its records.
+# The most bytes of one batch that is decompressed to look at its records.
 _OPENED_BATCH_LIMIT_BYTES = 256 * 1024 * 1024
 
 
@@ -44,7 +44,7 @@ async def offsets_at(
 async def first_offset_at(
     timestamp_ms: int, log: PartitionLog, metadata: MetadataReader, objects: ObjectReader, namespace: str
 ) -> int | None:
-    """The offset of the partition's first record that is not older, None when all are.
+    """The offset of the partition's first record that is not older, None if all are.
 
     Raises `CorruptDataError`, `StoreError`.
     """
@@ -59,12 +59,12 @@ async def first_offset_at(
         try:
             for piece in pieces:
                 batches = read_piece(objects, namespace, log, piece, any_epoch=any_epoch)
-                found = await _look_through(batches, timestamp_ms, first_offset)
+                found = await _search(batches, timestamp_ms, first_offset)
                 if found is not None:
                     return found
             first_offset = reference.last_offset + 1
         except (ObjectNotFoundError, OtherTopicError):
-            # Merged with others, expired, or of a topic that was created again, since the record was read.
+            # Merged, expired, or of a topic that was created again, since the record was read.
             log = await read_partition(metadata, objects, log.topic, log.partition)
             if any_epoch and reference in log.references:
                 raise
@@ -76,7 +76,7 @@ def _may_hold(reference: SegmentReference, timestamp_ms: int, first_offset: int)
     return reference.max_timestamp_ms >= timestamp_ms and reference.last_offset >= first_offset
 
 
-async def _look_through(
+async def _search(
     parts: AsyncGenerator[StoredBatches, None], timestamp_ms: int, first_offset: int
 ) -> int | None:
     async with aclosing(parts):

@@ -1,4 +1,4 @@
-"""What is published of a topic at one moment: the metadata store's records and the checkpoints they name."""
+"""The published state of a topic at one moment: the metadata store's records and their checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ _CONCURRENCY = 16
 
 
 class UnknownTopicError(KafscaleError):
-    """There is no such topic, or it is being deleted."""
+    """The topic does not exist, or is being deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEnds:
-    """Where one partition's log starts and ends: what its record alone tells, without the checkpoint it names."""
+    """Start and end of one partition's log, from its record alone, without the checkpoint."""
 
     topic: str
     partition: int
@@ -38,9 +38,9 @@ class PartitionEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLog:
-    """One partition as published: every reference that holds an offset from `log_start_offset` on, ascending.
+    """One partition as published: all references with an offset from `log_start_offset` on, ascending.
 
-    Gaps between references are legal. What no reference names is not published, whatever lies in the bucket.
+    Gaps between references are legal. An object without a reference is not published.
     """
 
     topic: str
@@ -90,7 +90,7 @@ async def read_topic(
 async def read_topic_ends(
     metadata: MetadataReader, topic: str, partitions: Sequence[int] | None = None
 ) -> list[PartitionEnds]:
-    """Where the topic's partitions start and end now, for those who ask again and again: no object is read.
+    """Start and end of the topic's partitions now, for callers that poll: no object is read.
 
     Raises as `read_topic` does.
     """
@@ -111,7 +111,7 @@ async def read_topic_ends(
 async def _find_topic(
     metadata: MetadataReader, topic: str, partitions: Sequence[int] | None
 ) -> tuple[TopicRecord, list[int]]:
-    """The topic's record, and the partitions that are wanted."""
+    """The topic's record, and the wanted partitions."""
     held = await metadata.get(keys.topic(topic))
     record = None if held is None else decode_topic_record(held.key, held.value)
     if record is None or record.state is not TopicState.ACTIVE:
@@ -135,7 +135,7 @@ async def read_partition(
             checkpoint = await _read_checkpoint(objects, record.checkpoint_key)
             break
         except ObjectNotFoundError:
-            # Replaced by a newer one and removed since the record was read; the newer record names that.
+            # Replaced by a newer one and deleted since the record was read; the newer record names that.
             if revision == last_revision:
                 raise
             last_revision = revision

@@ -1,1 +1,1 @@
-"""Iceberg tables as exports write them: created, evolved, committed together with what they hold."""
+"""Iceberg tables of exports: created, evolved, and committed together with the state of the export."""

@@ -1,4 +1,4 @@
-"""Columns in the shape that a table has them, nested fields by name. Pure, but for Spark's expressions."""
+"""Gives columns the shape of a table's, nested fields by name. Pure, apart from Spark's expressions."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as sql
@@ -6,7 +6,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
 def conformed(column: Column, brought: DataType, wanted: DataType) -> Column:
-    """The column as the table's type: fields that it does not bring are null, whatever their order.
+    """The column as the table's type: fields that it lacks are null, in any order.
 
     Spark itself casts structs by position and refuses to write those that leave out a field.
     """

@@ -1,4 +1,4 @@
-"""What a table says of itself: which offsets of a topic it has. It travels with the data, in the same commit. Pure.
+"""The export state in a table: which offsets of a topic it has. Committed together with the data. Pure.
 
 Stored as JSON under `kafscale.export.<topic>` in the summary of the snapshot that brought the data, and as a table
 property of the same name, which outlives the expiry of snapshots. Format: docs/format/export-state.md.
@@ -17,16 +17,16 @@ PREFIX: Final = "kafscale.export."
 
 
 class ExportStateError(KafscaleError):
-    """What a table says of itself cannot be used."""
+    """The export state of a table cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportState:
-    """What of a topic is in a table; by partition.
+    """The offsets of a topic that a table has, by partition.
 
-    `commit_id` is that of the commit that made it so, empty for a table that has nothing of the topic. `starts` are
-    the offsets at which the export of a partition began. `exported`: the offsets whose records, as far as there are
-    any, are in the table. `gaps`: those that had expired before, and that somebody agreed to do without.
+    `commit_id`: of the commit that wrote the state, empty for a table that has nothing of the topic. `starts`: the
+    offsets at which the export of a partition began. `exported`: the offsets whose records, if they exist, are in the
+    table. `gaps`: offsets that expired before they were exported, and that an operator agreed to do without.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class ExportState:
         return None if start is None else first_missing(self.done(partition), start)
 
     def done(self, partition: int) -> Ranges:
-        """What is not to be exported again."""
+        """The offsets that must not be exported again: exported ones and gaps."""
         return union(self.exported.get(partition, ()), self.gaps.get(partition, ()))
 
     def after(
@@ -54,7 +54,7 @@ class ExportState:
         exported: Mapping[int, Ranges],
         gaps: Mapping[int, Ranges],
     ) -> "ExportState":
-        """The state once a commit has added these. A start that is known already stays as it is."""
+        """The state after a commit of these. A known start stays as it is."""
         return ExportState(
             topic=self.topic,
             topic_id=topic_id,
@@ -154,11 +154,11 @@ def find_state(
     properties: Mapping[str, str],
     others: Iterable[Mapping[str, str]],
 ) -> ExportState:
-    """What a table has of a topic.
+    """The export state of a topic in a table.
 
-    `ancestors`: the summaries of the current snapshot and of those it came from, the newest first; `others`: of
-    every snapshot that the table remembers. What the snapshots say goes before the property, because they go back
-    with the data when a table is rolled back. Raises `ExportStateError`.
+    `ancestors`: the summaries of the current snapshot and its ancestors, the newest first; `others`: of all snapshots
+    that the table remembers. Snapshots override the property, because they go back with the data when a table is
+    rolled back. Raises `ExportStateError`.
     """
     name = property_of(topic)
     for summary in ancestors:
@@ -171,14 +171,14 @@ def find_state(
     for summary in others:
         if name in summary and decode_state(topic, summary[name]).commit_id == state.commit_id:
             raise ExportStateError(
-                f"the table was rolled back behind every export of topic {topic!r} that its history tells of, so "
+                f"the table was rolled back behind every export of topic {topic!r} in its history, so "
                 f"what it has of the topic is not known: if it has nothing, remove the table property {name}"
             )
     return state
 
 
 def lag(state: ExportState, ends: Mapping[int, int]) -> dict[int, int]:
-    """By partition: the offsets from the position up to the log's end that are still to be exported."""
+    """By partition: the offsets from the position up to the log end that are not exported yet."""
     left = {}
     for partition, end in ends.items():
         position = state.position(partition)

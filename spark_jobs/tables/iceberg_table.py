@@ -1,4 +1,4 @@
-"""The Iceberg table that an export writes: made when it is missing, taken as it is when it is there, and evolved."""
+"""The Iceberg table of an export: created if missing, used as it is if it exists, and evolved."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,19 +18,19 @@ from spark_jobs.tables.publish import WAP_ENABLED
 
 logger = logging.getLogger(__name__)
 
-# Of a table with a sort order Iceberg's own distribution is by ranges, for which Spark reads and decodes all twice.
+# With a sort order Iceberg's default distribution is by ranges, for which Spark reads and decodes everything twice.
 _DEFAULTS = {"format-version": "2", "write.distribution-mode": "hash"}
 
 
 class TableRefusedError(KafscaleError):
-    """The table cannot take what the export brings."""
+    """The table cannot take the columns of the export."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """How a table is made. `properties` are set on a table that is there, too, the rest is not.
+    """The layout of a table. `properties` are also set on an existing table, the rest is not.
 
-    `adds_columns`: whether columns that an existing table does not have are added to it; else they are left out.
+    `adds_columns`: add the columns that an existing table lacks; otherwise they are dropped from the rows.
     """
 
     partition_by: Sequence[str] = ()
@@ -40,7 +40,7 @@ class TableOptions:
 
 
 def schema_of_table(spark: SparkSession, name: str) -> StructType | None:
-    """The columns of the table, None when there is none. Raises `TableRefusedError` for one that is not Iceberg's."""
+    """The columns of the table, None if it does not exist. Raises `TableRefusedError` if it is not Iceberg's."""
     if not spark.catalog.tableExists(quoted(name)):
         return None
     try:
@@ -55,7 +55,7 @@ def schema_of_table(spark: SparkSession, name: str) -> StructType | None:
 
 
 def ensure_table(spark: SparkSession, name: str, columns: StructType, options: TableOptions) -> None:
-    """See to it that the table is there and can take rows of these columns, as far as its options allow.
+    """Make sure that the table exists and can take rows of these columns, as far as its options allow.
 
     Raises `SettingError` for a layout that is not legal, `TableRefusedError`.
     """
@@ -89,7 +89,7 @@ def _create(spark: SparkSession, name: str, columns: StructType, options: TableO
         for key, value in {**_DEFAULTS, **options.properties, WAP_ENABLED: "true"}.items()
     )
     layout = f"PARTITIONED BY ({', '.join(partitioned)})" if partitioned else ""
-    # Two exporters of two topics may come to the same new table at once.
+    # Two exporters of two topics may create the same table at once.
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {quoted(name)} ({described}) USING iceberg {layout} TBLPROPERTIES ({properties})"
     )
@@ -123,7 +123,7 @@ def _check_required(spark: SparkSession, name: str, brought: set[str]) -> None:
 
 
 def fitted(rows: DataFrame, table_schema: StructType) -> DataFrame:
-    """The rows with just the table's columns, in its order and shape: null where the export brings nothing."""
+    """The rows with the table's columns only, in its order and shape: null where the export has no value."""
     brought = {one.name: one.dataType for one in rows.schema}
     return rows.select(
         *(

@@ -1,6 +1,6 @@
-"""Iceberg's Java API from the driver: the few calls that Spark's own have no word for.
+"""Calls of Iceberg's Java API from the driver that Spark's own API lacks.
 
-py4j objects have no types: nothing but this file and `publish.py` touches them.
+py4j objects have no types: only this file and `publish.py` touch them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from spark_jobs.tables.layout import quoted
 
 
 def load_table(spark: SparkSession, name: str) -> Any:
-    """The Iceberg table as it is now. Raises py4j's error for one that is not there, or not Iceberg's."""
+    """The Iceberg table as it is now. Raises py4j's error for one that does not exist or is not Iceberg's."""
     table = jvm_of(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
         spark._jsparkSession, quoted(name)
     )
@@ -34,9 +34,9 @@ def as_mapping(java_map: Any) -> dict[str, str]:
 
 
 def ancestor_summaries(metadata: Any) -> Iterator[Mapping[str, str]]:
-    """The summaries of the current snapshot and of those it came from, the newest first, as far as known.
+    """The summaries of the current snapshot and its known ancestors, the newest first.
 
-    Each is fetched when it is asked for.
+    Each is fetched on demand.
     """
     snapshot = metadata.currentSnapshot()
     while snapshot is not None:
@@ -46,7 +46,7 @@ def ancestor_summaries(metadata: Any) -> Iterator[Mapping[str, str]]:
 
 
 def all_summaries(metadata: Any) -> Iterator[Mapping[str, str]]:
-    """The summaries of every snapshot that the table remembers, each fetched when it is asked for."""
+    """The summaries of all snapshots that the table remembers, each fetched on demand."""
     for snapshot in metadata.snapshots():
         yield as_mapping(snapshot.summary())
 
@@ -58,7 +58,7 @@ def added_files(spark: SparkSession, table: Any, snapshot_id: int) -> Any:
 
 
 def union_schema(spark: SparkSession, table: Any, wanted: StructType) -> None:
-    """Add the columns and nested fields of `wanted` that the table does not have, and widen those that Iceberg can.
+    """Add the columns and nested fields of `wanted` that the table lacks, and widen those that Iceberg can widen.
 
     Raises py4j's error for types that cannot be brought together.
     """

@@ -1,4 +1,4 @@
-"""How a table is partitioned and sorted, from the words of the command line to Iceberg's SQL. Pure."""
+"""The partitioning and sort order of a table: from the command line's words to Iceberg's SQL. Pure."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -18,17 +18,17 @@ LEGAL_TERMS: Final = "a column, year(c), month(c), day(c), hour(c), bucket(n, c)
 
 
 def split_terms(text: str) -> list[str]:
-    """The terms of a list that commas divide, but not those inside of parentheses."""
+    """The terms of a list separated by commas; commas inside of parentheses do not count."""
     return [term.strip() for term in re.split(r",(?![^(]*\))", text) if term.strip()]
 
 
 def partition_terms(terms: Sequence[str], columns: Collection[str]) -> list[str]:
-    """The terms as Iceberg's SQL has them. Raises `SettingError`, also for a column that the table will not have."""
+    """The terms in Iceberg's SQL. Raises `SettingError`, also for a column that the table will not have."""
     return [_term("--partition-by", term, columns) for term in terms]
 
 
 def sort_terms(terms: Sequence[str], columns: Collection[str]) -> list[str]:
-    """The same for a sort order: each term may be followed by asc or desc, and nulls first or nulls last."""
+    """The terms of a sort order: each may be followed by asc or desc, and nulls first or nulls last."""
     written = []
     for term in terms:
         match = _SORT.fullmatch(term.strip())
@@ -67,7 +67,7 @@ def _quoted_name(name: str) -> str:
 
 
 def type_text(of: DataType) -> str:
-    """A type in SQL, with every field's name in backticks: Spark's own text leaves them as they are."""
+    """A type in SQL, with every field's name in backticks, which Spark's own text lacks."""
     if isinstance(of, StructType):
         return f"struct<{', '.join(f'{_quoted_name(one.name)}: {type_text(one.dataType)}' for one in of)}>"
     if isinstance(of, ArrayType):

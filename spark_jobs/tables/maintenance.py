@@ -1,4 +1,4 @@
-"""What a table needs now and then: small files put together, and snapshots that nobody asks for any more expired."""
+"""Maintenance of a table after an export: compaction of small files and expiry of old snapshots."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,9 +12,9 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """What to do after an export; None for nothing of the kind.
+    """The maintenance to do after an export; None: none of the kind.
 
-    `expire_older_than_sec`: how old a snapshot must be to be expired; the newest stays in any case.
+    `expire_older_than_sec`: the least age of a snapshot that expires; the newest one always stays.
     """
 
     compacts: bool = False
@@ -23,7 +23,7 @@ class Maintenance:
 
 
 def maintain(spark: SparkSession, table: str, wanted: Maintenance) -> list[str]:
-    """Do it; gives what was done, a line each. Raises what Spark raises: the exported rows are safe all the same."""
+    """Do it; returns a line for each step. Raises Spark's errors: the exported rows are safe all the same."""
     catalog, _, rest = table.partition(".")
     name = quoted(rest)
     done = []

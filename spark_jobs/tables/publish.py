@@ -1,9 +1,9 @@
-"""Exactly once: rows become visible in one commit with what the table then says of the topic, or not at all.
+"""Exactly once: rows become visible in one commit together with the export state, or not at all.
 
 Spark writes the rows as a staged snapshot (write-audit-publish), which no query sees. One Iceberg transaction then
-appends the staged files, says in the snapshot's summary and in a table property what the table now has, and replaces
-just that version of the table in which the state is the one that the rows were read for: an exporter that is late
-finds another state and is refused, whatever it believes about its lease. Decision 0022.
+appends the staged files, writes the new export state into the snapshot's summary and a table property, and replaces
+only that version of the table whose state is the one that the rows were read for: a late exporter finds another state
+and is refused, whatever it believes about its lease. Decision 0022.
 """
 
 import logging
@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 WAP_ENABLED: Final = "write.wap.enabled"
 _WAP_ID_CONF = "spark.wap.id"
-# What Iceberg writes into summaries for write-audit-publish; the second keeps the staged files from being removed
-# with the staged snapshot, which expires first.
+# Iceberg's properties for write-audit-publish; the second keeps the staged files from being deleted with the
+# staged snapshot, which expires first.
 _STAGED_ID = "wap.id"
 _PUBLISHED_ID = "published-wap-id"
 _SOURCE_SNAPSHOT = "source-snapshot-id"
@@ -40,12 +40,12 @@ class StaleExportError(KafscaleError):
 
 
 class CommitUnknownError(KafscaleError):
-    """It is not known whether the commit happened: the table will tell, before anything else is committed."""
+    """The outcome of the commit is unknown: the table shows it, before anything else is committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """Rows that are written but not visible. `snapshot_id` None where there were none to write."""
+    """Rows that are written but not visible. `snapshot_id` is None if there were no rows."""
 
     commit_id: str
     snapshot_id: int | None = None
@@ -53,7 +53,7 @@ class Staged:
 
 
 def read_state(spark: SparkSession, table_name: str, topic: str) -> ExportState:
-    """What the table has of the topic. Raises `ExportStateError`."""
+    """The export state of the topic in the table. Raises `ExportStateError`."""
     return _state_of(jvm.load_table(spark, table_name).operations().current(), topic)
 
 
@@ -67,7 +67,7 @@ def _state_of(metadata: Any, topic: str) -> ExportState:
 
 
 def stage(rows: DataFrame, table_name: str, commit_id: str, options: Mapping[str, str]) -> Staged:
-    """Write the rows of a batch into the table so that nobody sees them yet.
+    """Write the rows of a batch into the table, invisible to queries.
 
     The table has `WAP_ENABLED`. `options`: as `DataFrameWriterV2.option` takes them. Raises what Spark raises.
     """
@@ -99,7 +99,7 @@ def _find_staged(table: Any, commit_id: str) -> Staged:
 def publish(
     spark: SparkSession, table_name: str, staged: Staged, before: ExportState, after: ExportState
 ) -> None:
-    """Make the staged rows visible and `after` what the table says, if it still says `before`.
+    """Make the staged rows visible and `after` the export state, if that still is `before`.
 
     Raises `StaleExportError`, `CommitUnknownError`, and py4j's error for what the catalog refuses.
     """
@@ -119,8 +119,8 @@ def publish(
             names = jvm.java_exceptions(problem)
             if not names or (_COMMIT_FAILED not in names and _COMMIT_UNKNOWN not in names):
                 raise
-            # Failed or unknown: what the table says at the next attempt decides. Two commits of the same rows
-            # cannot both land, for each replaces the very metadata that it was made from.
+            # Failed or unknown: the state of the table decides at the next attempt. Two commits of the same rows
+            # cannot both succeed, because each replaces exactly the metadata that it was made from.
             logger.warning("a commit to %s did not succeed at once: %s", table_name, names)
             if attempt == _ATTEMPTS - 1:
                 raise CommitUnknownError(
@@ -143,7 +143,7 @@ def _commit(spark: SparkSession, table: Any, transaction: Any, staged: Staged, a
     append.set(name, text)
     append.commit()
     transaction.updateProperties().set(name, text).commit()
-    # Not `commitTransaction`: that one would bring what has changed meanwhile and go on.
+    # Not `commitTransaction`: it would merge concurrent changes and go on.
     table.operations().commit(transaction.startMetadata(), transaction.currentMetadata())
 
 

@@ -56,5 +56,5 @@ def first_missing(ranges: Iterable[Range], offset: int) -> int:
 
 
 def size(ranges: Iterable[Range]) -> int:
-    """How many offsets there are in the ranges, which do not overlap."""
+    """The number of offsets in the ranges, which do not overlap."""
     return sum(following - first for first, following in ranges)

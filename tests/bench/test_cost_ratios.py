@@ -127,7 +127,7 @@ def test_the_command_fails_when_it_got_worse_and_writes_down_what_it_is_told_to(
         assert (told.exit_code, told.output) == (status, f"seen\n{found.value}\n")
 
 
-@pytest.mark.timeout(400)  # some 20 s; twelve rounds on a machine that is busy with other tests
+@pytest.mark.nightly
 def test_cpu_of_a_request_and_of_a_gb_is_not_clearly_worse_than_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from bench.workloads.driving import DriverError
 from bench.workloads.registry import WORKLOADS
 from bench.workloads.workload import Stage, Values
 from tests.support.etcd_install import etcd_missing
+from tests.support.nightly import nightly_but
 from tests.support.s3_install import s3_server_missing
 
 _KIB = 1024
@@ -86,7 +87,7 @@ _ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", list(WORKLOADS))
+@pytest.mark.parametrize("name", nightly_but(WORKLOADS, "throughput", "cluster", "groups", "tiny"))
 def test_a_workload_measures_what_its_rows_say(name: str, tmp_path: Path) -> None:
     if name in _ON_STORES and (etcd_missing() or s3_server_missing()):
         pytest.skip(etcd_missing() or s3_server_missing() or "")

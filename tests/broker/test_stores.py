@@ -10,9 +10,9 @@ from kafscale.broker import stores
 from kafscale.errors import ObjectNotFoundError, StartupError
 from kafscale.metadata.store import Put
 from kafscale.settings.broker import Settings, load_settings
+from tests.support.ports import free_port
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import s3_server
-from tests.support.waiting import free_port
 
 
 async def read(settings: Settings, key: str) -> bytes:

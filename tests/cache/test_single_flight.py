@@ -6,6 +6,7 @@ import pytest
 
 from kafscale.cache.single_flight import SingleFlight
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_SEC
 
 
 class Call:
@@ -101,7 +102,7 @@ async def test_close_ends_what_has_not_begun_yet() -> None:
     task = asyncio.create_task(flights.run("key", call))
     await asyncio.sleep(0)  # the caller has asked; the call itself is the next step
     await flights.close()
-    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
+    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), PATIENCE_SEC)
     assert task.cancelled()
     assert "key" not in flights
 

@@ -30,8 +30,8 @@ from kafscale.settings.broker import Settings, load_settings
 from kafscale.tools.lifecycle.bucket import BucketConfiguration, BucketLifecycle
 from kafscale.tools.lifecycle.rule_text import S3Rule
 from tests.support.moto_server import BUCKET, MotoServer, moto_server
+from tests.support.ports import free_port
 from tests.support.s3_server import s3_server
-from tests.support.waiting import free_port
 
 DAY_MS = 86_400_000
 FOREIGN = {"ID": "logs", "Filter": {"Prefix": "logs/"}, "Status": "Enabled", "Expiration": {"Days": 3}}

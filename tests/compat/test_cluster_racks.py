@@ -178,4 +178,4 @@ def near_is_read(cluster: ZonedCluster, topic: str) -> None:
         shares.update({broker_id: after[broker_id] - before[broker_id] for broker_id in after})
         return shares[NEAR] > 0 and all(not sent for broker_id, sent in shares.items() if broker_id != NEAR)
 
-    wait_until(only_near, "only the broker of their rack is read from", 20.0)
+    wait_until(only_near, "only the broker of their rack is read from")

@@ -28,7 +28,7 @@ from tests.compat.conftest import AUTO_CREATE_PARTITIONS, Peer
 from tests.compat.conftest import NewTopic as TopicFactory
 from tests.support import librdkafka
 from tests.support.topics import unique_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 TIME_MS = 1_700_000_000_000
 DYNAMIC_TOPIC_CONFIG = 1
@@ -146,13 +146,13 @@ def test_a_consumer_seeks_to_either_end_to_an_offset_and_to_a_time(
     for number in range(10):  # one batch each, a second apart
         librdkafka.send_all(client, topic, [b"%d" % number], timestamp=TIME_MS + 1000 * number)
     with librdkafka.assigned_consumer(broker, topic, offset=OFFSET_BEGINNING) as consumer:
-        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, 10)
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_SEC) == (0, 10)
         assert librdkafka.take(consumer, 10)[9].value() == b"9"
 
         times = [TopicPartition(topic, 0, TIME_MS + 3500)]
-        found = consumer.offsets_for_times(times, timeout=10)[0].offset
+        found = consumer.offsets_for_times(times, timeout=PATIENCE_SEC)[0].offset
         assert found == 4
-        late = consumer.offsets_for_times([TopicPartition(topic, 0, TIME_MS + 9001)], timeout=10)
+        late = consumer.offsets_for_times([TopicPartition(topic, 0, TIME_MS + 9001)], timeout=PATIENCE_SEC)
         assert late[0].offset == OFFSET_END
 
         consumer.seek(TopicPartition(topic, 0, found))
@@ -189,7 +189,9 @@ def test_a_producer_creates_the_topic_it_names(broker: Peer, admin: AdminClient)
     topic = unique_name()
     result = librdkafka.send_all(librdkafka.producer(broker), topic, [b"first"])
     assert offsets(result) == [0]
-    assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == AUTO_CREATE_PARTITIONS
+    assert (
+        len(admin.list_topics(topic, timeout=PATIENCE_SEC).topics[topic].partitions) == AUTO_CREATE_PARTITIONS
+    )
 
 
 def test_a_consumer_creates_no_topic(broker: Peer, admin: AdminClient) -> None:
@@ -200,7 +202,7 @@ def test_a_consumer_creates_no_topic(broker: Peer, admin: AdminClient) -> None:
             consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=2)
     finally:
         consumer.close()
-    assert topic not in admin.list_topics(timeout=10).topics
+    assert topic not in admin.list_topics(timeout=PATIENCE_SEC).topics
 
 
 def test_no_topic_is_created_where_the_broker_does_not_allow_it(strict_broker: Peer) -> None:
@@ -211,21 +213,21 @@ def test_no_topic_is_created_where_the_broker_does_not_allow_it(strict_broker: P
     result = librdkafka.send_all(client, topic, [b"lost"])[0]
     assert isinstance(result, KafkaError)
     assert result.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-    assert topic not in client.list_topics(timeout=10).topics
+    assert topic not in client.list_topics(timeout=PATIENCE_SEC).topics
 
 
 def test_topics_are_created_listed_described_and_deleted(admin: AdminClient) -> None:
     topic = unique_name()
     done(admin.create_topics([NewTopic(topic, 4, config={"retention.ms": "3600000"})]))
-    wait_until(lambda: topic in admin.list_topics(timeout=10).topics, "the topic")
-    listed = admin.list_topics(topic, timeout=10).topics[topic]
+    wait_until(lambda: topic in admin.list_topics(timeout=PATIENCE_SEC).topics, "the topic")
+    listed = admin.list_topics(topic, timeout=PATIENCE_SEC).topics[topic]
     assert sorted(listed.partitions) == [0, 1, 2, 3]
     cluster = done({"cluster": admin.describe_cluster()})[0]
     assert {one.leader for one in listed.partitions.values()} == {node.id for node in cluster.nodes}
     assert cluster.controller.id in {node.id for node in cluster.nodes}
     assert cluster.cluster_id
     done(admin.delete_topics([topic]))
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
+    wait_until(lambda: topic not in admin.list_topics(timeout=PATIENCE_SEC).topics, "the topic is gone")
 
 
 def test_admin_errors_are_kafkas(admin: AdminClient, new_topic: TopicFactory) -> None:
@@ -245,7 +247,7 @@ def test_a_dry_run_of_an_admin_call_changes_nothing(admin: AdminClient, new_topi
     name, topic = unique_name(), new_topic()
     done(admin.create_topics([NewTopic(name, 1)], validate_only=True))
     done(admin.create_partitions([NewPartitions(topic, 3)], validate_only=True))
-    listed = admin.list_topics(timeout=10).topics
+    listed = admin.list_topics(timeout=PATIENCE_SEC).topics
     assert name not in listed
     assert len(listed[topic].partitions) == 1
 
@@ -253,7 +255,9 @@ def test_a_dry_run_of_an_admin_call_changes_nothing(admin: AdminClient, new_topi
 def test_partitions_are_added(broker: Peer, admin: AdminClient, new_topic: TopicFactory) -> None:
     topic = new_topic(partitions=2)
     done(admin.create_partitions([NewPartitions(topic, 5)]))
-    wait_until(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 5, "five")
+    wait_until(
+        lambda: len(admin.list_topics(topic, timeout=PATIENCE_SEC).topics[topic].partitions) == 5, "five"
+    )
     assert offsets(librdkafka.send_all(librdkafka.producer(broker), topic, [b"new"], partition=4)) == [0]
 
 
@@ -331,7 +335,7 @@ def test_deleted_records_are_gone_and_the_log_starts_behind_them(
     assert done(admin.delete_records([TopicPartition(topic, 0, 4)]))[0].low_watermark == 4
     with librdkafka.assigned_consumer(broker, topic, offset=OFFSET_BEGINNING) as consumer:
         assert [one.offset() for one in librdkafka.take(consumer, 6)] == list(range(4, 10))
-        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (4, 10)
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_SEC) == (4, 10)
     assert done(admin.delete_records([TopicPartition(topic, 0, OFFSET_END)]))[0].low_watermark == 10
     beyond = admin.delete_records([TopicPartition(topic, 0, 11)])
     assert error_code(beyond) == KafkaError.OFFSET_OUT_OF_RANGE

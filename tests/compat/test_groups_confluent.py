@@ -30,7 +30,7 @@ from tests.support.group_work import (
     wait_until_handled,
 )
 from tests.support.topics import unique_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 METADATA_LIMIT = (
     4096  # Kafka's default of offset.metadata.max.bytes; confluent-kafka sends a NUL at the end too
@@ -211,7 +211,7 @@ def test_a_commits_metadata_comes_back(broker: Peer, new_topic: NewTopic, group:
         member.commit({(topic, 0): 7}, metadata="von Hand — 🎈")
         member.commit({(topic, 1): 8}, metadata="x" * (METADATA_LIMIT - 1))
         asked = [TopicPartition(topic, partition) for partition in range(3)]
-        answers = member.call(lambda consumer: consumer.committed(asked, timeout=10))
+        answers = member.call(lambda consumer: consumer.committed(asked, timeout=PATIENCE_SEC))
         assert [(one.offset, one.metadata) for one in answers] == [
             (7, "von Hand — 🎈"),
             (8, "x" * (METADATA_LIMIT - 1)),

@@ -34,7 +34,7 @@ from tests.support.group_work import (
 )
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
 from tests.support.topics import unique_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 OFFSET_COMMIT_VERSION = 7
 ILLEGAL_GENERATION = 22
@@ -192,7 +192,7 @@ def test_kafka_python_commits_in_the_background_and_calls_back(
                 callback=lambda offsets, answer: answers.put((offsets, answer))
             )
         )
-        offsets, answer = answers.get(timeout=10)
+        offsets, answer = answers.get(timeout=PATIENCE_SEC)
         assert not isinstance(answer, Exception)
         assert {tuple(partition): row.offset for partition, row in offsets.items()} == {(topic, 0): 5}
     assert committed_offsets(broker, group) == {(topic, 0): 5}
@@ -275,6 +275,6 @@ async def test_aiokafka_is_told_that_there_are_no_transactions(broker: Peer) -> 
         bootstrap_servers=broker.bootstrap, transactional_id=unique_name("tx")
     )
     with pytest.raises(TransactionalIdAuthorizationFailed):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SEC):
             await producer.start()
     await producer.stop()

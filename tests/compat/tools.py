@@ -9,6 +9,7 @@ import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from spark_jobs.jar_set import OLDEST_JAVA, JarSet
@@ -109,6 +110,8 @@ PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "helm": ("helm", install_helm),
 }
 """What each part is called in the output, and what installs it."""
+QUEUES = (("kafka", "spark"), ("helm", "versitygw", "franz"), ("etcd", "promtool", "kcat"), ("kafkajs",))
+"""What is installed one after the other: by Maven, by Go, from Debian, by npm. The queues go on side by side."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -127,17 +130,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"unknown part {unknown[0]!r}: the parts are {', '.join(PARTS)}")
     TOOLS.mkdir(exist_ok=True)
-    is_complete = True
-    with (TOOLS / ".lock").open("w") as lock:
+    wanted = options.parts or PARTS
+    queues = [[part for part in queue if part in wanted] for queue in QUEUES]
+    with (TOOLS / ".lock").open("w") as lock, ThreadPoolExecutor(len(queues)) as pool:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for part in dict.fromkeys(options.parts or PARTS):
-            name, install = PARTS[part]
-            try:
-                print(f"{name}: {install()}", flush=True)
-            except CannotInstallError as error:
-                print(f"{name}: not installed: {error}", flush=True)
-                is_complete = False
+        is_complete = all(list(pool.map(_install_all, queues)))
     return 1 if options.required and not is_complete else 0
+
+
+def _install_all(parts: Sequence[str]) -> bool:
+    """Install one after the other; returns whether all of them are there now."""
+    is_complete = True
+    for part in parts:
+        name, install = PARTS[part]
+        try:
+            print(f"{name}: {install()}", flush=True)
+        except CannotInstallError as error:
+            print(f"{name}: not installed: {error}", flush=True)
+            is_complete = False
+    return is_complete
 
 
 def _franz_current() -> bool:

@@ -20,10 +20,10 @@ from kafscale.metadata.store import (
     Snapshot,
 )
 from tests.contract.metadata_backends import BACKENDS
+from tests.support.waiting import PATIENCE_SEC
 
 Event = Snapshot | Changes
 # Long enough for any machine; what is waited for normally takes milliseconds, or a lease's time.
-PATIENCE_SEC = 30
 
 
 @pytest.fixture(params=sorted(BACKENDS))

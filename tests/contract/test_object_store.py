@@ -13,6 +13,7 @@ from kafscale.errors import ObjectExistsError, ObjectNotFoundError
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.types import Buffer
 from tests.contract.object_store_backends import BACKENDS, STREAMING_BACKENDS
+from tests.support.waiting import PATIENCE_SEC
 
 MIB = 1024 * 1024
 
@@ -168,7 +169,7 @@ async def test_a_stream_that_is_cancelled_while_chunks_come_creates_nothing(stre
         await asyncio.Event().wait()
 
     creating = asyncio.create_task(streaming.put_if_absent_streamed("n/t", endless(), 5 * MIB))
-    await asyncio.wait_for(is_waiting.wait(), 10)
+    await asyncio.wait_for(is_waiting.wait(), PATIENCE_SEC)
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creating

@@ -30,7 +30,7 @@ from tests.protocol.test_messages import SERVED
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.consumer_groups_tool import CONSUMER_GROUPS
 from tests.support.java import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, GET_OFFSETS, TOPICS, run_tool
-from tests.support.waiting import free_port
+from tests.support.ports import free_port
 
 librdkafka_admin: Any = confluent_kafka.admin
 FRAMES = Path(__file__).with_name("frames")

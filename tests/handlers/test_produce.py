@@ -27,6 +27,7 @@ from tests.support import wire
 from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_SEC
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -535,7 +536,7 @@ async def test_converting_an_old_message_set_holds_nobody_up(monkeypatch: pytest
     may_go_on = threading.Event()
 
     def slow(records: memoryview, max_message_bytes: int, opened_limit_bytes: int) -> bytes:
-        assert may_go_on.wait(10)
+        assert may_go_on.wait(PATIENCE_SEC)
         return convert_message_set(records, max_message_bytes, opened_limit_bytes)
 
     monkeypatch.setattr(batch_opener, "convert_message_set", slow)

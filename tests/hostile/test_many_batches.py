@@ -35,8 +35,12 @@ def old_message(magic: int) -> bytes:
 BATCHES = wire.batch([b"a value of a few bytes"])
 ATTACKS = [
     pytest.param(9, BATCHES, ErrorCode.INVALID_RECORD, id="batches"),
-    pytest.param(2, BATCHES, ErrorCode.INVALID_RECORD, id="batches in an old request"),
-    pytest.param(1, old_message(0), ErrorCode.MESSAGE_TOO_LARGE, id="messages of magic 0"),
+    pytest.param(
+        2, BATCHES, ErrorCode.INVALID_RECORD, id="batches in an old request", marks=pytest.mark.nightly
+    ),
+    pytest.param(
+        1, old_message(0), ErrorCode.MESSAGE_TOO_LARGE, id="messages of magic 0", marks=pytest.mark.nightly
+    ),
     pytest.param(2, old_message(1), ErrorCode.MESSAGE_TOO_LARGE, id="messages of magic 1"),
 ]
 

@@ -28,7 +28,7 @@ from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from tests.support.topics import delete_topic, describe_topic
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
 PLACES: list[Place] = [("t", index) for index in range(3)]
@@ -36,7 +36,7 @@ REFUSED = 3
 GROUP = "readers"
 BACKUPS = "backups"
 
-pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 
 class Lab(NamedTuple):
@@ -112,7 +112,7 @@ def read_some(cluster: Cluster, count: int) -> dict[int, int]:
                 seen += 1
             return seen >= count and len(first) == len(PLACES)
 
-        wait_until(enough, f"{count} records of all partitions", 60)
+        wait_until(enough, f"{count} records of all partitions")
         reader.commit(asynchronous=False)
     finally:
         reader.close()
@@ -160,6 +160,7 @@ def lose_everything(lab: Lab) -> None:
     lab.etcd.start()
 
 
+@pytest.mark.nightly
 def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
     cluster, broker = lab.cluster, lab.cluster.brokers[1]
     cluster.create_topic("t", len(PLACES), {"retention.ms": "86400000"})
@@ -186,12 +187,12 @@ def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
         cluster.start(2)
         cluster.create_topic("later", 1)
         before = history.count()
-        wait_until(lambda: history.count() > before + 100, "acknowledgements after the snapshot", 60)
+        wait_until(lambda: history.count() > before + 100, "acknowledgements after the snapshot")
         read_some(cluster, 30)
         assert committed(cluster) != then
 
         until_the_loss.stop()
-        until_the_loss.join(60)
+        until_the_loss.join(PATIENCE_SEC)
         lose_everything(lab)
         broker.launch_only()
         assert broker.wait_exit(40) == REFUSED_TO_START
@@ -213,12 +214,12 @@ def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
         assert committed(cluster) == then
         assert read_some(cluster, 60) == then  # on from there: nothing passed over
         before = history.count()
-        wait_until(lambda: history.count() > before + 50, "acknowledgements after the rebuild", 90)
+        wait_until(lambda: history.count() > before + 50, "acknowledgements after the rebuild")
     finally:
         for load in loads:
             load.stop()
         for load in loads:
-            load.join(90)
+            load.join(PATIENCE_SEC)
     history.check_producers()
     examine(history.evidence({place: cluster.read_all(place) for place in PLACES})).check()
     cluster.create_topic("gone", 1)

@@ -44,7 +44,7 @@ MISSING = etcd_missing() or s3_server_missing()
 
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
-    pytest.mark.timeout(600 + 4 * SECONDS),
+    pytest.mark.timeout(900 + 4 * SECONDS),
 ]
 
 PAUSES: tuple[Trouble, ...] = (pause_past_the_lease, pause_within_the_lease)
@@ -138,10 +138,10 @@ def check_the_bucket(bucket: Path, cluster: Cluster, ledger: Ledger) -> None:
 RUNS = [
     pytest.param((kill,), 1, id="kill"),
     pytest.param(PAUSES, 1, id="pause"),
-    pytest.param((etcd_away,), 1, id="etcd-away"),
+    pytest.param((etcd_away,), 1, id="etcd-away", marks=pytest.mark.nightly),
     pytest.param((etcd_away,), 3, id="etcd-without-quorum"),
     pytest.param((object_store_troubles,), 1, id="object-store"),
-    pytest.param(LATE_UPLOADS, 1, id="late-uploads"),
+    pytest.param(LATE_UPLOADS, 1, id="late-uploads", marks=pytest.mark.nightly),
 ]
 if SECONDS >= LONG_S:
     RUNS += [pytest.param(ALL, 1, id="everything"), pytest.param(ALL, 3, id="everything-with-three-etcds")]

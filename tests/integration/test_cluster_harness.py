@@ -17,7 +17,7 @@ from tests.support.history import History
 from tests.support.history_checker import examine
 from tests.support.ledger import Place
 from tests.support.load import Load
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 PLACES: list[Place] = [("t", 0), ("t", 1)]
 
@@ -90,7 +90,7 @@ def test_what_producers_are_told_and_readers_see_is_entered(cluster: Cluster, tm
         for load in loads:
             load.stop()
         for load in loads:
-            load.join(60)
+            load.join(PATIENCE_SEC)
     final = {place: cluster.read_all(place) for place in PLACES}
     ends = {place: final[place][-1][0] for place in PLACES}
     try:
@@ -107,7 +107,7 @@ def test_what_producers_are_told_and_readers_see_is_entered(cluster: Cluster, tm
         for reader in readers:
             reader.stop()
         for reader in readers:
-            reader.join(30)
+            reader.join(PATIENCE_SEC)
     history.check_producers()
     report = examine(history.evidence(final))
     report.check()
@@ -122,11 +122,11 @@ def test_what_kafkas_verifiable_producer_is_told_is_entered(cluster: Cluster, tm
     producer = JavaLoad(7, tmp_path, cluster, "t", history)
     try:
         producer.start()
-        wait_until(producer.acknowledged_count, "the Java producer is acknowledged something", 40)
+        wait_until(producer.acknowledged_count, "the Java producer is acknowledged something")
         cluster.kill(1)
         before = producer.acknowledged_count()
         cluster.start(1)
-        wait_until(lambda: producer.acknowledged_count() > before + 20, "and after a kill", 40)
+        wait_until(lambda: producer.acknowledged_count() > before + 20, "and after a kill")
         producer.finish()
     finally:
         producer.close()

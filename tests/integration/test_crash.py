@@ -1,6 +1,6 @@
 """kill -9 at any moment: nothing that was acknowledged is lost, moved, doubled or reordered.
 
-KAFSCALE_TEST_KILLS sets how often (default 5), KAFSCALE_TEST_SEED repeats a run's moments.
+KAFSCALE_TEST_KILLS sets how often (default 3; `make nightly` 100), KAFSCALE_TEST_SEED repeats a run's moments.
 """
 
 import os
@@ -21,7 +21,7 @@ from tests.support.load import IdempotentLoad, Load, PipelinedLoad
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_until
 
-KILLS = int(os.environ.get("KAFSCALE_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("KAFSCALE_TEST_KILLS", "3"))
 SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 
 TOPICS = {"plain": 3, "other": 2}
@@ -48,7 +48,7 @@ def wait_for_progress(ledger: Ledger, *, everybody: bool) -> None:
             return len(ledger.producers(before)) == PRODUCERS
         return ledger.count() > before + 50
 
-    wait_until(progress, "acknowledgements", 60)
+    wait_until(progress, "acknowledgements")
 
 
 def kill_at_random_moments(broker: Any, ledger: Ledger, generator: random.Random, kills: int) -> None:
@@ -109,7 +109,7 @@ def check_the_files(broker: KafscaleBroker, ledger: Ledger, read: dict[Place, li
     print(f"{len(files.segments)} segments, {len(files.leftovers)} leftovers")
 
 
-@pytest.mark.timeout(180 + 15 * KILLS)
+@pytest.mark.timeout(900 + 15 * KILLS)
 @pytest.mark.parametrize("flush_interval_ms", [0, 30])
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
     start_broker: StartBroker, flush_interval_ms: int

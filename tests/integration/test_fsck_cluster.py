@@ -17,12 +17,12 @@ from tests.support.history import History
 from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
 PLACES: list[Place] = [("t", index) for index in range(4)]
 
-pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 
 @pytest.fixture
@@ -60,6 +60,7 @@ def fsck(cluster: Cluster, *arguments: str) -> tuple[int, dict[str, Any]]:
     return check(cluster.brokers[1], *arguments)
 
 
+@pytest.mark.nightly
 def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3Server]) -> None:
     cluster, s3 = stores
     history = History()
@@ -70,7 +71,7 @@ def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3S
     for load in loads:
         load.start()
     try:
-        wait_until(lambda: history.count() > 100, "acknowledgements", 60)
+        wait_until(lambda: history.count() > 100, "acknowledgements")
         cluster.kill(2)  # Leaders change, with uploads and merges under way.
         status, fields = fsck(cluster, "--verify")
         assert (status, problems(fields)) == (CLEAN, [])
@@ -81,7 +82,7 @@ def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3S
         for load in loads:
             load.stop()
         for load in loads:
-            load.join(60)
+            load.join(PATIENCE_SEC)
     cluster.stop_all()
     status, fields = fsck(cluster, "--verify")
     assert (status, problems(fields), fields["brokers"]) == (CLEAN, [], [])

@@ -229,7 +229,7 @@ def test_a_member_that_does_not_come_back_after_a_restart_is_given_up(
         assert set(codes) <= {NONE, REBALANCE_IN_PROGRESS}
         return set(codes) == {REBALANCE_IN_PROGRESS}
 
-    wait_until(all_hear_of_it, "the group notices that a member is gone", 30)
+    wait_until(all_hear_of_it, "the group notices that a member is gone")
     for member in members:
         member.send_join()
     group.all_joined(members)
@@ -405,7 +405,7 @@ def test_no_client_sees_a_rebalance_through_a_restart(
     try:
         for member in members:
             member.start()
-        wait_until(lambda: sorted(len(share(one)) for one in members) == [1, 2], "both have their share", 30)
+        wait_until(lambda: sorted(len(share(one)) for one in members) == [1, 2], "both have their share")
         produce(broker, topic)
         wait_until(lambda: offsets_of(group, topic) == dict.fromkeys(range(3), 1), "all is committed")
         before, had = picture(group), [changes(one) for one in members]
@@ -413,7 +413,7 @@ def test_no_client_sees_a_rebalance_through_a_restart(
         produce(broker, topic)
         come_back(group)
         # which only members of the group's generation can commit
-        wait_until(lambda: offsets_of(group, topic) == dict.fromkeys(range(3), 2), "all is committed", 30)
+        wait_until(lambda: offsets_of(group, topic) == dict.fromkeys(range(3), 2), "all is committed")
         assert processed(members) == [(partition, offset) for partition in range(3) for offset in range(2)]
         assert [changes(one) for one in members] == had
         assert picture(group) == before

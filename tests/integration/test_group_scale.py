@@ -112,7 +112,7 @@ def test_twenty_real_consumers_join_in_one_rebalance(tmp_path: Path) -> None:
                     assert message is None, "a record, or an error, where there are no records"
                 return all(assigned)
 
-            wait_until(all_have_partitions, "every consumer has its partitions", 30)
+            wait_until(all_have_partitions, "every consumer has its partitions")
             assert assigned == [[2]] * CONSUMERS
             assert {generation_of(consumer) for consumer in consumers} == {1}
             assert rebalances(broker) in (1, None)

@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition, libversi
 from tests.support import librdkafka
 from tests.support.group_peer import Peer, group_peer
 from tests.support.topics import create_topic, unique_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 RECORDS, BEGIN_AT = 30, 20
 KNOWN_OF = 0x0210_00FF  # librdkafka 2.16.0
@@ -82,7 +82,10 @@ if libversion()[1] <= KNOWN_OF:  # not a skip: nothing that is to be tested is l
 
         with contextlib.closing(consumer):
             # Now it is connected to the leader, and has not fetched: a fetch would tell where the log begins.
-            assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, RECORDS)
+            assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_SEC) == (
+                0,
+                RECORDS,
+            )
             heard.lines.clear()
             with stopped(broker):
                 consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])

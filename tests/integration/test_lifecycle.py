@@ -13,7 +13,7 @@ from tests.integration.conftest import StartBroker
 from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.topics import create_topic, describe_topic
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 PARTITIONS = 1000
 START_SECONDS = 1.0
@@ -158,7 +158,7 @@ def test_a_stop_under_load_keeps_every_answer_it_gave(start_broker: StartBroker)
     wait_until(lambda: all(len(one) > 20 for one in acknowledged.values()), "load")
     took = broker.stop()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_SEC)
     print(f"stopped in {took:.2f} s with {sum(map(len, acknowledged.values()))} acknowledged")
     assert took < 5
     broker.start()
@@ -168,6 +168,7 @@ def test_a_stop_under_load_keeps_every_answer_it_gave(start_broker: StartBroker)
             assert [(offset, stored.get(offset)) for offset, _ in promised] == promised
 
 
+@pytest.mark.nightly
 def test_a_thousand_partitions_do_not_delay_the_start(start_broker: StartBroker) -> None:
     broker = start_broker(flush_interval_ms=5)
     empty_seconds = broker.ready_seconds

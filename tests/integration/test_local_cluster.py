@@ -15,9 +15,10 @@ from confluent_kafka import Message
 from scripts.local_cluster import last_errors
 from tests.support import librdkafka
 from tests.support.etcd_install import etcd_missing
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
 from tests.support.s3_install import s3_server_missing
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -52,7 +53,7 @@ class LocalCluster(ServerProcess):
             assert self.exit_code is None, self.log_tail()
             return "Ctrl-C stops everything" in self.log_text()[told:]
 
-        wait_until(told_how_to_go_on, "it says how to go on", 60)
+        wait_until(told_how_to_go_on, "it says how to go on")
         self.bootstrap = self.log_text()[told:].partition("bootstrap.servers=")[2].partition("\n")[0]
 
     def end(self) -> None:

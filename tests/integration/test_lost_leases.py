@@ -39,7 +39,7 @@ MISSING = etcd_missing() or s3_server_missing()
 
 pytestmark = [
     pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
-    pytest.mark.timeout(600 + 4 * SECONDS),
+    pytest.mark.timeout(900 + 4 * SECONDS),
 ]
 
 LEASE_TTL_S = 3

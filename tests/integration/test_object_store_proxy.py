@@ -18,7 +18,7 @@ from obstore.store import S3Store
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 KEY = "/bucket/default/t/0/segment-00000000000000000000.kfs"
 BROKEN = (ConnectionError, http.client.BadStatusLine, http.client.IncompleteRead)
@@ -127,7 +127,7 @@ class Client:
     """One connection to the proxy, opened again where it broke."""
 
     def __init__(self, proxy: ObjectStoreProxy) -> None:
-        self.connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+        self.connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE_SEC)
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
         """Status and body."""

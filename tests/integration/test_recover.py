@@ -22,6 +22,7 @@ from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.librdkafka import assigned_consumer, take
 from tests.support.topics import create_topic, describe_topic
+from tests.support.waiting import PATIENCE_SEC
 
 SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 REFUSED_TO_START = 1
@@ -62,7 +63,9 @@ def assert_refuses_to_start(broker: KafscaleBroker) -> None:
 
 
 def cluster_id(broker: KafscaleBroker) -> str:
-    return str(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).cluster_id)
+    return str(
+        AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_SEC).cluster_id
+    )
 
 
 def test_everything_acknowledged_is_back_at_its_offset(start_broker: StartBroker) -> None:

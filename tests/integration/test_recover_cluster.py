@@ -15,13 +15,13 @@ from tests.support.history_checker import examine
 from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
 PLACES: list[Place] = [("t", index) for index in range(4)]
 REFUSED = 3
 
-pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ def test_a_cluster_comes_back_from_its_bucket(cluster: Cluster) -> None:
     try:
         for broker_id in (1, 2, 3):  # leaders change, with uploads under way
             before = history.count()
-            wait_until(lambda seen=before: history.count() > seen + 50, "acknowledgements", 60)  # type: ignore[misc]
+            wait_until(lambda seen=before: history.count() > seen + 50, "acknowledgements")  # type: ignore[misc]
             cluster.kill(broker_id)
             cluster.start(broker_id)
     finally:
         for load in loads:
             load.stop()
         for load in loads:
-            load.join(60)
+            load.join(PATIENCE_SEC)
     broker = cluster.brokers[1]
     refused = recover(broker, "--apply")
     assert refused.returncode == REFUSED

@@ -16,6 +16,7 @@ from tests.support import wire
 from tests.support.audit import audit
 from tests.support.broker import KafscaleBroker
 from tests.support.topics import create_topic, delete_topic, describe_topic, unique_name
+from tests.support.waiting import PATIENCE_SEC
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
@@ -90,7 +91,7 @@ def test_topics_their_ids_and_their_configs_stay(broker: KafscaleBroker, restart
             return (
                 described.topic_id,
                 len(described.partitions),
-                admin.list_topics(timeout=10).cluster_id,
+                admin.list_topics(timeout=PATIENCE_SEC).cluster_id,
                 {key: entry.value for key, entry in configs.items()},
                 describe_topic(connection, gone).error_code,
             )

@@ -19,7 +19,7 @@ from tests.support.broker import KafscaleBroker
 from tests.support.librdkafka import assigned_consumer, next_error, producer, send_all, take
 from tests.support.metrics_page import scrape
 from tests.support.topics import create_topic
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 TOPIC = "orders"
 AN_HOUR_MS = 3_600_000
@@ -46,7 +46,9 @@ def log_range(broker: KafscaleBroker) -> tuple[int, int]:
     """
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
     try:
-        start, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=10, cached=False)
+        start, end = consumer.get_watermark_offsets(
+            TopicPartition(TOPIC, 0), timeout=PATIENCE_SEC, cached=False
+        )
     finally:
         consumer.close()
     return start, end
@@ -158,7 +160,7 @@ def test_an_object_that_is_missing_in_the_middle_is_told_and_nothing_is_given_up
 
     with assigned_consumer(broker, TOPIC) as consumer:
         assert [message.offset() for message in take(consumer, 2)] == [0, 1]
-        wait_until(lambda: consumer.poll(0.1) is None and is_told(), "the search is over", 40)
+        wait_until(lambda: consumer.poll(0.1) is None and is_told(), "the search is over")
         assert log_range(broker) == (0, 5)
         assert lost.name in broker.log_text()
         assert "kafscale fsck" in broker.log_text()

@@ -18,8 +18,9 @@ from tests.support.kubelet import Kubelet
 from tests.support.operated_cluster import OperatedCluster
 from tests.support.operator_process import Operators
 from tests.support.pod_container import PodContainer
+from tests.support.ports import free_port
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 ZONE_LABEL = "topology.kubernetes.io/zone"

@@ -26,7 +26,8 @@ from tests.support.kubelet import ZONES, Kubelet
 from tests.support.left_sockets import IGNORED_WHEN_A_SERVER_ENDS
 from tests.support.operated_cluster import apply_node_reader_binding
 from tests.support.pod_broker import PodBroker
-from tests.support.waiting import free_port, wait_until
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 from tests.support.wire import Wire
 
 CLUSTER_ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")

@@ -12,10 +12,10 @@ from kafscale.metadata.etcd.config import DEFAULT_TIMEOUTS, EtcdConfig, EtcdTime
 from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import Put
 from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES
+from tests.support.waiting import PATIENCE_SEC
 
 T = TypeVar("T")
 
-PATIENCE_SEC = 60
 # For tests that wait until calls have failed.
 QUICK = EtcdTimeouts(
     call_sec=1.5, attempt_sec=0.5, connect_sec=0.5, first_pause_sec=0.02, longest_pause_sec=0.2

@@ -34,7 +34,7 @@ except sqlite3.OperationalError as problem:
 
 
 class Beside:
-    """A process that has the file open; it goes on when it is told."""
+    """A process that has the file open; it continues on request."""
 
     first = ""
 
@@ -47,7 +47,7 @@ class Beside:
         )
 
     def line(self) -> str:
-        """What it says next."""
+        """The next line of its output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
@@ -84,6 +84,6 @@ def reading(path: Path, how: str = "readonly_shm=1") -> Iterator[Beside]:
 
 @contextlib.contextmanager
 def older_owner(path: Path) -> Iterator[Beside]:
-    """Somebody opens the file as owners did that let nobody else in; `line` says whether that could be done."""
+    """A process opens the file as owners did that excluded all others; `line` shows if that succeeded."""
     with _running(_KEEP_OUT, path) as beside:
         yield beside

@@ -11,9 +11,10 @@ import pytest
 from kafscale.errors import StoreError, StoreUnavailableError
 from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import Changes, Snapshot
-from tests.metadata.etcd_stores import PATIENCE_SEC, QUICK, etcd_store, put, until_answered
+from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import SHARED, EtcdCluster, EtcdServer, etcd_cluster, etcd_server
 from tests.support.tcp_proxy import tcp_proxy
+from tests.support.waiting import PATIENCE_SEC
 
 
 @pytest.fixture

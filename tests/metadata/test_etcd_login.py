@@ -13,10 +13,10 @@ from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import KeyValue, Snapshot
 from tests.metadata.etcd_stores import etcd_store, put
 from tests.support.etcd_server import SHARED, EtcdServer, etcd_server
+from tests.support.waiting import PATIENCE_SEC
 
 PREFIX = "/kafscale/prod"
 USER, PASSWORD = "kafscale", "the broker's password"
-PATIENCE_SEC = 60
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from kafscale.errors import StoreIndeterminateError
 from kafscale.metadata.store import Put
 from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import EtcdServer, etcd_server
+from tests.support.waiting import PATIENCE_SEC
 
 VALUE = bytes(500_000)
 FULL = 40  # puts of which at least one finds the quota used up
@@ -21,12 +22,12 @@ def make_room(server: EtcdServer, revision: int) -> None:
         maintenance = rpc.MaintenanceStub(channel)
         server.compact(revision)
         maintenance.Defragment(rpc.DefragmentRequest(), timeout=30)
-        alarms = maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=10).alarms
+        alarms = maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=PATIENCE_SEC).alarms
         for alarm in alarms:
             disarm = rpc.AlarmRequest(
                 action=rpc.AlarmRequest.DEACTIVATE, memberID=alarm.memberID, alarm=alarm.alarm
             )
-            maintenance.Alarm(disarm, timeout=10)
+            maintenance.Alarm(disarm, timeout=PATIENCE_SEC)
 
 
 async def test_a_full_etcd_leaves_writes_in_doubt_and_reads_alone(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from aetcd import rpc
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.metadata.store import Changes, Delete, KeyValue, Put, Snapshot
-from tests.metadata.etcd_stores import PATIENCE_SEC, QUICK, etcd_store, put, until_answered
+from tests.metadata.etcd_stores import QUICK, etcd_store, put, until_answered
 from tests.support.etcd_server import EtcdServer, etcd_server
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
 Events = AsyncGenerator[Snapshot | Changes, None]
 
@@ -228,7 +228,7 @@ async def test_a_key_that_is_none_of_ours_fails_the_watches_instead_of_silencing
         for each in (events, others):
             await take(each)
         with grpc.insecure_channel(server.endpoint.removeprefix("http://")) as channel:
-            rpc.KVStub(channel).Put(rpc.PutRequest(key=b"/w/\xff", value=b""), timeout=10)
+            rpc.KVStub(channel).Put(rpc.PutRequest(key=b"/w/\xff", value=b""), timeout=PATIENCE_SEC)
         for each in (events, others):
             with pytest.raises(UnicodeDecodeError):
                 await take(each)

@@ -42,21 +42,21 @@ def log_of(path: Path) -> Path:
 
 
 def copied(path: Path, folder: Path) -> Path:
-    """What a crash of the machine would leave: the file and its log, which nobody has open."""
+    """The files after a crash of the machine: the database and its log, which no process has open."""
     folder.mkdir()
     for file in (path, log_of(path)):
         shutil.copy(file, folder / file.name)
     return folder / path.name
 
 
-async def test_writes_and_checkpoints_beside_a_reader_in_the_middle_of_a_read(path: Path) -> None:
+async def test_writes_and_checkpoints_beside_a_read_in_progress(path: Path) -> None:
     async with owner_of(path) as store:
         await store.transact([], [Put("k", b"first")])
         with reading(path) as reader:
             for count in range(300):
                 result = await store.transact([], [Put(f"k{count % 7}", bytes([count % 251]) * 100_000)])
                 assert result.succeeded
-            # The reader keeps what it sees from being overwritten, and nobody from anything.
+            # The reader keeps its snapshot from being overwritten, and no process from writing.
             assert reader.again() == reader.first
             assert log_of(path).stat().st_size > 25_000_000
             async with asyncio.timeout(30):
@@ -73,7 +73,7 @@ async def test_writes_and_checkpoints_beside_a_reader_in_the_middle_of_a_read(pa
 
 
 @pytest.mark.parametrize("how", ["readonly_shm=1", "cache=private"], ids=["as ours", "as SQLite's own shell"])
-async def test_an_owner_opens_beside_a_reader_that_a_killed_one_has_left(path: Path, how: str) -> None:
+async def test_an_owner_opens_beside_the_reader_of_a_killed_one(path: Path, how: str) -> None:
     first = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.metadata.write_load", path, stdout=asyncio.subprocess.PIPE
     )
@@ -129,7 +129,7 @@ async def test_a_failed_commit_is_settled_beside_a_reader(
 
 
 def hide_last_commit(path: Path, shared_memory: bytes) -> None:
-    """As when fsync fails: the commit's pages are in the log, and nobody was told of them.
+    """As when fsync fails: the commit's pages are in the log, and no connection knows of them.
 
     By another process: closing the shared memory here would end this process's locks on it.
     """
@@ -144,7 +144,7 @@ def read_shared_memory(path: Path) -> bytes:
     return subprocess.run([sys.executable, "-c", program, shared], capture_output=True, check=True).stdout
 
 
-async def test_a_commit_that_was_said_to_have_failed_does_not_come_back(
+async def test_a_failed_commit_does_not_come_back(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = False
@@ -261,7 +261,7 @@ def test_the_lock_goes_with_its_process(path: Path) -> None:
         OwnerLock(path).close()
 
 
-def test_asking_who_owns_a_file_keeps_nobody_from_owning_it(path: Path) -> None:
+def test_a_query_of_the_owner_excludes_no_owner(path: Path) -> None:
     program = (
         "import pathlib, sys\n"
         "from kafscale.metadata.sqlite.owner_lock import is_owned\n"

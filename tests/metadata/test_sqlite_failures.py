@@ -1,4 +1,4 @@
-"""The embedded store on a disk that fails: nobody is told what is not so, and it recovers by itself."""
+"""The embedded store on a failing disk: it never reports a wrong outcome, and recovers by itself."""
 
 import asyncio
 import resource
@@ -13,8 +13,8 @@ from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata.sqlite.file import SqliteFile
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import ABSENT, Changes, Compare, KeyValue, Put, Snapshot
+from tests.support.waiting import PATIENCE_SEC
 
-PATIENCE_SEC = 30
 _write = SqliteFile.write
 _reopen = SqliteFile.reopen
 
@@ -74,7 +74,7 @@ async def stored(store: SqliteStore, path: Path) -> Snapshot:
 
 
 async def readable(store: SqliteStore) -> Snapshot:
-    """What the store holds, as soon as it says it. Nothing but reads is sent."""
+    """The store's content, as soon as it can be read. Sends only reads."""
     async with asyncio.timeout(PATIENCE_SEC):
         while True:
             try:
@@ -218,7 +218,7 @@ async def test_a_full_disk(path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_dead_thread_leaves_nobody_waiting(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_thread_leaves_no_caller_waiting(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await SqliteStore.open(path)
 
     def broken(*_: object) -> None:

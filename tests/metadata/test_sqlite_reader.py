@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import StartupError, StoreRefusedError, StoreUnavailableError
+from kafscale.metadata.sqlite import snapshot_read
 from kafscale.metadata.sqlite.owner_lock import is_owned
 from kafscale.metadata.sqlite.reader import SqliteReader
+from kafscale.metadata.sqlite.schema import is_new
 from kafscale.metadata.sqlite.store import SqliteStore
+from kafscale.metadata.sqlite.write_ahead_log import log_path
 from kafscale.metadata.store import Delete, Put
 from tests.metadata.looking import older_owner
 from tests.metadata.write_load import WRITERS, decode
@@ -77,7 +81,7 @@ async def acknowledged(process: asyncio.subprocess.Process, lines: int, counts: 
         counts[int(writer)] = int(count)
 
 
-async def test_a_read_beside_a_writer_shows_one_revision_and_all_that_was_acknowledged(path: Path) -> None:
+async def test_a_read_beside_a_writer_shows_one_acknowledged_revision(path: Path) -> None:
     process = await load(path)
     counts: dict[int, int] = {}
     try:
@@ -120,7 +124,7 @@ async def test_a_killed_writer_leaves_what_it_acknowledged(path: Path, was_open:
             assert decode(item.value) >= counts.get(int(item.key.removeprefix("a/")), 0)
         assert folder_of(path) == before
     async with owner_of(path) as store:
-        # What was under way when it was killed may be found by the next owner only.
+        # Only the next owner may find a transaction that was in flight at the kill.
         assert (await store.range("a/")).revision >= found.revision
 
 
@@ -313,7 +317,7 @@ asyncio.run(main())
 
 
 async def test_a_folder_that_the_reader_may_not_write_to() -> None:
-    """As another user, where the tests may do that: nobody else is stopped by rights."""
+    """As another user, if the tests may change it: rights stop no process of root."""
     # Not in pytest's own folders, which are for one user only.
     with tempfile.TemporaryDirectory(prefix="kafscale-reader-") as name:
         path = Path(name, "metadata.db")
@@ -347,6 +351,46 @@ async def test_an_owner_opens_in_the_process_of_a_reader(path: Path) -> None:
             item = await reader.get("k")
             assert item is not None
             assert item.mod_revision == result.revision
+
+
+async def test_an_owner_waits_for_a_read_of_its_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While that read has the shared memory open, an owner would get it read-only, too."""
+    process = await load(path)
+    await acknowledged(process, 50, {})
+    process.kill()
+    await process.communicate()
+    is_open, go_on = threading.Event(), threading.Event()
+
+    def open_for_long(connection: sqlite3.Connection, path: Path) -> bool:
+        found = is_new(connection, path)
+        is_open.set()
+        assert go_on.wait(60)
+        return found
+
+    async with reader_of(path) as reader:
+        monkeypatch.setattr(snapshot_read, "is_new", open_for_long)
+        read = asyncio.create_task(reader.get("a/0"))
+        await asyncio.to_thread(is_open.wait, 60)
+        opening = asyncio.create_task(SqliteStore.open(path))
+        try:
+            await asyncio.wait([opening], timeout=0.3)
+        finally:
+            go_on.set()
+        store = await opening
+        assert (await store.transact([], [Put("k", b"v")])).succeeded
+        assert await read is not None
+        await store.close()
+
+
+async def test_an_idle_reader_does_not_keep_the_log(path: Path) -> None:
+    async with owner_of(path) as store, reader_of(path) as reader:
+        await store.transact([], [Put("k", b"v")])
+        assert await reader.get("k") is not None
+        await store.close()
+        assert not log_path(path).exists()
+        item = await reader.get("k")
+        assert item is not None
+        assert item.value == b"v"
 
 
 async def test_a_closed_reader_refuses(path: Path) -> None:

@@ -91,7 +91,7 @@ async def test_a_damaged_file(path: Path, damage: Callable[[Path], None]) -> Non
 
 
 def index_leaves(path: Path) -> list[int]:
-    """Where the pages of type 10, the leaves of an index, begin."""
+    """The positions of the pages of type 10, the leaves of an index."""
     data = path.read_bytes()
     return [start for start in range(4096, len(data), 4096) if data[start] == 10]
 

@@ -7,9 +7,9 @@ import grpc
 from aetcd import rpc
 
 from kafscale.operator.etcd.maintenance import EtcdMaintenance, MaintenanceTimeouts
-from kafscale.operator.etcd.seen import EtcdSeen, unwell
+from kafscale.operator.etcd.seen import EtcdSeen, unhealthy_reason
 from tests.support.etcd_server import EtcdCluster, EtcdServer
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
 QUICK = MaintenanceTimeouts(answer_sec=2.0, defragment_sec=30.0)
 
@@ -20,7 +20,7 @@ def maintenance(cluster: EtcdCluster) -> EtcdMaintenance:
 
 async def settled(keeper: EtcdMaintenance) -> EtcdSeen:
     """A look at which all is well."""
-    return await _look_until(keeper, lambda seen: unwell(seen) is None, "all members are well")
+    return await _look_until(keeper, lambda seen: unhealthy_reason(seen) is None, "all members are well")
 
 
 async def fragmented(keeper: EtcdMaintenance, cluster: EtcdCluster, *, free_bytes: int) -> EtcdSeen:
@@ -31,7 +31,7 @@ async def fragmented(keeper: EtcdMaintenance, cluster: EtcdCluster, *, free_byte
         fill(
             cluster.members[0], "small", count=1, size=10
         )  # what is free is counted when something is written
-        return unwell(seen) is None and all(each.free_bytes >= free_bytes for each in seen.statuses)
+        return unhealthy_reason(seen) is None and all(each.free_bytes >= free_bytes for each in seen.statuses)
 
     return await _look_until(keeper, is_fragmented, f"every member has {free_bytes} bytes to give back")
 
@@ -54,7 +54,7 @@ def fill(server: EtcdServer, key: str, *, count: int, size: int = 500_000, keys:
         revision = 0
         for number in range(count):
             name = f"{key}{number % keys}"
-            put = kv.Put(rpc.PutRequest(key=name.encode(), value=bytes(size)), timeout=10)
+            put = kv.Put(rpc.PutRequest(key=name.encode(), value=bytes(size)), timeout=PATIENCE_SEC)
             revision = put.header.revision
         return revision
 

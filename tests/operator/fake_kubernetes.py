@@ -4,8 +4,10 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import kopf
 from aiohttp import web
 
 from kafscale.operator.kube.access import KubeAccess
@@ -37,6 +39,11 @@ def refusal(status: int, reason: str, message: str = "no") -> Answer:
     }
 
 
+def access_to(server: str, token: str | None = None, token_file: Path | None = None) -> KubeAccess:
+    """An identity of namespace `ns` at that URL."""
+    return KubeAccess(kopf.ConnectionInfo(server=server, default_namespace="ns", token=token), token_file)
+
+
 @asynccontextmanager
 async def serving(respond: Respond) -> AsyncIterator[tuple[KubeAccess, list[Call]]]:
     """Where it is, and all that was asked so far."""
@@ -64,6 +71,6 @@ async def serving(respond: Respond) -> AsyncIterator[tuple[KubeAccess, list[Call
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
     try:
-        yield KubeAccess(server=f"http://127.0.0.1:{port}", namespace="ns", token="secret"), calls
+        yield access_to(f"http://127.0.0.1:{port}", token="secret"), calls
     finally:
         await runner.cleanup()

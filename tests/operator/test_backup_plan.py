@@ -14,7 +14,7 @@ from kafscale.operator.backups.plan import (
     seconds_until_due,
 )
 from kafscale.operator.errors import SpecError
-from kafscale.operator.schedule import Schedule
+from kafscale.operator.times import Schedule
 
 HALF_HOURS = Schedule("*/30 * * * *")
 TWO = datetime(2026, 11, 22, 2, tzinfo=UTC)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from kafscale.errors import StartupError, StoreUnavailableError
 from kafscale.formats.snapshot_file import SnapshotHeader
 from kafscale.operator.backups.metrics import BackupMetrics
-from kafscale.operator.backups.reconciler import AGAIN_SEC, CONDITION, FIELD_MANAGER, BackupReconciler
+from kafscale.operator.backups.reconciler import AGAIN_SEC, CONDITION, SHARE, BackupReconciler
 from kafscale.operator.backups.runner import BackupOutcome
 from kafscale.operator.cluster_spec import Backups, ClusterSpec
 from kafscale.operator.conditions import find
@@ -39,7 +39,7 @@ class Api(KubeMemory):
     async def apply_status(
         self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, field_manager: str
     ) -> dict[str, Any]:
-        assert (kind, namespace, name, field_manager) == (CLUSTER, NAMESPACE, "c", FIELD_MANAGER)
+        assert (kind, namespace, name, field_manager) == (CLUSTER, NAMESPACE, "c", SHARE.manager)
         self.applied += 1
         self.of_cluster = dict(status)
         return self.of_cluster

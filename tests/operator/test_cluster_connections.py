@@ -23,9 +23,8 @@ from kafscale.operator.stores.cluster_connections import ClusterConnections
 from kafscale.operator.stores.metadata_access import SecretError
 from kafscale.operator.stores.same_cluster_store import OtherClusterError, SameClusterStore
 from tests.support.etcd_server import SHARED, EtcdServer, TlsFiles, etcd_server, make_tls
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
-PATIENCE_SEC = 30
 USER, PASSWORD = "kafscale", "the broker's password"
 TOPIC = TopicRecord(name="t", topic_id=uuid.UUID(int=1), partition_count=1)
 

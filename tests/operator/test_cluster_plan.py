@@ -4,7 +4,8 @@ from typing import Any
 
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
-from kafscale.operator.clusters.plan import ClusterPlan, foreign, plan_cluster, stale
+from kafscale.operator.clusters.owned_objects import foreign
+from kafscale.operator.clusters.plan import ClusterPlan, plan_cluster, stale
 from kafscale.operator.kube.kinds import AUTOSCALER, SERVICE
 
 OWNER = {"metadata": {"name": "c", "namespace": "ns", "uid": "u1"}}

@@ -7,21 +7,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale.operator.leading.election import DEADLINE_SEC, DURATION_SEC, RETRY_SEC, Election, Held, Write
+from kafscale.operator.leading.election import (
+    DEADLINE_SEC,
+    DURATION_SEC,
+    RETRY_SEC,
+    Election,
+    LeaseState,
+    Write,
+)
 
 
 @dataclass
 class LeaseObject:
     """What the API server keeps."""
 
-    held: Held | None = None
+    held: LeaseState | None = None
     _version: int = field(default=0)
 
     def write(self, write: Write) -> bool:
         if (self.held.version if self.held else None) != write.version:
             return False
         self._version += 1
-        self.held = Held(
+        self.held = LeaseState(
             holder=write.holder,
             duration_sec=DURATION_SEC,
             transitions=write.transitions,
@@ -61,7 +68,7 @@ def test_another_takes_over_when_the_holder_is_gone_and_not_before() -> None:
 def test_what_was_given_back_is_taken_at_once() -> None:
     lease, first, second = LeaseObject(), Election("a"), Election("b")
     attempt(first, lease, 0)
-    write = first.give_back(lease.held)
+    write = first.resign(lease.held)
     assert write is not None
     assert lease.write(write)
     assert not first.leads(0)
@@ -75,7 +82,7 @@ def test_who_lost_it_while_it_slept_does_not_give_back_what_is_anothers() -> Non
     attempt(second, lease, 1)
     attempt(second, lease, 1 + DURATION_SEC)
     assert second.leads(1 + DURATION_SEC)
-    assert first.give_back(lease.held) is None
+    assert first.resign(lease.held) is None
 
 
 @settings(max_examples=300)

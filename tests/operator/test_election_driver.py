@@ -11,7 +11,7 @@ from kafscale.operator.kube.client import KubeClient
 from kafscale.operator.leading import driver as election_driver
 from kafscale.operator.leading.driver import ElectionDriver
 from tests.operator.fake_kubernetes import Answer, Call, refusal, serving
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
 
 class Leases:
@@ -79,11 +79,11 @@ async def test_one_of_several_leads() -> None:
 async def test_what_is_given_back_is_taken_at_once() -> None:
     leases = Leases()
     async with candidates(leases, "a") as (first,):
-        await asyncio.wait_for(first.wait_until(True), 5)
+        await asyncio.wait_for(first.wait_until(True), PATIENCE_SEC)
     async with candidates(leases, "b") as (second,), serving(leases.respond) as (access, _):
         async with KubeClient(access) as kube:
             await _give_back(kube, leases)
-        await asyncio.wait_for(second.wait_until(True), 5)
+        await asyncio.wait_for(second.wait_until(True), PATIENCE_SEC)
         assert leases.holder == "b"
         assert leases.lease is not None
         assert leases.lease["spec"]["leaseTransitions"] == 1
@@ -93,22 +93,22 @@ async def test_a_leader_that_cannot_renew_leads_no_more_in_time(monkeypatch: pyt
     monkeypatch.setattr("kafscale.operator.leading.election.DEADLINE_SEC", 0.3)
     leases = Leases()
     async with candidates(leases, "a") as (only,):
-        await asyncio.wait_for(only.wait_until(True), 5)
+        await asyncio.wait_for(only.wait_until(True), PATIENCE_SEC)
         leases.is_away = True
-        await asyncio.wait_for(only.wait_until(False), 5)
+        await asyncio.wait_for(only.wait_until(False), PATIENCE_SEC)
         assert leases.holder == "a", "nobody wrote it"
         leases.is_away = False
-        await asyncio.wait_for(only.wait_until(True), 5)
+        await asyncio.wait_for(only.wait_until(True), PATIENCE_SEC)
 
 
 async def test_who_was_replaced_does_not_give_back_what_is_anothers() -> None:
     leases = Leases()
     async with candidates(leases, "a") as (first,):
-        await asyncio.wait_for(first.wait_until(True), 5)
+        await asyncio.wait_for(first.wait_until(True), PATIENCE_SEC)
         assert leases.lease is not None
         leases.store({**leases.lease, "spec": {**leases.lease["spec"], "holderIdentity": "b"}})
-        await asyncio.wait_for(first.wait_until(False), 5)
-        await first.give_back()
+        await asyncio.wait_for(first.wait_until(False), PATIENCE_SEC)
+        await first.resign()
         assert leases.holder == "b"
 
 
@@ -124,7 +124,7 @@ async def _give_back(kube: KubeClient, leases: Leases) -> None:
     """As `a`, which has ended its rounds and looks once more."""
     driver = ElectionDriver(kube, "ns", "operator", "a")
     running = asyncio.create_task(driver.run())
-    await asyncio.wait_for(driver.wait_until(True), 5)
+    await asyncio.wait_for(driver.wait_until(True), PATIENCE_SEC)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    await driver.give_back()
+    await driver.resign()

@@ -17,7 +17,8 @@ from kafscale.operator.etcd.maintenance import EtcdMaintenance, MaintenanceTimeo
 from kafscale.operator.manifests import etcd_set, etcd_start
 from kafscale.operator.manifests.objects import Manifest
 from tests.support.etcd_server import EtcdServer
-from tests.support.waiting import free_port, wait_until_async
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until_async
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ["c-etcd-authority", "c-etcd-members", "c-etcd-clients"]
@@ -182,7 +183,7 @@ async def test_real_etcd_takes_the_clients_certificate_only(scene: Scene) -> Non
     async def all_answer() -> bool:
         return not (await keeper.look()).silent
 
-    await wait_until_async(all_answer, "three members answer each other and the operator", 60)
+    await wait_until_async(all_answer, "three members answer each other and the operator")
     stranger = certificates.new_authority("stranger", datetime.now(UTC))
     pair: KeyPair = certificates.issue(stranger, certificates.CLIENT_NAME, (), datetime.now(UTC))
     foreign = scene.held[NAMES[2]] | {CERTIFICATE: pair.certificate, KEY: pair.key}

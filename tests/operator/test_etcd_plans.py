@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 
 from kafscale.operator.etcd import members_plan as etcd_members_plan
 from kafscale.operator.etcd import upkeep_plan as etcd_upkeep_plan
-from kafscale.operator.etcd.conditions import HEALTHY, SPACE_HEALTHY, lost_data, told
-from kafscale.operator.etcd.members_plan import Begin, PutOn, TakeOff, may_roll
+from kafscale.operator.etcd.conditions import HEALTHY, SPACE_HEALTHY, etcd_conditions, lost_data
+from kafscale.operator.etcd.members_plan import AddMember, Begin, RemoveMember, may_roll
 from kafscale.operator.etcd.rounds import ALARM_ROUND, SETTLED, EtcdRounds
-from kafscale.operator.etcd.seen import CORRUPT, MAX_LAG_ENTRIES, NO_SPACE, Alarm, EtcdSeen, Listed, unwell
+from kafscale.operator.etcd.seen import (
+    CORRUPT,
+    MAX_LAG_ENTRIES,
+    NO_SPACE,
+    Alarm,
+    EtcdSeen,
+    Listed,
+    unhealthy_reason,
+)
 from kafscale.operator.etcd.upkeep_plan import (
     DEFAULT_RULES,
     Compact,
@@ -93,9 +101,9 @@ def test_none_is_defragmented_outside_of_its_time() -> None:
             look(status(1), status(2, free=90 * MIB, applied=1), status(3, applied=MAX_LAG_ENTRIES + 2)),
             "behind",
         ),
-        (look(status(1), status(2, free=90 * MIB), replace(status(3), is_learner=True)), "learning"),
+        (look(status(1), status(2, free=90 * MIB), replace(status(3), is_learner=True)), "still a learner"),
         (look(status(1), status(2, free=90 * MIB), replace(status(3), cluster_id=7)), "different clusters"),
-        (look(status(1), status(2, free=90 * MIB), status(9)), "counts with other members"),
+        (look(status(1), status(2, free=90 * MIB), status(9)), "its member list differs"),
         (look(status(1), status(2, free=90 * MIB), status(3), majority=False), "no majority"),
     ],
 )
@@ -152,7 +160,9 @@ def test_corrupt_data_is_left_to_people() -> None:
     seen = look(status(1), status(2), status(3), alarms=(Alarm(member_id=2, kind=CORRUPT),))
     assert upkeep(seen) is None
     (found,) = (
-        each for each in told(FORMED, seen, frozenset(), QUOTA_BYTES, ()) if each.type == SPACE_HEALTHY
+        each
+        for each in etcd_conditions(FORMED, seen, frozenset(), QUOTA_BYTES, ())
+        if each.type == SPACE_HEALTHY
     )
     assert (found.is_so, found.reason) == (False, "Corrupt")
     assert "c-etcd-1" in found.message
@@ -176,15 +186,15 @@ def test_a_lost_member_is_taken_off_put_on_and_let_in() -> None:
     seen = look(status(1), None, status(3))
     assert seen.listed is not None
     step = members_step(seen, lost=lost)
-    assert isinstance(step, TakeOff)
+    assert isinstance(step, RemoveMember)
     assert step.member.member_id == 2
     without = replace(seen, listed=(seen.listed[0], seen.listed[2]))
-    assert members_step(without, lost=lost) == PutOn(peer_url=peer_url(1))
+    assert members_step(without, lost=lost) == AddMember(peer_url=peer_url(1))
     unstarted = Listed(member_id=9, name="", peer_urls=(peer_url(1),))
-    put_on = replace(seen, listed=(seen.listed[0], unstarted, seen.listed[2]))
+    with_new_member = replace(seen, listed=(seen.listed[0], unstarted, seen.listed[2]))
     joining = replace(FORMED, phase=StartPhase.JOINING, joining="c-etcd-1")
-    assert members_step(put_on, lost=lost) == Begin(start=joining)
-    assert members_step(put_on, joining, lost=lost) is None
+    assert members_step(with_new_member, lost=lost) == Begin(start=joining)
+    assert members_step(with_new_member, joining, lost=lost) is None
     # Once it has started it has promised something: it must not start without data again.
     assert members_step(look(status(1), None, status(3)), joining, lost=lost) == Begin(start=FORMED)
 
@@ -261,17 +271,19 @@ def test_who_lost_its_data_is_told_by_the_newest_end_of_its_container() -> None:
     ],
 )
 def test_the_health_says_what_is_wrong(seen: EtcdSeen, lost: frozenset[str], reason: str) -> None:
-    (found,) = (each for each in told(FORMED, seen, lost, QUOTA_BYTES, ()) if each.type == HEALTHY)
+    (found,) = (each for each in etcd_conditions(FORMED, seen, lost, QUOTA_BYTES, ()) if each.type == HEALTHY)
     assert found.reason == reason
     assert found.is_so is (reason == "AllMembersAnswer")
-    assert (unwell(seen) is None) is found.is_so
+    assert (unhealthy_reason(seen) is None) is found.is_so
 
 
 @pytest.mark.parametrize(("used", "reason"), [(799, "EnoughRoom"), (800, "NearlyFull")])
 def test_before_the_quota_is_used_up_it_is_said(used: int, reason: str) -> None:
     seen = look(*(status(number, size=used * MIB) for number in (1, 2, 3)))
     (found,) = (
-        each for each in told(FORMED, seen, frozenset(), QUOTA_BYTES, ()) if each.type == SPACE_HEALTHY
+        each
+        for each in etcd_conditions(FORMED, seen, frozenset(), QUOTA_BYTES, ())
+        if each.type == SPACE_HEALTHY
     )
     assert found.reason == reason
 
@@ -280,7 +292,7 @@ def test_what_is_told_does_not_change_with_every_write() -> None:
     """A condition with the number of bytes in it was written at each look, and its writing brought the next look."""
     little, more = (look(*(status(number, size=size) for number in (1, 2, 3))) for size in (MIB, 2 * MIB))
     notes: tuple[str, ...] = ()
-    assert told(FORMED, little, frozenset(), QUOTA_BYTES, notes) == told(
+    assert etcd_conditions(FORMED, little, frozenset(), QUOTA_BYTES, notes) == etcd_conditions(
         FORMED, more, frozenset(), QUOTA_BYTES, notes
     )
 

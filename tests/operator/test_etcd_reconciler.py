@@ -77,7 +77,7 @@ class Passes:
                 return False
             return self.kube.condition(kind)[1] == reason
 
-        await wait_until_async(is_told, f"{kind} is {reason}", 30.0)
+        await wait_until_async(is_told, f"{kind} is {reason}")
         return self.kube.condition(kind)[2]
 
     def start_pod(self, member: EtcdServer) -> None:
@@ -154,7 +154,7 @@ async def test_a_cluster_forms_and_is_told_of(watched: Passes) -> None:
     assert watched.registry.get_sample_value("kafscale_etcd_quota_bytes", labels) == QUOTA_BYTES
     before = list(kube.events)
     await watched.make()
-    assert kube.events == before  # nothing changed, nothing is told
+    assert kube.events == before  # nothing changed, so no event is recorded
     assert kube.warnings == []
 
 
@@ -233,11 +233,11 @@ async def test_at_its_time_members_are_defragmented_one_after_the_other(formed: 
     before = await fragmented(keeper, formed.etcd, free_bytes=3 * 2**20)
     await formed.make()
     formed.now = AT_NIGHT
-    told: list[str] = []
-    while (await formed.make()) < 30 or not told:
-        told = [message for reason, message in formed.kube.events if reason == "EtcdDefragmenting"]
+    messages: list[str] = []
+    while (await formed.make()) < 30 or not messages:
+        messages = [message for reason, message in formed.kube.events if reason == "EtcdDefragmenting"]
         await settled(keeper)
-    assert sorted(told) == [f"{name} is defragmented." for name in NAMES]
+    assert sorted(messages) == [f"{name} is defragmented." for name in NAMES]
     after = await settled(keeper)
     assert (
         max(each.size_bytes for each in after.statuses) < min(each.size_bytes for each in before.statuses) / 2
@@ -271,7 +271,7 @@ async def test_a_quota_that_is_used_up_is_told_and_made_room_in(formed: Passes) 
         await formed.make()
         return formed.kube.condition(SPACE_HEALTHY)[1] == "EnoughRoom"
 
-    await wait_until_async(is_over, "there is room again", 30.0)
+    await wait_until_async(is_over, "there is room again")
     fill(formed.etcd.members[1], "k", count=1)
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import ssl
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_a_pod_comes_as_its_account(tmp_path: Path, authority: trustme.CA) -> No
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     access = from_service_account(environment, tmp_path)
     assert (access.server, access.namespace, access.bearer()) == ("https://[fd00::1]:6443", "ns", "secret")
-    assert len(access.tls(tmp_path).get_ca_certs()) >= 1
+    assert len(access.tls().get_ca_certs()) >= 1
 
 
 def test_a_pod_without_its_files_is_told_why(tmp_path: Path) -> None:
@@ -52,7 +53,9 @@ def test_a_pod_without_its_files_is_told_why(tmp_path: Path) -> None:
         from_service_account({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
 
 
-def test_keys_may_be_text_in_the_file(tmp_path: Path, authority: trustme.CA) -> None:
+def test_keys_may_be_text_in_the_file(
+    tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
     issued = authority.issue_cert("user@example.com", common_name="me")
     user = {
         "client-certificate-data": encoded(issued.cert_chain_pems[0]),
@@ -63,8 +66,18 @@ def test_keys_may_be_text_in_the_file(tmp_path: Path, authority: trustme.CA) -> 
     assert (access.server, access.namespace) == ("https://api:6443", "ns")
     keys = tmp_path / "keys"
     keys.mkdir()
-    assert access.tls(keys).verify_mode is ssl.CERT_REQUIRED
-    assert {path.stat().st_mode & 0o777 for path in keys.iterdir()} == {0o600}
+    monkeypatch.setattr(tempfile, "tempdir", str(keys))
+    modes: set[int] = set()
+    load = ssl.SSLContext.load_cert_chain
+
+    def loading(context: ssl.SSLContext, certfile: Any, keyfile: Any) -> None:
+        modes.update(path.stat().st_mode & 0o777 for path in keys.iterdir())
+        load(context, certfile, keyfile)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", loading)
+    assert access.tls().verify_mode is ssl.CERT_REQUIRED
+    assert modes == {0o600}
+    assert list(keys.iterdir()) == []
 
 
 def test_files_may_be_named_beside_the_file(tmp_path: Path, authority: trustme.CA) -> None:
@@ -73,7 +86,30 @@ def test_files_may_be_named_beside_the_file(tmp_path: Path, authority: trustme.C
     cluster, user = {"certificate-authority": "ca.pem"}, {"tokenFile": "token"}
     access = find_access({"KUBECONFIG": str(kubeconfig(tmp_path, cluster, user))})
     assert access.bearer() == "secret"
-    assert access.ca_data == authority.cert_pem.bytes().decode()
+    assert len(access.tls().get_ca_certs()) == 1
+
+
+def test_text_in_the_kubeconfig_wins_over_a_file(tmp_path: Path, authority: trustme.CA) -> None:
+    cluster = {
+        "certificate-authority": "missing.pem",
+        "certificate-authority-data": encoded(authority.cert_pem),
+    }
+    access = from_kubeconfig(kubeconfig(tmp_path, cluster, {"token": "secret"}))
+    assert len(access.tls().get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"certificate-authority": "missing.pem"},
+        {"certificate-authority-data": "a"},
+        {"certificate-authority-data": base64.b64encode(b"no certificate").decode()},
+    ],
+)
+def test_a_certificate_that_cannot_be_read_names_the_server(tmp_path: Path, cluster: dict[str, Any]) -> None:
+    access = from_kubeconfig(kubeconfig(tmp_path, cluster, {"token": "secret"}))
+    with pytest.raises(KubeAccessError, match="the certificates for https://api:6443 cannot be read"):
+        access.tls()
 
 
 @pytest.mark.parametrize(

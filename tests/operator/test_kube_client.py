@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from kafscale.operator.errors import KubeRefusedError, KubeUnreachableError, LeadershipLostError
-from kafscale.operator.kube.access import KubeAccess
 from kafscale.operator.kube.client import KubeClient
 from kafscale.operator.kube.kinds import CLUSTER, CLUSTER_ROLE_BINDING, CONFIG_MAP, EVENT, kind_of
-from tests.operator.fake_kubernetes import Answer, Call, refusal, serving
-from tests.support.waiting import free_port
+from tests.operator.fake_kubernetes import Answer, Call, access_to, refusal, serving
+from tests.support.ports import free_port
 
 MAP = {
     "apiVersion": "v1",
@@ -82,7 +81,7 @@ async def test_a_server_in_trouble_may_have_done_it(answer: Answer) -> None:
 
 
 async def test_no_answer_may_mean_anything() -> None:
-    access = KubeAccess(server=f"http://127.0.0.1:{free_port()}", namespace="ns")
+    access = access_to(f"http://127.0.0.1:{free_port()}")
     async with KubeClient(access) as kube:
         with pytest.raises(KubeUnreachableError, match="GET /api/v1/namespaces/ns/configmaps/m"):
             await kube.get(CONFIG_MAP, "ns", "m")
@@ -142,7 +141,7 @@ async def test_a_token_that_is_renewed_is_read_again(tmp_path: Any) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
     async with serving(lambda _: (200, {})) as (access, calls):
-        own = KubeAccess(server=access.server, namespace="ns", token_file=file)
+        own = access_to(access.server, token_file=file)
         async with KubeClient(own) as kube:
             await kube.get(CONFIG_MAP, "ns", "m")
             await asyncio.to_thread(file.write_text, "second\n")

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.pod_broker import PodBroker
+from tests.support.ports import free_port
 from tests.support.process import clean_environment
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import wait_until
 
 RACK = {"RACK_LABEL": "topology.kubernetes.io/zone", "POD_NAMESPACE": "shop", "NODE_NAME": "node-1"}
 

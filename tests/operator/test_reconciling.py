@@ -11,7 +11,8 @@ from kafscale.operator import reconciling
 from kafscale.operator.errors import KubeUnreachableError, LeadershipLostError
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
 from kafscale.operator.operator_metrics import OperatorMetrics
-from kafscale.operator.reconciling import Changes, Wakers, keep_going, until_finished, what_is_asked
+from kafscale.operator.reconciling import Changes, Wakers, repeat_finish, repeat_passes, requested_state
+from tests.support.waiting import PATIENCE_SEC
 
 NEVER_SEC = 3600.0
 
@@ -22,7 +23,7 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def counted(registry: CollectorRegistry) -> OperatorMetrics:
+def metrics(registry: CollectorRegistry) -> OperatorMetrics:
     return OperatorMetrics(registry)
 
 
@@ -38,21 +39,21 @@ def sample(registry: CollectorRegistry, name: str) -> float | None:
 
 async def passes(
     reconcile: Callable[[str, str], Awaitable[float]],
-    counted: OperatorMetrics,
+    metrics: OperatorMetrics,
     woken: asyncio.Event,
     enough: asyncio.Event,
 ) -> None:
     """Make passes until `enough`."""
-    task = asyncio.create_task(keep_going("cluster", "ns", "c", reconcile, woken, counted))
+    task = asyncio.create_task(repeat_passes("cluster", "ns", "c", reconcile, woken, metrics))
     try:
-        await asyncio.wait_for(enough.wait(), 5)
+        await asyncio.wait_for(enough.wait(), PATIENCE_SEC)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_pass_is_made_at_once_and_when_woken(
-    registry: CollectorRegistry, counted: OperatorMetrics
+    registry: CollectorRegistry, metrics: OperatorMetrics
 ) -> None:
     woken, enough, count = asyncio.Event(), asyncio.Event(), 0
 
@@ -66,13 +67,13 @@ async def test_a_pass_is_made_at_once_and_when_woken(
             enough.set()
         return NEVER_SEC
 
-    await passes(reconcile, counted, woken, enough)
+    await passes(reconcile, metrics, woken, enough)
     assert count == 2
     assert sample(registry, "kafscale_operator_pass_failures_total") is None
 
 
 async def test_what_fails_is_tried_again(
-    registry: CollectorRegistry, counted: OperatorMetrics, caplog: pytest.LogCaptureFixture
+    registry: CollectorRegistry, metrics: OperatorMetrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     enough, failures = (
         asyncio.Event(),
@@ -85,7 +86,7 @@ async def test_what_fails_is_tried_again(
         enough.set()
         return NEVER_SEC
 
-    await passes(reconcile, counted, asyncio.Event(), enough)
+    await passes(reconcile, metrics, asyncio.Event(), enough)
     expected, unexpected = caplog.records
     assert "cluster ns/c: the API is away; again in" in expected.getMessage()
     assert expected.exc_info is None
@@ -93,16 +94,16 @@ async def test_what_fails_is_tried_again(
     assert sample(registry, "kafscale_operator_pass_failures_total") == 2
 
 
-async def test_who_leads_no_more_makes_no_pass_more(counted: OperatorMetrics) -> None:
+async def test_who_leads_no_more_makes_no_pass_more(metrics: OperatorMetrics) -> None:
     async def reconcile(_namespace: str, _name: str) -> float:
         raise LeadershipLostError("another leads")
 
     with pytest.raises(LeadershipLostError):
-        await keep_going("cluster", "ns", "c", reconcile, asyncio.Event(), counted)
+        await repeat_passes("cluster", "ns", "c", reconcile, asyncio.Event(), metrics)
 
 
 async def test_a_resource_goes_only_when_all_is_done(
-    registry: CollectorRegistry, counted: OperatorMetrics
+    registry: CollectorRegistry, metrics: OperatorMetrics
 ) -> None:
     answers: list[bool | Exception] = [False, KubeUnreachableError("away"), False, True]
 
@@ -112,7 +113,7 @@ async def test_a_resource_goes_only_when_all_is_done(
             raise answer
         return answer
 
-    await asyncio.wait_for(until_finished("cluster", "ns", "c", finish, counted), 5)
+    await asyncio.wait_for(repeat_finish("cluster", "ns", "c", finish, metrics), PATIENCE_SEC)
     assert answers == []
     assert sample(registry, "kafscale_operator_passes_total") == 4
 
@@ -144,7 +145,7 @@ def resource(**changes: Any) -> dict[str, Any]:
 
 def test_what_a_part_tells_in_the_status_wakes_nobody() -> None:
     """Found: the etcd's pass told how many bytes are in use, which woke it, and so on as long as anybody wrote."""
-    changes = Changes(what_is_asked)
+    changes = Changes(requested_state)
     assert changes.is_new(None, resource())
     told = {"conditions": [{"type": "EtcdSpaceHealthy", "status": "True", "message": "1 byte is in use"}]}
     assert not changes.is_new("MODIFIED", resource(resourceVersion="2") | {"status": told})
@@ -161,13 +162,13 @@ def test_what_a_part_tells_in_the_status_wakes_nobody() -> None:
     ],
 )
 def test_what_somebody_asks_for_wakes(change: dict[str, Any]) -> None:
-    changes = Changes(what_is_asked)
+    changes = Changes(requested_state)
     changes.is_new("ADDED", resource())
     assert changes.is_new("MODIFIED", resource(**change))
 
 
 def test_of_a_resource_that_is_gone_nothing_is_kept() -> None:
-    changes = Changes(what_is_asked)
+    changes = Changes(requested_state)
     changes.is_new("ADDED", resource())
     assert changes.is_new("DELETED", resource())
     assert changes.is_new("ADDED", resource())

@@ -11,8 +11,8 @@ from kafscale.ops.health_check import problem
 from kafscale.ops.http import AdminServer
 from kafscale.ops.metrics import Metrics
 from kafscale.settings.kinds import Address
+from tests.support.ports import free_port
 from tests.support.process import clean_environment
-from tests.support.waiting import free_port
 
 
 @pytest.fixture

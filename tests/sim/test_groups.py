@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,13 @@ from kafscale.metadata import keys
 from kafscale.metadata.store import Operation, TransactionResult
 from kafscale.protocol.error_codes import KafkaError
 from tests.sim.group_cluster import PARTITIONS, SimulatedMember, World
+from tests.sim.seed_search import SeedSearch
 from tests.sim.unreliable import UnreliableMetadata
+from tests.support.nightly import by_day
 from tests.support.virtual_time import run_virtually
 
-SEEDS_PER_RUN = 60
+SEEDS_PER_RUN = by_day(60, by_night=2_000)
+SEEDS_SEARCHED = by_day(60, by_night=600)
 
 
 class _Run:
@@ -93,6 +97,7 @@ async def _check(seed: int, *, must_settle: bool = True) -> None:
         assert len(marks) == 1, f"seed {seed}: generation {generation} had {len(marks)} assignments"
 
 
+@pytest.mark.timeout(900 + SEEDS_PER_RUN)
 def test_commits_last_and_assignments_are_one_per_generation() -> None:
     first = random.randrange(2**32)
     print(f"seeds {first} to {first + SEEDS_PER_RUN - 1}")
@@ -100,12 +105,18 @@ def test_commits_last_and_assignments_are_one_per_generation() -> None:
         run_virtually(_check(seed))
 
 
-def _first_seeds_without_settling() -> None:
-    for seed in range(SEEDS_PER_RUN):
+def _failure(seed: int) -> str | None:
+    try:
         run_virtually(_check(seed, must_settle=False))
+    except AssertionError as problem:
+        assert re.search(r"went back|is lost|assignments", str(problem)), problem
+        return str(problem)
+    return None
 
 
-def test_the_simulation_notices_a_coordinator_that_is_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_notices_a_coordinator_that_is_not_fenced(
+    monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch
+) -> None:
     """Without its compare, a coordinator that was replaced writes what its members still send it."""
     transact = UnreliableMetadata.transact
 
@@ -114,11 +125,12 @@ def test_the_simulation_notices_a_coordinator_that_is_not_fenced(monkeypatch: py
         return await transact(store, compares if claims else (), operations)
 
     monkeypatch.setattr(UnreliableMetadata, "transact", unfenced)
-    with pytest.raises(AssertionError, match=r"went back|is lost|assignments"):
-        _first_seeds_without_settling()
+    seed_search.find("coordinator_that_is_not_fenced", _failure, SEEDS_SEARCHED)
 
 
-def test_the_simulation_notices_answers_before_the_store_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_notices_answers_before_the_store_has_it(
+    monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch
+) -> None:
     write = ShardWriter.write
     under_way: set[asyncio.Task[None]] = set()
 
@@ -134,5 +146,4 @@ def test_the_simulation_notices_answers_before_the_store_has_it(monkeypatch: pyt
         task.add_done_callback(under_way.discard)
 
     monkeypatch.setattr(ShardWriter, "write", answered_early)
-    with pytest.raises(AssertionError, match=r"went back|is lost|assignments"):
-        _first_seeds_without_settling()
+    seed_search.find("answers_before_the_store_has_it", _failure, SEEDS_SEARCHED)

@@ -14,10 +14,13 @@ from kafscale.metadata.store import Compare, Operation, TransactionResult
 from kafscale.protocol.types import Buffer
 from kafscale.tools.fsck import dropping
 from tests.sim.cluster import World, disturb, produce, published_values
+from tests.sim.seed_search import SeedSearch
 from tests.sim.unreliable import UnreliableMetadata
+from tests.support.nightly import by_day
 from tests.support.virtual_time import run_virtually
 
-SEEDS_PER_RUN = 150
+SEEDS_PER_RUN = by_day(150, by_night=5_000)
+SEEDS_SEARCHED = by_day(150, by_night=1_000)
 VIRTUAL_SECONDS = 3600
 
 
@@ -57,6 +60,7 @@ async def _check(seed: int) -> None:
         assert own == sorted(own), f"seed {seed}: producer {producer!r} is out of order"
 
 
+@pytest.mark.timeout(900 + SEEDS_PER_RUN)
 def test_acknowledged_records_are_kept_once_and_in_order() -> None:
     first = random.randrange(2**32)
     print(f"seeds {first} to {first + SEEDS_PER_RUN - 1}")
@@ -102,26 +106,30 @@ def _contents(world: World) -> dict[str, bytes]:
     return run_virtually(read())
 
 
-def test_it_finds_a_publication_without_its_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finds_a_publication_without_its_compare(
+    monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch
+) -> None:
     async def transact(
         self: UnreliableMetadata, compares: Sequence[Compare], operations: Sequence[Operation]
     ) -> TransactionResult:
         return await self._network.call(lambda: self._inner.transact([], operations))
 
     monkeypatch.setattr(UnreliableMetadata, "transact", transact)
-    assert _some_seed_fails()
+    seed_search.find("publication_without_its_compare", _failure, SEEDS_SEARCHED)
 
 
-def test_it_finds_an_upload_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finds_an_upload_that_overwrites(monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch) -> None:
     async def overwrite(self: Uploader, key: str, parts: list[bytes]) -> bool:
         await self._retries.until_done(lambda: self._objects.put(key, parts), key)
         return True
 
     monkeypatch.setattr(Uploader, "_put", overwrite)
-    assert _some_seed_fails()
+    seed_search.find("upload_that_overwrites_one_log", _failure, SEEDS_SEARCHED)
 
 
-def test_it_finds_a_repair_within_the_leaders_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finds_a_repair_within_the_leaders_epoch(
+    monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch
+) -> None:
     """A leader in doubt takes what fsck wrote for a successor's record, which tells what was published."""
 
     def epochs_alone(successor: PartitionRecord, ours: PartitionRecord, last_offset: int) -> bool:
@@ -129,14 +137,12 @@ def test_it_finds_a_repair_within_the_leaders_epoch(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(dropping, "next_epoch", lambda record: record)
     monkeypatch.setattr(partition_log, "is_published_in", epochs_alone)
-    assert _some_seed_fails()
+    seed_search.find("repair_within_the_leaders_epoch", _failure, SEEDS_SEARCHED)
 
 
-def _some_seed_fails() -> bool:
-    for seed in range(SEEDS_PER_RUN):
-        try:
-            run_virtually(_check(seed))
-        except (AssertionError, CorruptDataError) as problem:
-            print(f"found with seed {seed}: {problem!r}")
-            return True
-    return False
+def _failure(seed: int) -> str | None:
+    try:
+        run_virtually(_check(seed))
+    except (AssertionError, CorruptDataError) as problem:
+        return repr(problem)
+    return None

@@ -1,4 +1,7 @@
-"""A rebuild from the bucket, tried in every state that publishing reaches in a small scope, and on long walks."""
+"""A rebuild from the bucket, tried in every state that publishing reaches in a small scope, and on long walks.
+
+`make test` takes few walks of each kind, `make nightly` many.
+"""
 
 import random
 from collections import deque
@@ -19,8 +22,9 @@ from tests.sim.publication_states import (
     plan_of,
     steps,
 )
+from tests.support.nightly import by_day
 
-WALKS = 200
+WALKS = by_day(50, by_night=10_000)
 STEPS = 100
 
 
@@ -102,7 +106,7 @@ def too_much(
 def test_a_bug_that_is_put_in_on_purpose_is_found(
     target: str, bug: Callable[..., Any], scope: Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"kafscale.storage.{target}", bug)
+    monkeypatch.setattr(f"kafscale.tools.{target}", bug)
     with pytest.raises(AssertionError, match=r"are lost|there twice"):
         visit_all(scope)
 
@@ -146,6 +150,7 @@ WALKED = {
 }
 
 
+@pytest.mark.timeout(900 + WALKS)
 @pytest.mark.parametrize("name", WALKED)
 def test_on_long_walks_every_rebuild_keeps_what_was_published(name: str) -> None:
     first_seed = random.randrange(10**9)

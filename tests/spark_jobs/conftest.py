@@ -25,14 +25,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
     )
     item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-    if "spark" in getattr(item, "fixturenames", ()):
-        # The first one starts Spark and compiles, and other tests run beside.
-        item.add_marker(pytest.mark.timeout(420))
 
 
 @pytest.fixture(scope="session")
 def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Spark and the catalogs keep what they write."""
+    """The folder for the output of Spark and the catalogs."""
     return tmp_path_factory.mktemp("lake")
 
 

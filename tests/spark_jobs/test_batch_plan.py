@@ -83,7 +83,7 @@ def test_all_of_a_log_the_first_time_and_what_is_new_the_second() -> None:
     assert plan(exported(10), topic_log(partition_log(0, [5, 10, 12]))).ranges == {0: (10, 12)}
 
 
-def test_records_inside_of_segments_are_not_counted_by_references() -> None:
+def test_references_do_not_count_records_inside_of_segments() -> None:
     assert plan(exported(7), topic_log(partition_log(0, [5, 10]))).record_count is None
 
 
@@ -96,11 +96,11 @@ def test_what_expired_is_refused_by_name_or_recorded() -> None:
     assert (batch.gaps, batch.ranges) == ({0: ((3, 7),)}, {0: (7, 10)})
 
 
-def test_what_expired_before_the_first_export_is_nobodys_loss() -> None:
+def test_records_expired_before_the_first_export_are_no_loss() -> None:
     assert plan(nothing_yet(), topic_log(partition_log(0, [5, 10], start=7))).ranges == {0: (7, 10)}
 
 
-def test_a_partition_that_was_added_later_begins_at_zero_whatever_was_asked_for() -> None:
+def test_a_partition_added_later_begins_at_zero() -> None:
     log = topic_log(partition_log(0, [10]), partition_log(1, [4]))
     target = target_of_run(exported(10), log, {0: 10, 1: 4})
     assert target.ranges[1] == ((0, 4),)

@@ -122,7 +122,7 @@ def test_ranges(
     assert (offsets(found, 0), offsets(found, 1)) == (list(range(*first)), list(range(*second)))
 
 
-def test_a_partition_without_a_record_as_new_as_the_start_is_an_error(writer: TopicWriter) -> None:
+def test_a_partition_without_a_record_at_the_start_time_fails(writer: TopicWriter) -> None:
     with pytest.raises(SourceOptionError, match="startingTimestamp: events-1 has no record at or after"):
         rows(writer, startingTimestamp=str(FIRST_TIMESTAMP_MS + 12))
 
@@ -166,7 +166,7 @@ def _planned_before_expiry(writer: TopicWriter, **options: str) -> tuple[BatchRe
     return reader, [one for one in partitions if isinstance(one, SplitPartition)]
 
 
-def test_what_expires_before_its_task_runs_is_an_error_that_names_it(writer: TopicWriter) -> None:
+def test_offsets_that_expire_before_their_task_are_named(writer: TopicWriter) -> None:
     with pytest.raises(ExpiredRangeError, match="events"):
         rows_of_partitions(*_planned_before_expiry(writer))
 

@@ -1,4 +1,4 @@
-"""What the options say of catalogs, as Iceberg takes it."""
+"""The catalog options, as Iceberg takes them."""
 
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,7 @@ def resolve(
     return {catalog.name: dict(catalog.properties) for catalog in catalogs}
 
 
-def test_a_warehouse_alone_is_a_hadoop_catalog_of_the_tables_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warehouse_alone_is_a_hadoop_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert resolve("local.db.events", "local.db.dead", warehouse="lake") == {
         "local": {"type": "hadoop", "warehouse": str(tmp_path / "lake")}
@@ -62,7 +60,7 @@ def test_a_class_is_a_type_too() -> None:
     }
 
 
-def test_a_catalog_of_which_nothing_is_said_is_left_to_sparks_configuration() -> None:
+def test_a_catalog_without_options_is_sparks_own() -> None:
     assert resolve("lake.db.events") == {"lake": {}}
     assert Catalog(name="lake").configuration() == {}
 
@@ -90,7 +88,7 @@ def test_a_value_may_be_in_the_environment() -> None:
 class TestWarehouseInS3:
     """It is reached as the topics' bucket is, unless the options say otherwise."""
 
-    def test_it_takes_endpoint_region_and_keys_of_the_buckets_settings(self) -> None:
+    def test_it_takes_endpoint_region_and_keys_from_the_bucket(self) -> None:
         found = resolve("lake.db.t", catalogs=["lake=glue"], warehouse="s3://b/t", settings=IN_S3)
         assert found["lake"] == {
             "type": "glue",

@@ -1,4 +1,4 @@
-"""What was compiled is kept for other processes where that is possible, and nothing fails where it is not."""
+"""Compiled functions are cached for other processes if that is possible, and nothing fails if it is not."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def run(program: Path, **environment: str) -> int:
-    """How many functions the process did not have to compile."""
+    """The number of functions that the process did not have to compile."""
     known = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
     done = subprocess.run(
         [sys.executable, str(program)],
@@ -81,7 +81,7 @@ def test_code_in_a_folder_that_others_can_write_is_not_run(program: Path, tmp_pa
     assert run(program, **environment) == 0
 
 
-def test_where_nothing_can_be_kept_each_process_compiles_for_itself(program: Path, tmp_path: Path) -> None:
+def test_without_a_writable_cache_each_process_compiles(program: Path, tmp_path: Path) -> None:
     closed(program)
     name = f"kafscale-compiled-{os.getuid()}"
     (tmp_path / name).write_text("in the way")

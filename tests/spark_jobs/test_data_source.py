@@ -117,7 +117,7 @@ def streaming(
 
 
 class Batches:
-    """What a query's sink got, by micro-batch; `dies_at`: the batch in which the sink fails, once."""
+    """The output of a query's sink, by micro-batch; `dies_at`: the batch in which the sink fails, once."""
 
     def __init__(self, dies_at: int | None = None) -> None:
         self.by_id: dict[int, list[dict[str, Any]]] = {}

@@ -23,7 +23,7 @@ Delivered = dict[tuple[int, int], bytes]
 
 
 class Writer:
-    """Produces, in a thread, until it is told to stop. `delivered`: what was acknowledged, and where it lies."""
+    """Produces, in a thread, until it is stopped. `delivered`: the acknowledged records, and their positions."""
 
     def __init__(self, broker: KafscaleBroker) -> None:
         self.delivered: Delivered = {}
@@ -42,7 +42,7 @@ class Writer:
     def wait_for(self, count: int) -> None:
         """Until so many more records were acknowledged."""
         wanted = len(self.delivered) + count
-        wait_until(lambda: len(self.delivered) >= wanted, f"{wanted} records are written", 60)
+        wait_until(lambda: len(self.delivered) >= wanted, f"{wanted} records are written")
 
     def _report(self, error: object, message: Message) -> None:
         assert error is None, error
@@ -91,7 +91,7 @@ def test_exports_while_clients_write_and_the_broker_merges(
                 places = {(row["partition"], row["offset"]) for row in written.rows}
                 assert acknowledged <= places, "an export leaves out what was acknowledged before it began"
                 sizes.append(len(written.rows))
-            wait_until(lambda: merges(broker) > 0, "the broker merges", 60)
+            wait_until(lambda: merges(broker) > 0, "the broker merges")
         assert sizes == sorted(set(sizes)), "each export brings something"
         rows = in_order(exporter.export().rows)
         assert {(row["partition"], row["offset"]): row["value"] for row in rows} == writer.delivered

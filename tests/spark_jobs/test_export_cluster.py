@@ -1,4 +1,4 @@
-"""End to end on etcd and a bucket: what merging, retention, crashes and other exporters do to an export under way."""
+"""End to end on etcd and a bucket: an export beside merging, retention, crashes and other exporters."""
 
 import itertools
 import os
@@ -72,7 +72,7 @@ def test_segments_that_are_merged_while_they_are_read(
     assert exporter.export().history == written.history
 
 
-def test_segments_that_expire_while_they_are_read_are_named_and_nothing_of_the_run_is_seen(
+def test_segments_that_expire_during_a_read_are_named(
     stores: LakeStores, writer: TopicWriter, exporter: Exporter
 ) -> None:
     expected = writer.rows()
@@ -108,7 +108,7 @@ def test_a_python_worker_that_is_killed_costs_nothing_but_time(
     assert in_order(exporter.export().rows) == writer.rows()
 
 
-def test_executors_that_are_killed_are_made_up_for_within_the_run(
+def test_killed_executors_are_replaced_within_the_run(
     stores: LakeStores,
     writer: TopicWriter,
     exporter: Exporter,
@@ -137,7 +137,7 @@ def test_executors_that_are_killed_are_made_up_for_within_the_run(
     assert len(target.read().history) == 1
 
 
-def test_one_exporter_at_a_time_and_one_that_was_stopped_too_long_cannot_commit(
+def test_one_exporter_at_a_time_and_a_late_one_cannot_commit(
     stores: LakeStores,
     writer: TopicWriter,
     exporter: Exporter,

@@ -73,13 +73,13 @@ def exporter(
     return Exporter(spark, writer.settings, "orders", local_catalog, table, "--value-format", "json")
 
 
-def test_a_driver_that_is_killed_between_the_commits_to_its_two_tables(
+def test_a_driver_killed_between_the_commits_to_its_tables(
     exporter: Exporter, writer: TopicWriter, tmp_path: Path
 ) -> None:
     check_killed(exporter, writer, tmp_path, Point.DEAD_LETTERS_PUBLISHED)
 
 
-def test_a_driver_that_is_killed_when_it_has_committed_and_told_nobody(
+def test_a_driver_killed_after_its_commit_before_it_reports(
     exporter: Exporter, writer: TopicWriter, tmp_path: Path
 ) -> None:
     exporter.export()

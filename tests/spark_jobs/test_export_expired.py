@@ -26,9 +26,7 @@ def exporter(
     return Exporter(spark, writer.settings, "events", local_catalog, new_table(local_catalog))
 
 
-def test_what_expired_is_an_error_that_names_it_or_a_gap_that_is_recorded(
-    writer: TopicWriter, exporter: Exporter
-) -> None:
+def test_expired_offsets_are_an_error_or_a_recorded_gap(writer: TopicWriter, exporter: Exporter) -> None:
     for start in range(0, 30, 10):
         writer.append(0, sent(10, first=start))
         writer.append(1, sent(10, first=start))
@@ -58,7 +56,7 @@ def test_what_expired_is_an_error_that_names_it_or_a_gap_that_is_recorded(
     assert len(exporter.export().rows) == len(after.rows) + 1
 
 
-def test_a_topic_that_was_made_anew_is_not_mixed_with_the_old_one(
+def test_a_topic_created_again_is_not_mixed_with_the_old_one(
     spark: SparkSession,
     tmp_path: Path,
     writer: TopicWriter,

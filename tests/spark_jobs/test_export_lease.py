@@ -24,7 +24,7 @@ from kafscale.objects.object_store import ObjectReader
 from kafscale.settings.broker import Settings, load_settings
 from spark_jobs.job.export_lease import ExportLease, hold_export
 from tests.support.etcd_server import EtcdServer, etcd_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 PROGRESS = ExportProgress(
     topic="events",
@@ -114,7 +114,7 @@ def other_holder(environment: dict[str, str], ttl_sec: int) -> Iterator["subproc
             process.kill()
 
 
-def test_the_topic_is_held_in_the_block_and_for_longer_than_the_lease(settings: Settings) -> None:
+def test_the_topic_is_held_in_the_block_past_the_lease_time(settings: Settings) -> None:
     began = time.monotonic()
     with hold_export(settings, "events", "host/1", 1) as lease:
         assert (lease.topic, lease.epoch) == ("events", 1)
@@ -158,7 +158,7 @@ def test_waiting_for_a_holder_to_end(environment: dict[str, str], settings: Sett
             assert lease.epoch == 2
 
 
-def test_a_process_that_was_stopped_for_too_long_finds_out_at_once(etcd: EtcdServer, tmp_path: Path) -> None:
+def test_a_process_stopped_for_too_long_notices_at_once(etcd: EtcdServer, tmp_path: Path) -> None:
     """The stale one goes on by its own clock, and what it writes all the same is refused."""
     environment = clustered(etcd, tmp_path)
     stale = "import sys\nfrom kafscale.cluster.exports import ExportLeaseLostError\n" + _HOLDER.replace(
@@ -189,7 +189,7 @@ def test_a_process_that_was_stopped_for_too_long_finds_out_at_once(etcd: EtcdSer
             process.kill()
 
 
-def test_a_store_that_is_away_for_as_long_as_the_lease_costs_the_hold(tmp_path: Path) -> None:
+def test_a_store_away_for_the_lease_time_ends_the_hold(tmp_path: Path) -> None:
     with etcd_server(tmp_path) as server:
         settings = load_settings(clustered(server, tmp_path))
         with hold_export(settings, "events", "me", 2) as lease:
@@ -234,21 +234,23 @@ def test_what_cannot_be_opened(tmp_path: Path, etcd: EtcdServer) -> None:
         pytest.fail("held in an etcd that is not there")
 
 
-def test_an_error_of_the_block_is_its_own_and_gives_the_topic_back(settings: Settings) -> None:
+def test_an_error_of_the_block_is_raised_and_releases_the_topic(settings: Settings) -> None:
     with pytest.raises(ZeroDivisionError), hold_export(settings, "events", "me"):
         raise ZeroDivisionError
     with hold_export(settings, "events", "me") as lease:
         assert lease.epoch == 2
 
 
-def test_a_defect_of_the_keeper_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_the_keeper_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(_: ExportHold) -> None:
         raise ArithmeticError("a mistake in the program")
 
     monkeypatch.setattr(ExportHold, "renew", broken)
     settings = load_settings(embedded(tmp_path))
     with pytest.raises(ArithmeticError, match="a mistake"), hold_export(settings, "events", "me", 1) as lease:
-        with pytest.raises(ExportLeaseLostError, match=r"what kept it failed.*a mistake") as caught:
+        with pytest.raises(
+            ExportLeaseLostError, match=r"the thread that keeps it failed.*a mistake"
+        ) as caught:
             wait_until(lambda: lease.check(), "the keeper has failed")
         assert isinstance(caught.value.__cause__, ArithmeticError)
         with pytest.raises(ExportLeaseLostError):
@@ -274,9 +276,9 @@ def test_a_defect_is_told_while_the_topic_is_given_back(
     settings = load_settings(embedded(tmp_path))
     with pytest.raises(ArithmeticError, match="a mistake"), hold_export(settings, "events", "me", 1) as lease:
         try:
-            assert released.wait(15)
+            assert released.wait(PATIENCE_SEC)
             for call in (lease.check, lease.confirm, lambda: lease.record(PROGRESS)):
-                with pytest.raises(ExportLeaseLostError, match=r"what kept it failed.*a mistake"):
+                with pytest.raises(ExportLeaseLostError, match=r"the thread that keeps it failed.*a mistake"):
                     call()
         finally:
             looked.set()
@@ -298,8 +300,8 @@ def test_a_call_that_is_under_way_when_the_topic_is_given_back(tmp_path: Path) -
     with hold_export(load_settings(embedded(tmp_path)), "events", "me") as lease:
         caller = threading.Thread(target=call, args=(lease,))
         caller.start()
-        assert began.wait(15)
-    caller.join(15)
+        assert began.wait(PATIENCE_SEC)
+    caller.join(PATIENCE_SEC)
     assert not caller.is_alive()
     assert len(told) == 1 and "it was released" in told[0], told
     with pytest.raises(ExportLeaseLostError, match="it was released"):

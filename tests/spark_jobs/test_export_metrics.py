@@ -15,6 +15,7 @@ from kafscale.settings.kinds import Address
 from spark_jobs.job.metric_families import FAMILIES
 from spark_jobs.job.metrics import ExportMetrics
 from spark_jobs.job.metrics_output import read_metrics_file, served_metrics, write_metrics_file
+from tests.support.waiting import PATIENCE_SEC
 
 NOW = 1_700_000_000.0
 
@@ -157,7 +158,7 @@ def test_metrics_are_served_while_the_job_runs() -> None:
     metrics = new_metrics()
     with served_metrics(metrics, Address("127.0.0.1", 0)) as port:
         export_a_little(metrics)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SEC) as answer:
             found = samples_of(answer.read().decode())
         assert found["rows_total", "events"] == 390
         assert ("process_start_time_seconds",) in found

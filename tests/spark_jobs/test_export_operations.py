@@ -99,9 +99,7 @@ def test_two_topics_in_one_table_are_told_apart(writer: TopicWriter, exporter: E
     assert exporter.export("--topic", "more").history == written.history
 
 
-def test_compaction_and_the_end_of_old_snapshots_change_nothing_for_the_next_run(
-    writer: TopicWriter, exporter: Exporter
-) -> None:
+def test_compaction_and_expired_snapshots_keep_the_state(writer: TopicWriter, exporter: Exporter) -> None:
     for start in range(10, 30, 10):
         writer.append(1, sent(10, first=start))
         exporter.export()

@@ -1,4 +1,4 @@
-"""What an export says while it works and at its end."""
+"""The report of an export, while it runs and at its end."""
 
 import json
 from collections.abc import Sequence
@@ -124,7 +124,7 @@ def test_the_summary_has_every_topic(told: Told) -> None:
     assert told.report.failed_topics == ["gone"]
 
 
-def test_nothing_to_tell(told: Told) -> None:
+def test_nothing_to_report(told: Told) -> None:
     assert told.report.summary_text() == "0 rows and 0 dead letters of 0 topics exported in 0.0 s."
 
 

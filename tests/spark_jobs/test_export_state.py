@@ -1,4 +1,4 @@
-"""What a table says of itself survives the ways in which tables live."""
+"""The export state in a table survives the ways in which tables live."""
 
 import json
 
@@ -77,7 +77,7 @@ def test_a_table_that_says_nothing_has_nothing() -> None:
     assert find_state(TOPIC, [{"operation": "append"}], {"owner": "me"}, []) == ExportState(topic=TOPIC)
 
 
-def test_the_newest_snapshot_that_tells_is_believed_before_the_property() -> None:
+def test_the_newest_snapshot_with_a_state_overrides_the_property() -> None:
     older, newer = summary(state("c1", 5)), summary(state("c2", 10))
     compaction = {"operation": "replace"}
     found = find_state(TOPIC, [compaction, newer, older], {NAME: encode_state(state("c3", 15))}, [])
@@ -89,13 +89,13 @@ def test_the_property_outlives_the_expiry_of_snapshots() -> None:
     assert found.commit_id == "c2"
 
 
-def test_a_table_that_was_rolled_back_has_what_the_older_snapshot_says() -> None:
+def test_a_rolled_back_table_has_the_older_snapshots_state() -> None:
     older, newer = summary(state("c1", 5)), summary(state("c2", 10))
     found = find_state(TOPIC, [older], {NAME: encode_state(state("c2", 10))}, [older, newer])
     assert found.position(0) == 5
 
 
-def test_a_table_that_was_rolled_back_behind_all_it_remembers_is_not_guessed_at() -> None:
+def test_a_table_rolled_back_behind_every_export_is_refused() -> None:
     with pytest.raises(ExportStateError, match="rolled back"):
         find_state(
             TOPIC, [{"operation": "append"}], {NAME: encode_state(state("c2"))}, [summary(state("c2"))]
@@ -107,7 +107,7 @@ def test_topics_in_one_table_do_not_meet() -> None:
     assert find_state("other", [summary(state())], {NAME: encode_state(state())}, []).commit_id == ""
 
 
-def test_the_position_passes_over_what_was_brought_ahead_and_over_gaps() -> None:
+def test_the_position_skips_backfilled_offsets_and_gaps() -> None:
     ahead = ExportState(
         topic=TOPIC,
         commit_id="c",

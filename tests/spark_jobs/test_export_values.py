@@ -43,9 +43,7 @@ def exporter(
     )
 
 
-def test_what_does_not_decode_is_kept_beside_with_its_coordinates_and_its_reason(
-    writer: TopicWriter, exporter: Exporter
-) -> None:
+def test_dead_letters_have_coordinates_and_a_reason(writer: TopicWriter, exporter: Exporter) -> None:
     good = {"id": 1, "name": "one"}
     broken = [b"{", b"\xff\xfe", b"", b"[1, 2]", b'{"id": "not a number"}']
     schema = ("--schema", "id BIGINT, name STRING")

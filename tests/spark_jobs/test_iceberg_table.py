@@ -66,9 +66,7 @@ def test_a_name_with_a_dash(spark: SparkSession, local_catalog: IcebergCatalog, 
     assert schema_of_table(spark, dashed) == columns("a INT")
 
 
-def test_columns_and_fields_are_added_and_widened_and_rows_fit_by_name(
-    spark: SparkSession, name: str
-) -> None:
+def test_columns_are_added_and_widened_and_rows_fit_by_name(spark: SparkSession, name: str) -> None:
     ensure_table(spark, name, columns("value STRUCT<b: INT, a: STRING>"), TableOptions())
     append(spark, name, [((1, "x"),)], "value STRUCT<b: INT, a: STRING>")
     wider = "value STRUCT<a: STRING, c: ARRAY<STRUCT<y: INT, x: INT>>, b: BIGINT>, offset BIGINT"
@@ -101,7 +99,7 @@ def test_maps_and_lists_of_structs_keep_their_fields(spark: SparkSession, name: 
     assert [one and one.asDict() for one in row.l] == [{"p": 1, "q": 2}, None]
 
 
-def test_a_table_of_somebody_else_keeps_its_columns(spark: SparkSession, name: str) -> None:
+def test_a_table_of_another_program_keeps_its_columns(spark: SparkSession, name: str) -> None:
     namespace = name.rpartition(".")[0]
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
     spark.sql(f"CREATE TABLE {name} (loaded DATE, value STRING) USING iceberg")
@@ -113,7 +111,7 @@ def test_a_table_of_somebody_else_keeps_its_columns(spark: SparkSession, name: s
     assert [tuple(row) for row in rows_of(spark, name)] == [(None, "a", None), (None, "b", 2)]
 
 
-def test_a_column_that_the_table_requires_is_told(spark: SparkSession, name: str) -> None:
+def test_a_column_that_the_table_requires_is_named(spark: SparkSession, name: str) -> None:
     namespace = name.rpartition(".")[0]
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
     spark.sql(f"CREATE TABLE {name} (tenant STRING NOT NULL, value STRING) USING iceberg")
@@ -121,7 +119,7 @@ def test_a_column_that_the_table_requires_is_told(spark: SparkSession, name: str
         ensure_table(spark, name, columns("value STRING"), TableOptions())
 
 
-def test_types_that_cannot_come_together_are_told(spark: SparkSession, name: str) -> None:
+def test_types_that_cannot_be_joined_are_named(spark: SparkSession, name: str) -> None:
     ensure_table(spark, name, columns("value STRING"), TableOptions())
     with pytest.raises(TableRefusedError, match="cannot take the columns of the export"):
         ensure_table(spark, name, columns("value STRUCT<a: INT>"), TableOptions())

@@ -1,4 +1,4 @@
-"""Jars are fetched once for a pom, and again when it changes; a Java that is missing or old is told."""
+"""Jars are fetched once for a pom, and again when it changes; a missing or old Java is reported."""
 
 import os
 from pathlib import Path

@@ -55,7 +55,7 @@ def commit(spark: SparkSession, table: str, before: ExportState, first: int, fol
     return after
 
 
-def test_staged_rows_are_seen_by_nobody_until_they_are_published(spark: SparkSession, table: str) -> None:
+def test_staged_rows_are_invisible_until_they_are_published(spark: SparkSession, table: str) -> None:
     nothing = read_state(spark, table, TOPIC)
     assert nothing == ExportState(topic=TOPIC)
     after = brought(nothing, 0, 3)
@@ -80,7 +80,7 @@ def test_of_two_exporters_from_the_same_state_one_is_refused(spark: SparkSession
     assert offsets_in(spark, table) == [0, 1, 2]
 
 
-def test_one_that_comes_while_the_commit_is_under_way_is_refused_by_the_table(
+def test_a_concurrent_commit_is_refused_by_the_table(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look before the commit is not what keeps two apart."""
@@ -102,7 +102,7 @@ def test_one_that_comes_while_the_commit_is_under_way_is_refused_by_the_table(
     assert offsets_in(spark, table) == [0, 1, 2]
 
 
-def test_a_commit_that_landed_without_an_answer_is_not_made_again(
+def test_a_commit_without_an_answer_is_not_repeated(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = read_state(spark, table, TOPIC)
@@ -129,7 +129,7 @@ class _JavaError(Exception):
         self.java_exception = java_exception
 
 
-def test_other_writers_of_the_table_are_in_nobodys_way(spark: SparkSession, table: str) -> None:
+def test_other_writers_of_the_table_do_not_conflict(spark: SparkSession, table: str) -> None:
     first = commit(spark, table, read_state(spark, table, TOPIC), 0, 3)
     after = brought(first, 3, 5)
     staged = stage(rows_of(spark, 3, 5), table, after.commit_id, {})
@@ -149,7 +149,7 @@ def test_the_state_and_the_rows_survive_compaction_and_expiry(spark: SparkSessio
     state = read_state(spark, table, TOPIC)
     for first in range(0, 9, 3):
         state = commit(spark, table, state, first, first + 3)
-    # One that nobody published: a crash between the two commits.
+    # One that was never published: a crash between the two commits.
     stage(rows_of(spark, 50, 60), table, uuid.uuid4().hex, {})
     catalog, _, name = table.partition(".")
     options = "map('min-input-files', '2')"

@@ -1,4 +1,4 @@
-"""What Spark's Python processes are spared between tasks, and what stays as it is."""
+"""Spark's Python processes save work between tasks, and nothing else changes."""
 
 import gc
 import importlib
@@ -47,7 +47,7 @@ def finders_of(archive: Path) -> list[str]:
     return [path for path in sys.path_importer_cache if path.startswith(str(archive))]
 
 
-def test_nothing_looks_into_sparks_archive_before_the_next_import(archives: tuple[Path, Path]) -> None:
+def test_sparks_archive_is_not_read_before_the_next_import(archives: tuple[Path, Path]) -> None:
     sparks, users = archives
     assert finders_of(sparks)
     spare_work_between_tasks()

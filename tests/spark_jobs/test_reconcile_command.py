@@ -41,7 +41,7 @@ def values(first: int, **more: object) -> list[Sent]:
     ]
 
 
-def test_exports_agree_with_their_topic_until_the_table_is_damaged(
+def test_an_export_agrees_until_its_table_is_damaged(
     spark: SparkSession,
     tmp_path: Path,
     local_catalog: IcebergCatalog,

@@ -1,4 +1,4 @@
-"""What is compared, and that damage of any kind is found: without Spark, whose counting is done in Python here."""
+"""The comparison finds damage of any kind: without Spark, whose counting is done in Python here."""
 
 import hashlib
 from collections import defaultdict
@@ -77,7 +77,7 @@ def test_every_offset_has_one_standing(
     assert sum(span.next_offset - span.first for span in plan.spans) == size(expired) + size(compared)
 
 
-def test_a_range_is_cut_at_multiples_of_the_size_however_far_the_log_has_come() -> None:
+def test_a_range_is_cut_at_multiples_of_the_size() -> None:
     spans = plan_partition(state_of(((5, 25),)), log_of(12, 30), 10).spans
     assert [(one.first, one.next_offset, one.standing.value) for one in spans] == [
         (5, 10, "expired"),
@@ -121,7 +121,7 @@ def row_hash(row: Row) -> int:
 
 
 def tallied(rows: Sequence[Row]) -> tuple[dict[Span, Tally], list[Row]]:
-    """What Spark does."""
+    """Counts like Spark."""
     found: dict[Span, Tally] = defaultdict(Tally)
     outside = []
     for row in rows:
@@ -222,7 +222,7 @@ def test_of_expired_records_only_duplicates_are_a_difference() -> None:
     assert not replace(check, duplicates=1).agrees
 
 
-def test_a_log_that_ends_before_what_the_table_has_is_a_difference() -> None:
+def test_a_log_that_ends_before_the_table_is_a_difference() -> None:
     plan = plan_partition(state_of(((0, 40),)), log_of(0, 30), 100)
     assert plan.beyond_end == ((30, 40),)
     assert not Comparison(topic="events", table="t", dead_letter_table=None, plans=(plan,)).agrees

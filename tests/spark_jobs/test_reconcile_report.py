@@ -1,4 +1,4 @@
-"""What a comparison says to people and to programs."""
+"""The report of a comparison, for people and for programs."""
 
 import json
 from dataclasses import replace

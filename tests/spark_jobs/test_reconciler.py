@@ -112,7 +112,7 @@ class Exported:
         return Reconciler(self.spark, asked, reader, lambda _: None).run()
 
     def _read(self, ranges: Mapping[int, Range]) -> DataFrame:
-        """What a topic gives: nothing that has expired."""
+        """The records of a topic: none that has expired."""
         self.reads.append(ranges)
         starts = {one.partition: one.log_start_offset for one in self.log.partitions}
         there = [
@@ -291,7 +291,7 @@ def test_a_table_of_an_earlier_topic_is_not_compared(export: Callable[..., Expor
     found = exported.run()
     assert not found.agrees
     assert exported.reads == []
-    assert "holds an earlier topic of this name" in as_text(found, shows_all=False)
+    assert "has an earlier topic of this name" in as_text(found, shows_all=False)
 
 
 def test_a_table_that_is_not_there_is_no_legal_option(export: Callable[..., Exported]) -> None:
@@ -301,7 +301,7 @@ def test_a_table_that_is_not_there_is_no_legal_option(export: Callable[..., Expo
         exported.run()
 
 
-def test_a_table_whose_rows_cannot_be_found_again_is_no_legal_option(export: Callable[..., Exported]) -> None:
+def test_a_table_whose_rows_cannot_be_found_is_refused(export: Callable[..., Exported]) -> None:
     exported = export()
     exported.sql("ALTER TABLE {table} DROP COLUMN offset")
     with pytest.raises(SettingError, match="no column 'offset'"):

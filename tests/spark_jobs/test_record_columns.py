@@ -88,7 +88,7 @@ def test_all_columns_of_all_kinds_of_records(codec: Codec) -> None:
     ]
 
 
-def test_the_schema_is_the_one_that_spark_was_told() -> None:
+def test_the_schema_is_the_one_that_spark_has() -> None:
     batch = encode_batch([Record(0, 0, b"key", b"value", HEADERS)])
     for include_headers in (True, False):
         (found,) = columns_of(batch, include_headers=include_headers)
@@ -358,7 +358,7 @@ def test_an_unknown_codec_is_refused() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_what_does_not_decompress_is_refused_and_names_the_object(codec: Codec) -> None:
+def test_records_that_do_not_decompress_name_their_object(codec: Codec) -> None:
     batch = bytearray(encode_batch(records_of([b"value" * 100] * 5), codec=codec))
     batch[HEADER_SIZE:] = bytes(len(batch) - HEADER_SIZE)
     with pytest.raises(CorruptDataError, match="object: the batch at byte 0: "):

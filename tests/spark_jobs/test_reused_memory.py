@@ -1,4 +1,4 @@
-"""Memory is used again when, and only when, nobody holds anything that was made of it."""
+"""Memory is used again if, and only if, no object made of it exists."""
 
 import gc
 
@@ -40,7 +40,7 @@ def test_an_array_over_a_part_keeps_the_memory() -> None:
     assert memory_of(memory.take(5)) == address
 
 
-def test_what_is_more_or_larger_than_is_kept_is_there_all_the_same() -> None:
+def test_buffers_beyond_the_kept_ones_are_available() -> None:
     memory = ReusedMemory(SIZE_BYTES, 1)
     held = [memory.take(10) for _ in range(3)]
     assert len({memory_of(buffer) for buffer in held}) == 3

@@ -62,14 +62,14 @@ def run(
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": " ".join(FAST)},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done
 
 
-def test_one_command_starts_a_spark_with_iceberg_that_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
+def test_one_command_starts_a_quiet_spark_with_iceberg(tmp_path: Path) -> None:
     said, done = run(tmp_path, [sys.executable], {"spark.local.dir": str(tmp_path / "tmp")})
     assert said["ms"] == 1767227400000, "half past midnight, in UTC"
     assert said["zone"] == "UTC"
@@ -88,7 +88,7 @@ def test_one_command_starts_a_spark_with_iceberg_that_is_quiet_and_leaves_nothin
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_under_spark_submit_what_it_was_told_stays_and_the_rest_is_brought(tmp_path: Path) -> None:
+def test_spark_submits_options_stay_and_others_are_added(tmp_path: Path) -> None:
     submit = [
         str(SUBMIT), "--master", "local[1]", "--name", "submitted",
         "--conf", "spark.sql.session.timeZone=Europe/Berlin",
@@ -114,7 +114,7 @@ def test_a_session_that_is_there_is_used_and_gets_the_catalogs(spark: SparkSessi
         open_session(SessionOptions(catalogs=[Catalog(name=name, properties={"type": "rest"})]))
 
 
-def test_a_catalog_that_nobody_describes_is_refused_with_the_remedy(spark: SparkSession) -> None:
+def test_an_undefined_catalog_is_refused_with_the_remedy(spark: SparkSession) -> None:
     with pytest.raises(
         SettingError, match=r"no catalog 'nowhere': give --warehouse .* --catalog nowhere=TYPE"
     ):

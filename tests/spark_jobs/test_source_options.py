@@ -188,12 +188,12 @@ def test_an_unknown_option_is_refused_with_the_legal_ones() -> None:
 
 
 @pytest.mark.parametrize("option", [*option_rows.REFUSED, "kafka.security.protocol"])
-def test_options_of_sparks_kafka_source_that_mean_nothing_here_are_refused_with_a_hint(option: str) -> None:
+def test_unused_kafka_source_options_are_refused_with_a_hint(option: str) -> None:
     hint = option_rows.REFUSED.get(option, option_rows.KAFKA_HINT)
     assert refusal(**{option: "x"}) == f"option {option.lower()} is not legal here: {hint}"
 
 
-def test_a_batch_has_neither_a_latest_start_nor_an_earliest_end_nor_triggers() -> None:
+def test_a_batch_refuses_latest_start_earliest_end_and_triggers() -> None:
     for options in (
         {"startingOffsets": "latest"},
         {"startingOffsets": '{"events":{"0":-1}}'},
@@ -233,15 +233,13 @@ def test_store_options_go_over_the_environment() -> None:
     assert (settings.s3_access_key, settings.s3_secret_key) == ("id", "secret")
 
 
-def test_a_data_folder_is_absolute_for_whoever_opens_it_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_folder_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert settings_of({"dataDir": "data"}, {}).data_dir == tmp_path / "data"
     assert settings_of({}, {"KAFSCALE_DATA_DIR": "here"}).data_dir == tmp_path / "here"
 
 
-def test_a_setting_by_its_own_name_may_be_of_no_effect_as_in_the_environment() -> None:
+def test_a_setting_by_name_may_have_no_effect_as_in_environment() -> None:
     everything = {
         "KAFSCALE_DATA_DIR": "/d",
         "KAFSCALE_ETCD_ENDPOINTS": "one:2379",
@@ -250,7 +248,7 @@ def test_a_setting_by_its_own_name_may_be_of_no_effect_as_in_the_environment() -
     assert settings_of(everything, {}) == settings_of({}, everything)
 
 
-def test_other_options_and_variables_do_not_matter_for_the_stores() -> None:
+def test_stores_ignore_other_options_and_variables() -> None:
     assert settings_of({"subscribe": "a", "no": "option"}, {"KAFSCALE_OLD": "x"}) == settings_of({}, {})
 
 

@@ -1,8 +1,8 @@
-"""A failure inside of Spark is told in a line."""
+"""A failure inside of Spark is reported in one line."""
 
 from pyspark.errors import PySparkException
 
-from spark_jobs.job.spark_errors import told_shortly
+from spark_jobs.job.spark_errors import short_message
 
 TASK = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in
 stage 3.0: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
@@ -18,15 +18,15 @@ spark_jobs.source.split_reader.ExpiredRangeError: offsets 3 to 7 of orders-0 exp
 
 
 def test_an_error_of_a_task_is_told_in_its_own_words() -> None:
-    assert told_shortly(PySparkException(TASK)) == "offsets 3 to 7 of orders-0 expired while they were read"
+    assert short_message(PySparkException(TASK)) == "offsets 3 to 7 of orders-0 expired while they were read"
 
 
 def test_an_error_of_spark_is_told_by_its_first_line() -> None:
-    told = told_shortly(
+    told = short_message(
         PySparkException("[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\n== SQL ==\n")
     )
     assert told == "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found."
 
 
 def test_an_error_without_words_is_told_by_its_name() -> None:
-    assert told_shortly(ValueError()) == "ValueError"
+    assert short_message(ValueError()) == "ValueError"

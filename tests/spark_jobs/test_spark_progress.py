@@ -1,4 +1,4 @@
-"""What Spark tells of a batch while it runs, and after."""
+"""Spark's progress of a batch while it runs, and after."""
 
 import logging
 import threading
@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.job import spark_progress
 from spark_jobs.job.report import ExportReport
-from spark_jobs.job.spark_progress import JobProgress, read_job_progress, told_while_it_runs, watched
+from spark_jobs.job.spark_progress import JobProgress, read_job_progress, reported_while_running, watched
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.support.waiting import wait_until
 
 
-def test_tasks_and_rows_of_the_jobs_of_a_block_are_told(
+def test_tasks_and_rows_of_a_blocks_jobs_are_reported(
     spark: SparkSession, local_catalog: IcebergCatalog, new_table: Callable[[IcebergCatalog], str]
 ) -> None:
     table = new_table(local_catalog)
@@ -41,14 +41,14 @@ def test_tasks_and_rows_of_the_jobs_of_a_block_are_told(
     assert not any("a block" in thread.name for thread in threading.enumerate())
 
 
-def test_a_report_is_told(spark: SparkSession) -> None:
+def test_a_report_is_notified(spark: SparkSession) -> None:
     lines: list[str] = []
     report = ExportReport(lines.append, lambda: 0.0, interval_sec=0)
     report.batch_started("events", {0: (0, 10)})
     seen = JobProgress(tasks=4, tasks_done=3, rows=7)
     with (
         mock.patch.object(spark_progress, "read_job_progress", return_value=seen),
-        told_while_it_runs(spark, report, "events", poll_sec=0.01),
+        reported_while_running(spark, report, "events", poll_sec=0.01),
     ):
         wait_until(lambda: any("3 of 4 tasks done" in line and "7 rows" in line for line in lines), "a line")
 

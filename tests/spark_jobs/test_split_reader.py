@@ -26,9 +26,9 @@ from tests.spark_jobs.support.oracle_rows import batch_rows
 from tests.spark_jobs.support.sent_records import Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
-TIMEOUT_SEC = 10.0
+TIMEOUT_SEC = PATIENCE_SEC
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def topic() -> MemoryTopic:
 
 
 class Gathered:
-    """Lets no read of a segment go on before `count` are under way at once."""
+    """Blocks every read of a segment until `count` of them are in flight at once."""
 
     def __init__(self, objects: ObjectReader, count: int) -> None:
         self._objects = objects
@@ -116,7 +116,7 @@ def test_memory_is_used_again_only_when_its_batches_were_taken(
             assert bytes(batches.data) == stored[32:-16]
 
 
-def test_gaps_and_leftovers(topic: MemoryTopic) -> None:
+def test_gaps_and_orphans(topic: MemoryTopic) -> None:
     run(topic.stored.leave_unpublished(0, batches_of([Sent(value=b"never acknowledged")])))
     topic.append(Batch(records=[Sent(value=b"after a gap", gap=1)], gap_after=3))
     topic.append(Batch(records=[Sent(value=b"last", gap=5)]))
@@ -225,7 +225,7 @@ def test_what_expired_and_was_merged(topic: MemoryTopic) -> None:
         topic.rows(split)
 
 
-def test_a_log_start_inside_a_merged_segment_hides_nothing_that_was_planned(topic: MemoryTopic) -> None:
+def test_log_start_in_a_merged_segment_hides_no_planned_record(topic: MemoryTopic) -> None:
     split = topic.split()
     run(topic.stored.merge(0, 0, 19))
     run(topic.stored.move_log_start(0, 7))
@@ -322,9 +322,7 @@ def test_a_damaged_chunk(large: MemoryTopic) -> None:
 
 
 @pytest.mark.parametrize("is_wrong", [True, False])
-def test_without_an_index_that_can_be_relied_on_the_segment_is_verified(
-    large: MemoryTopic, is_wrong: bool
-) -> None:
+def test_a_segment_without_a_usable_index_is_verified(large: MemoryTopic, is_wrong: bool) -> None:
     (key,) = run(large.objects.keys("*.index"))
 
     def shifted(index: bytes) -> bytes:

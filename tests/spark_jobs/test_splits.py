@@ -1,4 +1,4 @@
-"""How a range of offsets is divided into splits: everything once, small segments together, large ones apart."""
+"""A range of offsets divided into splits: everything once, small segments together, large ones apart."""
 
 import pickle
 
@@ -95,7 +95,7 @@ def test_small_segments_share_splits_but_not_without_end() -> None:
     assert groups(100, 2500) == [1024, 1024, 452]
 
 
-def test_a_large_piece_does_not_join_the_split_that_it_would_make_too_large() -> None:
+def test_a_piece_does_not_join_a_split_and_make_it_too_large() -> None:
     sizes = [10 * MIB, 60 * MIB, MIB, MIB]
     pieces = [
         Piece(reference=reference(n, n, size), first_offset=n, next_offset=n + 1)

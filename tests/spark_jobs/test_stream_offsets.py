@@ -1,4 +1,4 @@
-"""What a stream keeps in its checkpoint."""
+"""The state of a stream in its checkpoint."""
 
 import json
 

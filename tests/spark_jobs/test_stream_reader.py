@@ -144,7 +144,7 @@ def test_a_micro_batch_that_was_not_committed_is_the_same_again(writer: TopicWri
 
 
 @pytest.mark.parametrize(("start", "first"), [("latest", 5), ("earliest", 0)])
-def test_a_stream_killed_in_its_first_micro_batch_keeps_its_start(
+def test_a_stream_killed_in_its_first_batch_keeps_its_start(
     writer: TopicWriter, start: str, first: int
 ) -> None:
     stream = Stream(writer, startingOffsets=start)

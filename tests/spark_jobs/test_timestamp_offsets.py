@@ -99,7 +99,7 @@ def test_a_segment_whose_late_record_expired_is_passed_over(tmp_path: Path) -> N
     assert look(writer, 5)[0] == 4
 
 
-def test_of_a_large_segment_chunks_are_read_until_the_record_is_found(tmp_path: Path) -> None:
+def test_chunks_of_a_large_segment_are_read_up_to_the_record(tmp_path: Path) -> None:
     writer = TopicWriter(embedded(tmp_path), "events", index_interval=1)
     writer.append(0, at(*range(32), value_bytes=MIB), batch_records=1)
     key = writer.keys(0)[0]
@@ -112,7 +112,7 @@ def test_of_a_large_segment_chunks_are_read_until_the_record_is_found(tmp_path: 
     assert sum(size for name, size in reads if name == key) <= 33 * MIB
 
 
-def test_a_segment_that_was_merged_meanwhile_is_looked_for_in_the_merged_one(writer: TopicWriter) -> None:
+def test_a_segment_merged_meanwhile_is_found_in_the_merged_one(writer: TopicWriter) -> None:
     offset, reads = look(writer, 4.5, before=lambda topic: topic.merge(0, 0, 7))
     assert offset == 5
     assert [key for key, _ in reads] == [key_of(4), *writer.keys(0)]

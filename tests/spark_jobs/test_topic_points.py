@@ -68,7 +68,7 @@ def test_offsets_that_the_topic_cannot_have(text: str, problem: str) -> None:
         resolve_point("--starting-offsets", parse_point("--starting-offsets", text), LOG, find)
 
 
-def test_a_partition_for_which_nothing_is_said_starts_with_its_log_and_is_not_backfilled() -> None:
+def test_an_unnamed_partition_starts_with_its_log() -> None:
     said = parse_point("x", '{"orders": {"1": 3}}')
     assert starts_of(said, LOG, find) == {0: 5, 1: 3}
     assert backfill_of(said, LogEdge.LATEST, LOG, find) == {1: (3, 10)}

@@ -66,7 +66,7 @@ def test_records_keep_all_that_they_have(tmp_path: Path) -> None:
     ]
 
 
-def test_gaps_leftovers_and_what_expired(tmp_path: Path) -> None:
+def test_gaps_orphans_and_expired_records(tmp_path: Path) -> None:
     writer = TopicWriter(embedded(tmp_path), "events")
     writer.append(0, [Sent(value=b"0"), Sent(value=b"3", gap=2)])
     key = writer.leave_unpublished(0, sent(4, "never published"))
@@ -106,7 +106,7 @@ def test_merged_segments_and_checkpoints_hold_the_same_records(tmp_path: Path) -
     assert len(list(folder.glob("*.kfs"))) == 1
 
 
-async def test_it_works_beside_an_event_loop_and_leaves_the_stores_in_order(tmp_path: Path) -> None:
+async def test_it_works_beside_an_event_loop_and_closes_the_stores(tmp_path: Path) -> None:
     broker = KafscaleBroker(tmp_path)
     writer = TopicWriter(embedded(broker.data_folder), "events", partitions=2)
     writer.append(0, sent(10), batch_records=2)

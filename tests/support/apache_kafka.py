@@ -4,8 +4,9 @@ import socket
 from pathlib import Path
 
 from tests.support.java import java_command, run_tool
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "a2Fmc2NhbGUtdGVzdHMtMQ"  # any 16 bytes
@@ -27,7 +28,7 @@ class ApacheKafka(ServerProcess):
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def start(self, timeout_s: float = 60.0) -> None:
+    def start(self, timeout_s: float = PATIENCE_SEC) -> None:
         """Start it and wait until it accepts connections."""
         properties = self.folder / "server.properties"
         if not self._formatted:

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 HOST = "127.0.0.1"
 
@@ -45,7 +46,7 @@ class KafscaleBroker(ServerProcess):
         }
         return clean_environment() | ours
 
-    def start(self, timeout_s: float = 20.0) -> None:
+    def start(self, timeout_s: float = PATIENCE_SEC) -> None:
         """Start it and wait until it is ready."""
         began = time.monotonic()
         self.launch_only()

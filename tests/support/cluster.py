@@ -15,11 +15,11 @@ from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.ledger import Place, Record, Sent
 from tests.support.topics import CREATE_TOPICS_VERSION, create_topics_request, describe_topic
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
-START_TIMEOUT_S = 40.0
+START_TIMEOUT_S = PATIENCE_SEC
 LINGER_MS = 800  # enough for clients whose heartbeats are frequent, as they are in tests
-LEADERS_TIMEOUT_S = 40.0
+LEADERS_TIMEOUT_S = PATIENCE_SEC
 CALL_TIMEOUT_S = 5.0  # of one connection that looks at the cluster
 AWAY = (OSError, wire.ConnectionEndedError)  # what such a connection meets at a broker that comes or goes
 
@@ -116,7 +116,7 @@ class Cluster:
             broker = self.brokers[broker_id]
             wait_until(broker.ready, f"{broker.name} is ready", timeout_s)
 
-    def stop(self, broker_id: int, timeout_s: float = 30.0) -> float:
+    def stop(self, broker_id: int, timeout_s: float = PATIENCE_SEC) -> float:
         """SIGTERM; asserts a clean exit and returns the seconds it took."""
         self._running.discard(broker_id)
         return self.brokers[broker_id].stop(timeout_s)

@@ -18,7 +18,7 @@ from tests.support.ledger import Place, Sent
 from tests.support.load import Load
 from tests.support.nemesis import Etcd, Scene, Trouble
 from tests.support.object_store_proxy import ObjectStoreProxy
-from tests.support.waiting import NotInTimeError, wait_until
+from tests.support.waiting import PATIENCE_SEC, NotInTimeError, wait_until
 
 TOPIC = "t"
 PARTITIONS = 6
@@ -223,4 +223,4 @@ class ChaosRun:
         for reader in (*self._readers, *self._group):
             reader.stop()
         for reader in (*self._readers, *self._group):
-            reader.join(30)
+            reader.join(PATIENCE_SEC)

@@ -10,6 +10,7 @@ from kafscale.memory.chunks import ExactChunks, collect
 from kafscale.objects.memory_store import MemoryStore, fill
 from kafscale.objects.object_store import ObjectInfo
 from kafscale.protocol.types import Buffer
+from tests.support.waiting import PATIENCE_SEC
 
 
 class Hold:
@@ -24,7 +25,7 @@ class Hold:
 
     async def reached(self) -> None:
         """Wait until a call waits here."""
-        await asyncio.wait_for(self._reached.wait(), 10)
+        await asyncio.wait_for(self._reached.wait(), PATIENCE_SEC)
 
     def release(self) -> None:
         self._released.set()

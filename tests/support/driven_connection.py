@@ -8,6 +8,7 @@ from typing import Any, cast
 from kafscale.protocol.types import Buffer
 from kafscale.server.connection import Connection
 from tests.support.in_process_broker import InProcessBroker, until
+from tests.support.waiting import PATIENCE_SEC
 
 
 class DrivenTransport:
@@ -116,7 +117,7 @@ class DrivenConnection:
         """Let `data` arrive as fast as the connection reads."""
         while data := self.feed(data):
             assert not self.transport.closed
-            await asyncio.wait_for(self.transport.resumed.wait(), 10)
+            await asyncio.wait_for(self.transport.resumed.wait(), PATIENCE_SEC)
 
     def frames(self) -> list[bytes]:
         """The whole replies that have come and were not asked for yet, without their lengths."""

@@ -15,8 +15,9 @@ import trustme
 from aetcd import rpc
 
 from tests.support.etcd_install import etcd_binary, etcd_missing
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 HOST = "127.0.0.1"
 ROOT_PASSWORD = "root's password"
@@ -103,7 +104,7 @@ class EtcdServer(ServerProcess):
     def peer_url(self) -> str:
         return f"http://{HOST}:{self._peer_port}"
 
-    def start(self, timeout_s: float = 30.0) -> None:
+    def start(self, timeout_s: float = PATIENCE_SEC) -> None:
         """Start it and wait until it takes requests."""
         self.begin()
         self.wait_healthy(timeout_s)
@@ -129,7 +130,7 @@ class EtcdServer(ServerProcess):
             ]  # fmt: skip
         self.launch(command, clean_environment() | {"ETCD_UNSUPPORTED_ARCH": ""})
 
-    def wait_healthy(self, timeout_s: float = 30.0) -> None:
+    def wait_healthy(self, timeout_s: float = PATIENCE_SEC) -> None:
         """Wait until it has a leader and takes requests."""
         wait_until(self._is_healthy, f"{self.name} is healthy", timeout_s)
 
@@ -168,7 +169,9 @@ class EtcdServer(ServerProcess):
     def compact(self, revision: int) -> None:
         """Forget what was before the revision, as automatic compaction does."""
         with grpc.insecure_channel(self.endpoint.removeprefix("http://")) as channel:
-            rpc.KVStub(channel).Compact(rpc.CompactionRequest(revision=revision, physical=True), timeout=10)
+            rpc.KVStub(channel).Compact(
+                rpc.CompactionRequest(revision=revision, physical=True), timeout=PATIENCE_SEC
+            )
 
     def add_user(self, name: str, password: str, prefix: str) -> None:
         """A user who may read and write below the prefix; from then on nobody may do anything without one."""
@@ -179,20 +182,22 @@ class EtcdServer(ServerProcess):
         with grpc.insecure_channel(self.endpoint.removeprefix("http://")) as channel:
             auth = rpc.AuthStub(channel)
             for user, secret, role in (("root", ROOT_PASSWORD, "root"), (name, password, f"{name}'s")):
-                auth.UserAdd(rpc.AuthUserAddRequest(name=user, password=secret), timeout=10)
-                auth.RoleAdd(rpc.AuthRoleAddRequest(name=role), timeout=10)
-                auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=user, role=role), timeout=10)
+                auth.UserAdd(rpc.AuthUserAddRequest(name=user, password=secret), timeout=PATIENCE_SEC)
+                auth.RoleAdd(rpc.AuthRoleAddRequest(name=role), timeout=PATIENCE_SEC)
+                auth.UserGrantRole(rpc.AuthUserGrantRoleRequest(user=user, role=role), timeout=PATIENCE_SEC)
             grant = rpc.AuthRoleGrantPermissionRequest(name=f"{name}'s", perm=permission)
-            auth.RoleGrantPermission(grant, timeout=10)
-            auth.AuthEnable(rpc.AuthEnableRequest(), timeout=10)
+            auth.RoleGrantPermission(grant, timeout=PATIENCE_SEC)
+            auth.AuthEnable(rpc.AuthEnableRequest(), timeout=PATIENCE_SEC)
 
     def set_password(self, name: str, password: str) -> None:
         """As root. Every token that the user has, or that anybody has of it, is of no use from then on."""
         with grpc.insecure_channel(self.endpoint.removeprefix("http://")) as channel:
             auth = rpc.AuthStub(channel)
-            root = auth.Authenticate(rpc.AuthenticateRequest(name="root", password=ROOT_PASSWORD), timeout=10)
+            root = auth.Authenticate(
+                rpc.AuthenticateRequest(name="root", password=ROOT_PASSWORD), timeout=PATIENCE_SEC
+            )
             change = rpc.AuthUserChangePasswordRequest(name=name, password=password)
-            auth.UserChangePassword(change, timeout=10, metadata=(("token", root.token),))
+            auth.UserChangePassword(change, timeout=PATIENCE_SEC, metadata=(("token", root.token),))
 
     def _is_healthy(self) -> bool:
         assert self.exit_code is None, f"ended with exit code {self.exit_code}\n{self.log_tail()}"

@@ -13,9 +13,10 @@ import kafka
 from confluent_kafka import KafkaError, Message
 
 from tests.support import librdkafka
+from tests.support.waiting import PATIENCE_SEC
 
 PAUSE_S = 0.1  # after a record to each partition: each is a segment, and an upload
-END_TIMEOUT_S = 60.0
+END_TIMEOUT_S = PATIENCE_SEC
 
 
 class Flow(ABC):

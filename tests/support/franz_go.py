@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.compat.tools import FRANZ
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 Row = dict[str, Any]
 Partitions = frozenset[tuple[str, int]]
@@ -17,7 +17,7 @@ Partitions = frozenset[tuple[str, int]]
 _numbers = itertools.count(1)
 
 
-def franz(broker: Any, command: str, *arguments: str, timeout_s: float = 60.0) -> list[Row]:
+def franz(broker: Any, command: str, *arguments: str, timeout_s: float = PATIENCE_SEC) -> list[Row]:
     """What a command said, in lines of JSON. Raises AssertionError when it failed."""
     done = subprocess.run(
         [FRANZ, command, "-brokers", broker.bootstrap, *arguments],

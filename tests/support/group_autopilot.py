@@ -15,7 +15,7 @@ from tests.support.group_wire import (
     Member,
     connect_strictly,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 from tests.support.wire import ConnectionEndedError
 
 PAUSE_SECONDS = 0.05
@@ -70,7 +70,7 @@ class Autopilot:
     def stop(self) -> None:
         """End the thread without leaving the group. Raises AssertionError when it met what is no client's fault."""
         self._stopping.set()
-        self._thread.join(30)
+        self._thread.join(PATIENCE_SEC)
         assert not self._thread.is_alive(), "a member did not end"
         self.check()
 
@@ -139,7 +139,7 @@ class Autopilot:
         self._phase = Phase.JOIN
 
 
-def fly(pilots: Iterable[Autopilot], timeout_s: float = 30.0) -> int:
+def fly(pilots: Iterable[Autopilot], timeout_s: float = PATIENCE_SEC) -> int:
     """Start all, wait until they are one stable generation, stop them, and give that generation.
 
     Checks that nobody was ever given anything by two leaders of one generation.

@@ -15,9 +15,9 @@ from tests.support.apache_kafka import SIGTERM_EXIT_CODE
 from tests.support.group_journal import Assigned, Ended, Event, JournalReader, Processed
 from tests.support.java import java_command
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
-PROGRESS_TIMEOUT_S = 30.0
+PROGRESS_TIMEOUT_S = PATIENCE_SEC
 MAX_POLL_INTERVAL_MS = 30_000
 PYTHON_MEMBER = "tests.support.group_member_process"
 JAVA_MEMBER = ROOT / "tests/compat/java/JournalMember.java"

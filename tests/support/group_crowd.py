@@ -25,8 +25,9 @@ from tests.support.group_wire import (
     SYNC_VERSION,
     subscription,
 )
+from tests.support.waiting import PATIENCE_SEC
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = PATIENCE_SEC
 
 
 @dataclass(slots=True, kw_only=True)

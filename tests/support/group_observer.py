@@ -9,6 +9,7 @@ from kafka.protocol.consumer import OffsetFetchResponse
 from tests.support import wire
 from tests.support.group_apis import fetch_offsets_request, offsets_in
 from tests.support.group_witness import NOTHING_COMMITTED, Observation
+from tests.support.waiting import PATIENCE_SEC
 
 OFFSET_FETCH_VERSION = 7
 PAUSE_SECONDS = 0.05
@@ -35,7 +36,7 @@ class Observer:
     def stop(self) -> None:
         """End the thread. Raises AssertionError when it met what no restart excuses."""
         self._stopping.set()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_SEC)
         assert not self._thread.is_alive(), f"{self._thread.name} did not end"
         self.check()
 

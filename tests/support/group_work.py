@@ -11,7 +11,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorRespo
 
 from tests.support import librdkafka, wire
 from tests.support.group_members import Handled, Partition, Partitions
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 FIND_COORDINATOR_VERSION = 3
 OFFSET_FETCH_VERSION = 7
@@ -113,7 +113,11 @@ def _answer_of_coordinator(connection: wire.Wire, request: OffsetFetchRequest) -
 
 
 def wait_for_shares(
-    members: Sequence[Any], partitions: Iterable[Partition], *, fewest: int = 1, timeout_s: float = 20.0
+    members: Sequence[Any],
+    partitions: Iterable[Partition],
+    *,
+    fewest: int = 1,
+    timeout_s: float = PATIENCE_SEC,
 ) -> list[Partitions]:
     """Wait until each partition has exactly one owner and each member `fewest` at least; what each owns."""
     wanted = sorted(partitions)
@@ -173,7 +177,7 @@ def wait_until_handled(members: Sequence[Any], topic: str, counts: Sequence[int]
         handled = {(one.topic, one.partition, one.offset) for member in members for one in member.handled}
         return all((topic, partition, count - 1) in handled for partition, count in enumerate(counts))
 
-    wait_until(done, f"{sum(counts)} records are handled", 20)
+    wait_until(done, f"{sum(counts)} records are handled")
 
 
 def wait_until_all_work(members: Sequence[Any]) -> None:

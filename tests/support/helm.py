@@ -10,9 +10,10 @@ import yaml
 
 from tests.support.k8s_install import HELM
 from tests.support.process import clean_environment
+from tests.support.waiting import PATIENCE_SEC
 
 CHART = Path(__file__).resolve().parents[2] / "deploy/helm/kafscale"
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = PATIENCE_SEC
 Manifest = dict[str, Any]
 
 

@@ -29,8 +29,9 @@ from kafscale.settings.kinds import Address
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.topics import create_topics_request
+from tests.support.waiting import PATIENCE_SEC
 
-TIMEOUT_SEC = 15.0
+TIMEOUT_SEC = PATIENCE_SEC
 CREATE_TOPICS_VERSION = 7
 
 

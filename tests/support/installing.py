@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from kafscale.errors import StartupError
 from spark_jobs.jar_set import OLDEST_JAVA, JarSet
 
 TOOLS = Path(__file__).resolve().parents[2] / ".tools"
+
+
+_apt = threading.Lock()  # apt-get refuses to run beside itself, and installers run in threads
 
 
 class CannotInstallError(Exception):
@@ -45,8 +49,11 @@ def ensure_command(command: str, *, package: str) -> str:
         raise CannotInstallError(
             f"no {command} on the PATH and not root; install the package {package} by hand"
         )
-    run_command("apt-get", "update", "--quiet")
-    run_command("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package)
+    with _apt:
+        if shutil.which(command):
+            return "there already"
+        run_command("apt-get", "update", "--quiet")
+        run_command("apt-get", "install", "--yes", "--quiet", "--no-install-recommends", package)
     return "installed with apt-get"
 
 
@@ -58,7 +65,7 @@ def unpack_program(program: str, target: Path, *, package: str) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise CannotInstallError(f"no {program} on the PATH and no apt-get here; install {program} by hand")
     TOOLS.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=TOOLS) as name:
+    with _apt, tempfile.TemporaryDirectory(dir=TOOLS) as name:
         folder = Path(name)
         # As whoever runs this: apt's own user cannot write here.
         download = ("apt-get", "download", "--quiet", "--option", "APT::Sandbox::User=root", package)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compat.tools import KAFKA_LIBS, ROOT
+from tests.support.waiting import PATIENCE_SEC
 
 # A JVM for seconds, not for days: compile little, collect simply, stay small.
 JVM_OPTIONS = (
@@ -133,7 +134,7 @@ class ToolServer(JavaServer):
     """One JVM that runs tools and clients one after the other."""
 
     def tool(
-        self, main: str, *arguments: str, stdin: str | bytes = b"", timeout_s: float = 60.0
+        self, main: str, *arguments: str, stdin: str | bytes = b"", timeout_s: float = PATIENCE_SEC
     ) -> ToolResult:
         """Run a tool's main method."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
@@ -167,7 +168,7 @@ class ToolServer(JavaServer):
         config: Mapping[str, object],
         *,
         offset: int = 0,
-        timeout_s: float = 20.0,
+        timeout_s: float = PATIENCE_SEC,
     ) -> list[JavaRecord]:
         """`count` records from the offset on; fewer when the time is over."""
         reply = self._client(
@@ -208,7 +209,9 @@ def tool_server(folder: Path) -> Iterator[ToolServer]:
         server.close()
 
 
-def run_tool(main: str, *arguments: str, stdin: str | bytes = b"", timeout_s: float = 60.0) -> ToolResult:
+def run_tool(
+    main: str, *arguments: str, stdin: str | bytes = b"", timeout_s: float = PATIENCE_SEC
+) -> ToolResult:
     """Run a tool as a process of its own, as its users do."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(

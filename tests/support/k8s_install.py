@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.support import tool_cache
 from tests.support.etcd_install import etcd_missing, install_etcd
 from tests.support.go_programs import GoPrograms, build, remove
 from tests.support.installing import TOOLS, CannotInstallError
@@ -109,9 +110,14 @@ def _install(name: str) -> str:
     stamp = K8S / f"{name}.version"
     stamp.unlink(missing_ok=True)
     remove(K8S, programs)
-    build(programs, K8S)
+    if tool_cache.take(programs.names, programs.stamp, K8S):
+        done = "copied from the cache"
+    else:
+        build(programs, K8S)
+        tool_cache.keep(programs.names, programs.stamp, K8S)
+        done = "built with Go"
     stamp.write_text(programs.stamp)
-    return "built with Go"
+    return done
 
 
 def _is_current(name: str) -> bool:

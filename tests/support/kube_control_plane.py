@@ -16,8 +16,9 @@ from tests.support.etcd_server import EtcdServer
 from tests.support.k8s_install import KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, k8s_missing
 from tests.support.kube_access import HOST, Access, Authority
 from tests.support.kube_api import SERVICE_ACCOUNT, ApiRefusalError, KubeApi
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import NotInTimeError, free_port, wait_until
+from tests.support.waiting import NotInTimeError, wait_until
 
 START_SECONDS = 90.0  # four to six on a machine of two cores
 ADMINS = "system:masters"

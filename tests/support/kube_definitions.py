@@ -29,7 +29,7 @@ def undefine(admin: KubeApi, definition: Manifest) -> None:
     name = definition["metadata"]["name"]
     if admin.find(CRD, name):
         admin.delete(CRD, name)
-    wait_until(functools.partial(_is_gone, admin, definition), f"the definition {name} is gone", 60)
+    wait_until(functools.partial(_is_gone, admin, definition), f"the definition {name} is gone")
 
 
 def _is_gone(admin: KubeApi, definition: Manifest) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 
 def producer(broker: Any, **config: object) -> Producer:
@@ -56,7 +56,7 @@ def assigned_consumer(
         consumer.close()
 
 
-def take(consumer: Consumer, count: int, timeout_s: float = 20.0) -> list[Message]:
+def take(consumer: Consumer, count: int, timeout_s: float = PATIENCE_SEC) -> list[Message]:
     """That many records. Raises AssertionError on an error that the consumer reports."""
     messages: list[Message] = []
 

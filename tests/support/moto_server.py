@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 HOST = "127.0.0.1"
 BUCKET = "records"
@@ -31,7 +32,7 @@ class MotoServer(ServerProcess):
             "KAFSCALE_S3_SECRET_KEY": "secret",
         }
 
-    def start(self, timeout_s: float = 30.0) -> None:
+    def start(self, timeout_s: float = PATIENCE_SEC) -> None:
         """Start it and wait until it answers."""
         command = [sys.executable, "-c", "from moto.server import main; main()"]
         self.launch([*command, "--host", HOST, "--port", str(self.port)], clean_environment())

@@ -10,9 +10,9 @@ from typing import Protocol
 from tests.support.cluster import Cluster
 from tests.support.history import History
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
-PROGRESS_TIMEOUT_S = 60.0
+PROGRESS_TIMEOUT_S = PATIENCE_SEC
 WRITES = frozenset({"PUT", "POST"})
 UPLOADS = frozenset({"PUT"})
 SEGMENTS = r"\.kfs$"

@@ -27,13 +27,14 @@ from tests.support.http_stream import (
     request_body,
     response_body,
 )
-from tests.support.waiting import free_port
+from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE_SEC
 
 T = TypeVar("T")
 
 HOST = "127.0.0.1"
 STREAM_LIMIT_BYTES = 1 << 20
-COMMAND_TIMEOUT_S = 10.0
+COMMAND_TIMEOUT_S = PATIENCE_SEC
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 SLOW_DOWN_BODY = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>SlowDown</Code>'

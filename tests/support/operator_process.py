@@ -13,8 +13,9 @@ from tests.support.helm import Manifest, only, rendered
 from tests.support.kube_access import Access
 from tests.support.kube_api import LEASE, SERVICE_ACCOUNT, ApiRefusalError, Kind, KubeApi
 from tests.support.kube_control_plane import ControlPlane
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import wait_until
 
 RELEASE = "test"
 IMAGE = "kafscale:test"

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from tests.support.waiting import PATIENCE_SEC
+
 LOG_TAIL_BYTES = 12_000
 
 
@@ -70,7 +72,7 @@ class ServerProcess:
         process.wait()
         self._forget()
 
-    def stop(self, timeout_s: float = 20.0) -> float:
+    def stop(self, timeout_s: float = PATIENCE_SEC) -> float:
         """SIGTERM; asserts exit code 0 and returns the seconds it took."""
         began = time.monotonic()
         self.send_signal(signal.SIGTERM)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
 from tests.support.s3_install import VERSITYGW, s3_server_missing
-from tests.support.waiting import free_port, wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 HOST = "127.0.0.1"
 ACCESS_KEY = "kafscale-tests"
@@ -49,7 +50,7 @@ class S3Server(ServerProcess):
             "KAFSCALE_S3_SECRET_KEY": SECRET_KEY,
         }
 
-    def start(self, timeout_s: float = 20.0) -> None:
+    def start(self, timeout_s: float = PATIENCE_SEC) -> None:
         """Start it and wait until it answers."""
         self.bucket_folder.mkdir(parents=True, exist_ok=True)  # a folder of the root is a bucket
         command = [

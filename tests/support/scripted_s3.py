@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape, unescape
 
 from tests.support.http_stream import Head, HttpStreamError, read_head, request_body
 from tests.support.scripted_uploads import MARK, ScriptedUploads
+from tests.support.waiting import PATIENCE_SEC
 
 HOST = "127.0.0.1"
 BUCKET = "records"
@@ -222,7 +223,7 @@ async def scripted_s3(
         server.close()
         await scripted.close()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(server.wait_closed(), 5)
+            await asyncio.wait_for(server.wait_closed(), PATIENCE_SEC)
 
 
 async def _request(head: Head, reader: asyncio.StreamReader) -> Request:

@@ -19,9 +19,9 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from tests.support.ledger import Sent
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
-READ_ALL_TIMEOUT_S = 60.0
+READ_ALL_TIMEOUT_S = PATIENCE_SEC
 PRODUCE_VERSION = 9
 FETCH_VERSION = 11  # the highest that names topics
 LIST_OFFSETS_VERSION = 7
@@ -43,7 +43,7 @@ class ConnectionEndedError(Exception):
 class Wire:
     """A blocking socket. Replies are read in the order in which requests were sent."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = 15.0) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float = PATIENCE_SEC) -> None:
         self.socket = socket.create_connection((host, port), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
@@ -101,7 +101,7 @@ class Wire:
 
 
 @contextlib.contextmanager
-def connect(broker: Any, timeout_s: float = 15.0) -> Iterator[Wire]:
+def connect(broker: Any, timeout_s: float = PATIENCE_SEC) -> Iterator[Wire]:
     """A connection to a broker (anything with `host` and `port`) for the time of the block."""
     wire = Wire(broker.host, broker.port, timeout_s)
     try:

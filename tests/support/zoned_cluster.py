@@ -21,7 +21,7 @@ from tests.support.metrics_page import scrape
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from tests.support.topics import METADATA_VERSION, describe_topic, unique_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 RACKS: Mapping[int, str] = {1: "a", 2: "b", 3: "c"}
 LEASE_TTL_S = 2
@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, Any] = {
     "group_min_session_timeout_ms": 500,
     "auto_create_topics": "false",
 }
-SETTLED_TIMEOUT_S = 40.0
+SETTLED_TIMEOUT_S = PATIENCE_SEC
 
 
 def cluster_missing() -> str | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from kafscale.errors import StartupError
 from kafscale.metadata.keyspace import Keyspace
-from kafscale.metadata.sqlite.looker import lookers_step_aside
 from kafscale.metadata.sqlite.owner_lock import InUseError, OwnerLock
 from kafscale.metadata.sqlite.schema import (
     APPLICATION_ID,
@@ -26,7 +25,8 @@ from kafscale.metadata.sqlite.schema import (
     says_busy,
     says_corrupt,
 )
-from kafscale.metadata.sqlite.write_ahead_log import holds_anything, log_path, write_anew
+from kafscale.metadata.sqlite.snapshot_read import READ_LOCK
+from kafscale.metadata.sqlite.write_ahead_log import is_not_empty, log_path, rewrite
 from kafscale.metadata.store import NO_LEASE, KeyValue
 
 _PAGE_BYTES = 4096
@@ -34,9 +34,9 @@ _PAGE_BYTES = 4096
 # enough that the next start reads little.
 _CHECKPOINT_PAGES = 2048
 _MAX_IDLE_WAL_BYTES = 16 * 1024 * 1024
-# A checkpoint that somebody who reads has kept from its end is tried again after about 2 MiB.
+# A checkpoint that a reader has kept from completing is tried again after about 2 MiB.
 _PAGES_TO_NEXT_ATTEMPT = 512
-# For what holds SQLite's own locks: others who look, for a moment, or an owner that does not know `OwnerLock`.
+# For SQLite's own locks: a reader has them for a moment; an owner that does not know `OwnerLock` keeps them.
 _BUSY_TIMEOUT_SEC = 1.0
 # Rows in one statement: 4 parameters each must stay under SQLite's 32766, and 999 before SQLite 3.32.
 _MAX_ROWS = 128
@@ -65,13 +65,14 @@ _DELETE = {size: _delete_statement(size) for size in _SIZES}
 
 
 class SqliteFile:
-    """An open metadata file with one owner, into which others may look (`SqliteReader`).
+    """An open metadata file with one owner, which other processes may read (`SqliteReader`).
 
-    The owner is who holds `OwnerLock`. Should somebody get past that (its file was removed), every write also
-    compares the revision with the one that this owner left, and fails when it is another.
+    The owner is the process that has `OwnerLock`. In case a second one gets past that (the lock's file was
+    deleted), every write also compares the revision with the one that this owner wrote last, and fails if they
+    differ.
 
-    Raises `StartupError` when the file is in use, corrupt, of another program or of an unknown version.
-    After any `sqlite3.Error` from `write` only `reopen` says what is in the file.
+    Raises `StartupError` if the file is in use, corrupt, of another program or of an unknown version.
+    After any `sqlite3.Error` from `write` only `reopen` shows what is in the file.
     """
 
     def __init__(self, path: Path, *, fsync: bool) -> None:
@@ -92,9 +93,9 @@ class SqliteFile:
             raise
 
     def load(self) -> Keyspace:
-        """Everything in the file, once keys that were bound to a lease of an earlier process are removed.
+        """Everything in the file; deletes the keys that were bound to a lease of an earlier process first.
 
-        Raises `StartupError` when the file is corrupt.
+        Raises `StartupError` if the file is corrupt.
         """
         try:
             (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -118,11 +119,11 @@ class SqliteFile:
         return Keyspace((item for item in items if item.lease == NO_LEASE), revision)
 
     def write(self, revision: int, keys: Mapping[str, KeyValue | None]) -> None:
-        """Write what the keys hold (None: nothing) and the revision, in one SQLite transaction, durably.
+        """Write the keys' values (None: delete the key) and the revision, in one SQLite transaction, durably.
 
-        Every call into SQLite gives the interpreter lock away and, while the event loop is busy, waits a
-        whole switch interval (5 ms) to get it back. So all puts are one statement, which, when it is alone,
-        is its own transaction.
+        Every call into SQLite releases the interpreter lock and, while the event loop is busy, waits a whole
+        switch interval (5 ms) to get it back. So all puts are one statement, which is its own transaction if
+        there is no other statement.
         """
         puts: list[Row] = [(REVISION_KEY, b"", revision, NO_LEASE)]
         deletes = []
@@ -146,13 +147,13 @@ class SqliteFile:
 
     @property
     def checkpoint_is_due(self) -> bool:
-        """Whether the write-ahead log has grown enough to be copied into the file."""
+        """True if the write-ahead log has grown enough to be copied into the file."""
         return self._pages_since_checkpoint >= _CHECKPOINT_PAGES
 
     def checkpoint(self) -> None:
-        """Copy the write-ahead log into the file: the next write begins it anew. It may fail harmlessly.
+        """Copy the write-ahead log into the file, so that the next write starts it again. Best-effort.
 
-        Somebody who is reading keeps what came after from being copied: then the log goes on growing.
+        A read in progress keeps later pages from being copied: then the log goes on growing.
         """
         self._pages_since_checkpoint = 0
         try:
@@ -167,20 +168,20 @@ class SqliteFile:
         """Open the file again and return the revision in it, which is durable.
 
         `expected_revision` is the one that is known to be durable. Raises `sqlite3.Error` or `StartupError`
-        when the file cannot be read now; then this may be called again.
+        if the file cannot be read now; then call it again later.
         """
         self._connection.close()
         if self._is_changed_by_others:
-            # Not even a revision that looks like ours would mean what it says.
+            # Even a revision equal to ours may be the other process's.
             raise StartupError("another process has changed it, restart the broker")
         try:
-            # Whoever looks into the file keeps the log; otherwise it was copied into the file and removed.
-            is_log_kept = holds_anything(self._log)
+            # A reader that has the file open keeps the log; otherwise it was copied into the file and deleted.
+            is_log_kept = is_not_empty(self._log)
             self._connection = self._connect(create=False)
             revision = self._written_revision = self._revision()
             if revision != expected_revision:
                 if self._fsync:
-                    write_anew(self._log)
+                    rewrite(self._log)
             elif is_log_kept:
                 self._displace_failed_commit()
         except OSError as problem:
@@ -190,7 +191,7 @@ class SqliteFile:
     def close(self) -> None:
         """Close the file; copies the write-ahead log into it first.
 
-        SQLite does that by itself, and removes the log, only when nobody else has the file open.
+        SQLite does that by itself, and deletes the log, only if no other process has the file open.
         """
         try:
             with suppress(sqlite3.Error):  # The log stays, and the next owner copies it.
@@ -208,10 +209,10 @@ class SqliteFile:
             raise self._startup_error(problem) from problem
 
     def _displace_failed_commit(self) -> None:
-        """Make sure that the commit that failed does not take place later.
+        """Make sure that the commit that failed does not take effect later.
 
-        Its pages may stand in the log behind those that count, whole, where SQLite finds them as soon as
-        nobody who knows better has the file open. A commit that changes nothing is written over them.
+        Its pages may be in the log, whole, behind the valid ones, where the next process that opens the file
+        first would find them. A commit that changes nothing is written over them.
         """
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -221,7 +222,7 @@ class SqliteFile:
             code = getattr(problem, "sqlite_errorcode", 0)
             if code not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
                 raise
-            # Where there is no room for this page there was none for the commit's.
+            # A disk without room for this page had none for the failed commit's.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
@@ -248,8 +249,8 @@ class SqliteFile:
         uri = f"{self._path.as_uri()}?mode={'rwc' if create else 'rw'}"
         connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_SEC, isolation_level=None)
         try:
-            with lookers_step_aside():
-                # The first access, which makes the shared memory this connection's.
+            with READ_LOCK:
+                # The first access maps the shared memory, for writing.
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if is_new(connection, self._path):
                 if not create:
@@ -259,7 +260,7 @@ class SqliteFile:
             if journal_mode != "wal":
                 raise StartupError(f"metadata file {self._path}: SQLite has no write-ahead log here")
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._fsync else 'OFF'}")
-            # Checkpoints are the worker's, after the callers were answered.
+            # The worker makes checkpoints, after the callers were answered.
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute(f"PRAGMA journal_size_limit = {_MAX_IDLE_WAL_BYTES}")
         except BaseException:
@@ -268,8 +269,8 @@ class SqliteFile:
         return connection
 
     def _refuse_log_without_file(self) -> None:
-        """SQLite would delete such a log, and with it what was acknowledged."""
-        if holds_anything(self._log) and not holds_anything(self._path):
+        """SQLite would delete such a log, and acknowledged transactions with it."""
+        if is_not_empty(self._log) and not is_not_empty(self._path):
             raise StartupError(
                 f"metadata file {self._path} is missing or empty but {self._log} is there: restore the file"
             )
@@ -305,8 +306,8 @@ class SqliteFile:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file for its owner only; SQLite gives its log the same rights, and would leave both to the umask."""
-    # Not opened when it is there: closing it would end locks that SQLite holds in this process.
+    """Create the file for its owner only; SQLite gives its log the same mode, and would take both from the umask."""
+    # Not opened if it exists: closing it would end the locks that SQLite has on it in this process.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 

@@ -1,9 +1,9 @@
-"""The lock that makes one process the owner of a metadata file, beside the file so that others can look into it.
+"""The lock that makes one process the owner of a metadata file. It is a file of its own, so that others can read.
 
-Theory of operation. It is a lock of an open file description (F_OFD_SETLK): the kernel ends it with the process
-however that ends, a second opening in the same process is refused like any other, and others can ask who holds
-it without taking it for a moment themselves, so nobody who only looks is ever in an owner's way. The file holds
-nothing and is never removed: a lock on a removed file keeps nobody out.
+Theory of operation. It is a lock of an open file description (F_OFD_SETLK): the kernel ends it with the process,
+however that ends; a second opening in the same process is refused like any other; and a process can query it
+without taking it for a moment, so that a reader never keeps an owner out. The file is empty and never deleted: a
+lock on a deleted file excludes no other process.
 """
 
 import errno
@@ -21,12 +21,12 @@ _HELD_BY_OTHERS = (errno.EACCES, errno.EAGAIN)
 
 
 def lock_path(path: Path) -> Path:
-    """Where the lock of a metadata file lies."""
+    """The path of the lock of a metadata file."""
     return path.with_name(f"{path.name}-lock")
 
 
 class OwnerLock:
-    """The lock, held from construction to `close`. Raises `InUseError`, `OSError`."""
+    """The lock, taken by the constructor and released by `close`. Raises `InUseError`, `OSError`."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -39,18 +39,18 @@ class OwnerLock:
             raise
 
     def close(self) -> None:
-        """Let others own the file."""
+        """Release the lock."""
         os.close(self._descriptor)
 
 
 def is_owned(path: Path) -> bool:
-    """Whether a process owns the metadata file now. Raises `OSError` when that cannot be found out."""
+    """True if a process owns the metadata file now. Raises `OSError` if that cannot be determined."""
     try:
         descriptor = os.open(lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        # A lock that could only be had shared is asked for: this descriptor may not write.
+        # Queries a shared lock, because this descriptor may not write.
         answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _range(fcntl.F_RDLCK))
     finally:
         os.close(descriptor)
@@ -65,7 +65,7 @@ class InUseError(StartupError):
 
 
 def _range(kind: int) -> bytes:
-    """A lock of this kind over the whole file, however long it gets."""
+    """A lock of this kind on the whole file, however long it becomes."""
     if sys.platform == "darwin":
         return _FLOCK.pack(0, 0, 0, kind, os.SEEK_SET)
     return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)

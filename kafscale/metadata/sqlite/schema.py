@@ -1,4 +1,4 @@
-"""What marks a SQLite file as a metadata file, and its one table. Stored format: docs/format/metadata.md."""
+"""The marks of a metadata file and its one table. Stored format: docs/format/metadata.md."""
 
 import sqlite3
 from pathlib import Path
@@ -18,14 +18,14 @@ CREATE TABLE entries (
 )
 """
 REVISION_KEY: Final = ""
-"""Legal for no caller; its row holds the store's revision, so that one statement writes both."""
+"""No caller's key. Its row has the store's revision, so that one statement writes both."""
 
 Row = tuple[str, bytes, int, int]
 """Key, value, mod_revision, lease."""
 
 
 def is_new(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file has nothing in it at all; raises `StartupError` when it is not ours."""
+    """True if the file has no content at all. Raises `StartupError` if it is no metadata file of this version."""
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -45,7 +45,7 @@ def is_new(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def is_legal(row: tuple[object, ...], revision: int) -> bool:
-    """Whether the row of a key is one that a file at this revision may hold."""
+    """True if a file at this revision may have such a row of a key."""
     key, value, mod_revision, lease = row
     return (
         isinstance(key, str)
@@ -57,17 +57,17 @@ def is_legal(row: tuple[object, ...], revision: int) -> bool:
 
 
 def says_busy(problem: sqlite3.Error) -> bool:
-    """Whether somebody else's lock is in the way."""
+    """True if the lock of another process is in the way."""
     return _primary_code(problem) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def says_corrupt(problem: sqlite3.Error) -> bool:
-    """Whether the file is damaged or no database; text that is not UTF-8 has no code of SQLite's."""
+    """True if the file is damaged or no database. SQLite has no code for text that is not UTF-8."""
     return _primary_code(problem) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, 0)
 
 
 def corrupt_text(path: Path, problem: object) -> str:
-    """What the user is told of a damaged file."""
+    """The message for a damaged file."""
     return f"metadata file {path} is corrupt or no metadata file ({problem}): restore it from a backup"
 
 

@@ -21,8 +21,8 @@ Result = TypeVar("Result")
 class SqliteStore:
     """A `MetadataStore` in a file. Use `open`; everything else belongs to the event loop that called it.
 
-    Reads are answered here, from a copy of what is durable; everything else is the worker's. A lease lives
-    as long as the process at most: its keys go when it ends, or when the file is opened again.
+    Answers reads from a copy of the durable state; the worker does everything else. A lease ends with the process
+    at the latest: its keys are deleted when it ends, or when the file is opened the next time.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class SqliteStore:
         clock: Callable[[], float] = time.monotonic,
         max_backlog_bytes: int = MAX_BACKLOG_BYTES,
     ) -> "SqliteStore":
-        """Open the file, or make it if there is none; its folder must exist.
+        """Open the file, or create it; its folder must exist.
 
         With `fsync=False` a killed process still loses nothing, but a crash of the machine may lose what was
         acknowledged last or leave a file that cannot be opened. `clock` (seconds, never going back) drives
-        the leases; `max_backlog_bytes` is what is kept for a slow watcher before it starts over.
+        the leases; `max_backlog_bytes` is kept for a slow watcher before it starts over.
 
-        Raises `StartupError` when the file is in use, corrupt, of another program or of an unknown version.
+        Raises `StartupError` if the file is in use, corrupt, of another program or of an unknown version.
         """
         store = cls(path, fsync=fsync, clock=clock, max_backlog_bytes=max_backlog_bytes)
         store._keyspace = await store._worker.start()
@@ -58,12 +58,12 @@ class SqliteStore:
 
     @property
     def max_operations(self) -> int:
-        """How many compares, and how many operations, one transaction may hold."""
+        """The most compares, and the most operations, of one transaction."""
         return MAX_OPERATIONS
 
     @property
     def watcher_count(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return self._hub.watcher_count
 
     async def get(self, key: str) -> KeyValue | None:
@@ -106,7 +106,7 @@ class SqliteStore:
         await self._submit(lambda state, _: state.revoke_lease(lease))
 
     async def close(self) -> None:
-        """See `MetadataStore.close`. What was asked before is still done and answered."""
+        """See `MetadataStore.close`. Drains the queue: earlier requests are done and answered."""
         if not self._closed:
             self._closed = True
             self._hub.close()

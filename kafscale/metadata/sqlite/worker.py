@@ -1,13 +1,13 @@
 """The thread that owns the embedded store's file: decides requests in groups and commits each group once.
 
-Theory of operation. The thread takes every request that waits, decides them one after the other on a
-`StoreState`, and writes what they staged as one SQLite transaction: one fsync for many callers, each with its
-own answer. Only then are they answered, all by one call into the event loop.
+Theory of operation. The thread takes every waiting request, decides them one after the other on a `StoreState`, and
+writes the staged changes as one SQLite transaction: one fsync for many callers, each with its own answer. Then one
+call into the event loop answers all of them.
 
-When the write fails, the file is opened again to see whether the transaction is in it. If it is, the answers
-stand; if not, nothing was done and the whole group is told so. If the file cannot even be read, the group is
-told that its outcome is not known, the staged changes stay staged, and until a later attempt settles the
-matter nothing is served: a read would let a caller conclude that its transaction was lost.
+If the write fails, the file is opened again to see if the transaction is in it. If so, the answers stand; if not,
+nothing was done, and the whole group gets `StoreUnavailableError`. If the file cannot even be read, the group gets
+`StoreIndeterminateError`, the staged changes stay staged, and until a later attempt resolves the outcome no request
+is served: a read would let a caller conclude that its transaction was lost.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from kafscale.metadata.sqlite.file import SqliteFile
 from kafscale.metadata.store import Changes
 from kafscale.metadata.store_state import StoreState
 
-# How long after a failed attempt the file is tried again when nobody asks.
+# The file is tried again this long after a failed attempt, or at the next request.
 _RETRY_SEC = 0.5
 _MAX_SLEEP_SEC = 3600.0
 
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A caller's wish: what to do with the state (at a time in seconds), and who waits for the result."""
+    """A caller's request: a function of the state and the time (seconds), and the future for its result."""
 
     decide: Callable[[StoreState, float], object]
     future: asyncio.Future[Any]
@@ -43,9 +43,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the event loop is to do: show what was committed, then answer (a `StoreError` is raised).
+    """Changes for the event loop to show, and answers to give after that (a `StoreError` is raised).
 
-    `unsettled` says why nothing can be read until a later outcome; None: everything can.
+    `unsettled`: why nothing can be read until a later outcome, or None.
     """
 
     committed: tuple[Changes, ...] = ()
@@ -74,7 +74,7 @@ class SqliteWorker:
         self._thread = threading.Thread(target=self._main, name="kafscale-metadata", daemon=True)
 
     async def start(self) -> Keyspace:
-        """Open the file and return a copy of what is in it. Raises `StartupError`."""
+        """Open the file and return a copy of its content. Raises `StartupError`."""
         self._thread.start()
         try:
             return await asyncio.shield(self._started)
@@ -86,7 +86,7 @@ class SqliteWorker:
             raise
 
     def submit(self, request: Request) -> None:
-        """Have the request served; its future gets the result, or a `StoreError`, once that is durable."""
+        """Queue the request; its future gets the result once that is durable, or a `StoreError`."""
         if self._ended.done():
             resolve(request.future, self._closed_error())
         else:
@@ -114,7 +114,7 @@ class SqliteWorker:
         except StartupError as problem:
             self._post(resolve, self._started, problem)
         except BaseException:
-            # A mistake in the program: without this the callers would wait for ever.
+            # A defect of the program: without this the callers would wait without limit.
             _log.critical("the thread of metadata file %s died", self._path, exc_info=True)
             self._unsettled = f"the thread of metadata file {self._path} died, see the log"
             self._answer(self._serving, StoreIndeterminateError, self._unsettled)
@@ -123,7 +123,7 @@ class SqliteWorker:
             self._post(self._end)
 
     def _take(self) -> list[Request]:
-        """Every request that waits; waits for one until a lease is due or the file is to be tried again."""
+        """All waiting requests; waits for one until a lease is due or the file must be tried again."""
         requests: list[Request] = []
         try:
             request = self._queue.get(timeout=self._patience_sec())
@@ -192,7 +192,7 @@ class SqliteWorker:
             self._answer(requests, StoreUnavailableError, problem)
 
     def _settle(self) -> bool:
-        """Find out whether what is staged is in the file, and if so have it shown; True when it is."""
+        """Resolve the outcome of the staged changes; True if they are in the file, and are shown then."""
         durable = self._state.keyspace.revision
         try:
             revision = self._file.reopen(durable)
@@ -207,7 +207,7 @@ class SqliteWorker:
             return False
         committed = self._state.commit() if revision != durable else ()
         self._state.rollback()
-        # Nobody could renew meanwhile.
+        # No client could renew its lease meanwhile.
         self._state.renew_every_lease(self._clock())
         self._unsettled = None
         self._post(self._deliver, Outcome(committed=committed))
@@ -221,11 +221,11 @@ class SqliteWorker:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            # The loop was closed without `stop`: there is nobody left to answer.
+            # The loop was closed without `stop`: no caller is left.
             self._stopping = True
 
     def _end(self) -> None:
-        """On the event loop: `submit` puts nothing into the queue any more."""
+        """Runs on the event loop, so that `submit` queues nothing afterwards."""
         resolve(self._started, self._closed_error())
         resolve(self._ended, None)
         while not self._queue.empty():
@@ -238,7 +238,7 @@ class SqliteWorker:
 
 
 def resolve(future: asyncio.Future[Any], answer: object) -> None:
-    """Give the future its result, or raise the answer there if it is an error; nobody may wait any more."""
+    """Give the future its result or, if the answer is an error, its exception. Does nothing if it is done."""
     if future.done():
         return
     if isinstance(answer, BaseException):

@@ -1,7 +1,7 @@
-"""SQLite's write-ahead log as a file: where it lies, and how it gets onto a disk whose fsync has failed.
+"""SQLite's write-ahead log as a file: its path, and how to make it durable after a failed fsync.
 
-SQLite keeps its locks on the database and on the shared memory beside it, none on the log. So the log, and only
-the log, may be opened and closed by hand: closing the others would end the locks of the whole process.
+SQLite locks the database and the shared memory beside it, not the log. So only the log may be opened and closed
+by hand: closing one of the others would end the locks of the whole process.
 """
 
 import os
@@ -12,29 +12,29 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 
 def log_path(path: Path) -> Path:
-    """Where the write-ahead log of a database lies."""
+    """The path of the write-ahead log of a database."""
     return path.with_name(f"{path.name}-wal")
 
 
 def shared_memory_path(path: Path) -> Path:
-    """Where the index of the log lies, which the processes that use a database share."""
+    """The path of the index of the log, which all processes that use a database share."""
     return path.with_name(f"{path.name}-shm")
 
 
-def holds_anything(log: Path) -> bool:
-    """Whether there is a log with anything in it. Raises `OSError`."""
+def is_not_empty(file: Path) -> bool:
+    """True if the file exists and has bytes. Raises `OSError`."""
     try:
-        return log.stat().st_size > 0
+        return file.stat().st_size > 0
     except FileNotFoundError:
         return False
 
 
-def write_anew(log: Path) -> None:
-    """Write the log over itself and wait for the disk; nothing when there is none.
+def rewrite(log: Path) -> None:
+    """Write the log over itself and wait for the disk; does nothing if there is no log.
 
-    After an fsync that failed the kernel may have marked the pages as clean all the same: the next one, which
-    succeeds, says nothing about them. Bytes that are written anew it covers. To be called by the only writer;
-    readers see the same bytes all the time. Raises `OSError`.
+    After a failed fsync the kernel may have marked the pages as clean all the same, and a later fsync that succeeds
+    does not cover them. It covers bytes that are written again. Only the file's owner may call this; readers see
+    the same bytes all the time. Raises `OSError`.
     """
     try:
         descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Backups: which events make the operator look whether a snapshot of a cluster's metadata store is due."""
+"""kopf handlers that start passes over clusters' backups."""
 
 import time
 
@@ -7,14 +7,14 @@ import kopf
 from kafscale.operator.backups.metrics import BackupMetrics
 from kafscale.operator.backups.reconciler import BackupReconciler
 from kafscale.operator.backups.runner import BackupRunner
-from kafscale.operator.clock import utc_now
 from kafscale.operator.kube.kinds import CLUSTER
 from kafscale.operator.reconciling import Operator, reconciled
 from kafscale.operator.stores.metadata_access import secret_reader
+from kafscale.operator.times import utc_now
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
-    """A pass when the cluster changes, and when the next snapshot is due."""
+    """Registers passes: when the cluster changes, and when the next snapshot is due."""
     runner = BackupRunner(
         secret_reader(operator.kube), lambda: time.time_ns() // 1_000_000, operator.own_role_buckets
     )

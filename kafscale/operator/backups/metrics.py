@@ -1,11 +1,12 @@
-"""The operator's metrics of snapshots of the metadata store."""
+"""Metrics of snapshots of the metadata store."""
 
 import contextlib
 from datetime import datetime
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
+from kafscale.operator.operator_metrics import counter, gauge
 from kafscale.ops.metric_families import Family, MetricType
 
 _LABELS: Final = ("namespace", "cluster")
@@ -14,19 +15,19 @@ LAST_SUCCESS: Final = Family(
     name="kafscale_backup_last_success_timestamp_seconds",
     type=MetricType.GAUGE,
     labels=_LABELS,
-    documentation="When the newest snapshot of the metadata store was taken, Unix time; 0 before the first.",
+    documentation="Unix time of the newest snapshot of the metadata store; 0 before the first.",
 )
 SIZE: Final = Family(
     name="kafscale_backup_size_bytes",
     type=MetricType.GAUGE,
     labels=_LABELS,
-    documentation="How large the newest snapshot is.",
+    documentation="Size of the newest snapshot.",
 )
 DURATION: Final = Family(
     name="kafscale_backup_duration_seconds",
     type=MetricType.GAUGE,
     labels=_LABELS,
-    documentation="How long the newest attempt at a snapshot took, successful or not.",
+    documentation="Duration of the last attempt at a snapshot, successful or not.",
 )
 ATTEMPTS: Final = Family(
     name="kafscale_backup_attempts_total",
@@ -44,19 +45,19 @@ FAMILIES: Final = (LAST_SUCCESS, SIZE, DURATION, ATTEMPTS, FAILURES)
 
 
 class BackupMetrics:
-    """One series a cluster with backups; none once it has no backups, or is gone."""
+    """One series per cluster with backups."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._last_success = _gauge(LAST_SUCCESS, registry)
-        self._size = _gauge(SIZE, registry)
-        self._duration = _gauge(DURATION, registry)
-        self._attempts = _counter(ATTEMPTS, registry)
-        self._failures = _counter(FAILURES, registry)
+        self._last_success = gauge(LAST_SUCCESS, registry)
+        self._size = gauge(SIZE, registry)
+        self._duration = gauge(DURATION, registry)
+        self._attempts = counter(ATTEMPTS, registry)
+        self._failures = counter(FAILURES, registry)
 
     def show(
         self, namespace: str, cluster: str, last_success: datetime | None, size_bytes: int | None
     ) -> None:
-        """What is known of the newest snapshot; the counters begin with 0."""
+        """Exports the newest snapshot; counters start at 0."""
         labels = (namespace, cluster)
         self._last_success.labels(*labels).set(0 if last_success is None else last_success.timestamp())
         self._size.labels(*labels).set(size_bytes or 0)
@@ -64,7 +65,7 @@ class BackupMetrics:
         self._failures.labels(*labels)
 
     def attempted(self, namespace: str, cluster: str, duration_sec: float, *, failed: bool) -> None:
-        """One more attempt, which took so long."""
+        """Counts an attempt."""
         labels = (namespace, cluster)
         self._attempts.labels(*labels).inc()
         self._duration.labels(*labels).set(duration_sec)
@@ -72,16 +73,7 @@ class BackupMetrics:
             self._failures.labels(*labels).inc()
 
     def forget(self, namespace: str, cluster: str) -> None:
-        """No error where there is no series."""
+        """Removes the cluster's series, if any."""
         for family in (self._last_success, self._size, self._duration, self._attempts, self._failures):
             with contextlib.suppress(KeyError):
                 family.remove(namespace, cluster)
-
-
-def _gauge(family: Family, registry: CollectorRegistry) -> Gauge:
-    return Gauge(family.name, family.documentation, family.labels, registry=registry)
-
-
-def _counter(family: Family, registry: CollectorRegistry) -> Counter:
-    # The library puts `_total` behind a counter's name itself.
-    return Counter(family.name.removesuffix("_total"), family.documentation, family.labels, registry=registry)

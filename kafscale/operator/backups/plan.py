@@ -1,7 +1,7 @@
-"""When the next snapshot of a cluster's metadata store is to be taken. Pure.
+"""Plans when the next snapshot of a cluster's metadata store is due. Pure.
 
-One is due once a scheduled time has passed since the newest was taken, so what an operator missed while it did not
-run it makes up for, once. The first is due at once. After a failure it is tried again, later each time.
+A snapshot is due once a scheduled time has passed since the newest one, so a missed time is made up for, once. The
+first is due immediately. A failed one is retried with backoff.
 """
 
 from collections.abc import Mapping
@@ -9,21 +9,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from kafscale.operator.schedule import Schedule
+from kafscale.operator.times import Schedule
 
 FIRST_RETRY_SEC: Final = 15.0
 LAST_RETRY_SEC: Final = 600.0
 
 MOST_SKEW: Final = timedelta(minutes=5)
-"""So far clocks of operators may differ. One that was taken later than that was taken by a clock that went wrong: to
-wait until then would be to take none."""
+"""Clock skew between operators. A snapshot from further in the future is ignored: a wrong clock took it."""
 
 _FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupRecord:
-    """What `status.backup` tells: when a snapshot was last taken and tried, and the newest one's key and measures."""
+    """`status.backup`: times of the last success and attempt, and the newest snapshot's key and measures."""
 
     last_success: datetime | None = None
     last_attempt: datetime | None = None
@@ -34,7 +33,7 @@ class BackupRecord:
 
     @classmethod
     def of_status(cls, status: Mapping[str, Any]) -> "BackupRecord":
-        """Out of a cluster's status, which may be empty."""
+        """Parses a cluster's status, which may be empty."""
         found = status.get("backup", {})
         return cls(
             last_success=_time(found.get("lastSuccessTime")),
@@ -46,7 +45,7 @@ class BackupRecord:
         )
 
     def as_map(self) -> dict[str, Any]:
-        """As in the status; what is not known is left out."""
+        """The fields in the status, without unknown ones."""
         fields = {
             "lastSuccessTime": _text(self.last_success),
             "lastAttemptTime": _text(self.last_attempt),
@@ -59,7 +58,7 @@ class BackupRecord:
 
 
 def seconds_until_due(schedule: Schedule, record: BackupRecord, now: datetime) -> float:
-    """How long from `now` until the next snapshot is to be taken; 0: now."""
+    """Seconds from `now` until the next snapshot is due; 0: now."""
     if record.last_success is None or record.last_success < schedule.newest(now):
         return 0.0
     if record.last_success > now + MOST_SKEW:
@@ -68,12 +67,12 @@ def seconds_until_due(schedule: Schedule, record: BackupRecord, now: datetime) -
 
 
 def retry_sec(failures: int) -> float:
-    """How long to wait after so many failures in a row, at least one."""
+    """Wait after `failures` (at least one) failures in a row."""
     return min(LAST_RETRY_SEC, FIRST_RETRY_SEC * 2.0 ** min(failures - 1, 10))
 
 
 def time_text(at: datetime) -> str:
-    """As in a status: UTC, to the second."""
+    """UTC, to the second, as in a status."""
     return at.strftime(_FORMAT)
 
 

@@ -1,4 +1,4 @@
-"""Takes one snapshot of a cluster's metadata store into its backup bucket, and removes those that are old."""
+"""Takes one snapshot of a cluster's metadata store into its backup bucket, and deletes expired ones."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupOutcome:
-    """A snapshot that was taken. `removed`: how many old ones went. `problem`: why not all of them did, if so."""
+    """A snapshot that was taken. `removed`: expired ones deleted. `problem`: why deletion failed, or None."""
 
     taken: Taken
     removed: int = 0
@@ -24,7 +24,7 @@ class BackupOutcome:
 
 
 class BackupRunner:
-    """For any cluster; it keeps nothing open between snapshots. `now_ms`: Unix milliseconds.
+    """Takes snapshots of any cluster; keeps no connection between them. `now_ms`: Unix milliseconds.
 
     `own_role_buckets`: see `open_objects`.
     """
@@ -37,7 +37,7 @@ class BackupRunner:
         self._own_role_buckets = own_role_buckets
 
     async def take(self, cluster: ClusterSpec, backups: Backups) -> BackupOutcome:
-        """Take a snapshot, read it back, then remove what the specification keeps no longer.
+        """Takes a snapshot, reads it back, then deletes expired ones.
 
         Raises `NothingToBackUpError`, `StoreError`, `CorruptDataError`, `StartupError`, `SecretError`, `KubeError`,
         `SpecError`.

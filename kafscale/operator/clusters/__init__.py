@@ -1,1 +1,1 @@
-"""Clusters: what a KafscaleCluster says, and what is made of it."""
+"""KafscaleClusters: brokers and their objects."""

@@ -1,9 +1,8 @@
-"""Which brokers may read nodes: the subjects of one binding, `kafscale-node-reader`, that the chart makes.
+"""Brokers that may read nodes: subjects of one ClusterRoleBinding, `kafscale-node-reader`, that the chart creates.
 
-Nodes belong to no namespace, and Kubernetes knows no rights on names that begin alike: an operator that made a
-binding for each cluster could change and delete every ClusterRoleBinding there is. So there is one, and the
-operator may change that one only. It keeps the subjects of one namespace as the namespace's clusters want them, and
-leaves those of the others alone.
+Nodes are not namespaced, and RBAC has no name prefixes: an operator that created a binding per cluster could change
+and delete every ClusterRoleBinding. So there is one, and the operator may change only that. It sets the subjects of
+one namespace as the namespace's clusters need them, and leaves other namespaces' subjects alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,26 +12,24 @@ from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import cluster_spec
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.kube.kinds import CLUSTER, CLUSTER_ROLE_BINDING, Kind
+from kafscale.operator.kube.roles import Finds
 from kafscale.operator.manifests.broker_account import account_name, reads_nodes, service_account
 
 _ATTEMPTS = 5
 
 
-class NodeReaderApi(Protocol):
+class NodeReaderApi(Finds, Protocol):
     """What is needed of `KubeClient`."""
 
     async def list(self, kind: Kind, namespace: str | None) -> list[dict[str, Any]]:
-        """All of the namespace."""
-
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
-        """One object, or None."""
+        """All objects of the namespace."""
 
     async def replace(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """In place of the version that it names; reason Conflict where that is gone by."""
+        """Replaces the version that the manifest names; reason Conflict if it is outdated."""
 
 
 async def keep_node_readers(kube: NodeReaderApi, namespace: str) -> bool:
-    """Make the binding say what the namespace's clusters want; False without a binding. Raises `KubeError`."""
+    """Updates the binding for the namespace's clusters; returns False without a binding. Raises `KubeError`."""
     clusters = await kube.list(CLUSTER, namespace)
     for attempt in range(_ATTEMPTS):
         binding = await kube.find(CLUSTER_ROLE_BINDING, None, api_names.NODE_READER_ROLE)
@@ -55,9 +52,9 @@ async def keep_node_readers(kube: NodeReaderApi, namespace: str) -> bool:
 def subjects(
     before: Sequence[Mapping[str, Any]], namespace: str, clusters: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """The binding's subjects. `clusters`: all resources of the namespace. Pure.
+    """The binding's new subjects. `clusters`: all resources of the namespace. Pure.
 
-    While one of them cannot be read, no subject goes: its brokers may be running.
+    While one of them cannot be parsed, no subject is removed: its brokers may be running.
     """
     wanted: set[str] = set()
     is_sure = True

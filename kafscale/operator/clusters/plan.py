@@ -1,4 +1,4 @@
-"""What a cluster's objects are to be, given its specification and what there is. Pure."""
+"""Plans a cluster's objects from its specification and the existing StatefulSet. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec
+from kafscale.operator.clusters.owned_objects import is_owned_by, owned
 from kafscale.operator.clusters.replicas import ReplicasPlan, owners, plan_replicas
 from kafscale.operator.kube.kinds import (
     AUTOSCALER,
@@ -39,12 +40,12 @@ PRUNED: Final = (
     ROLE,
     SERVICE_ACCOUNT,
 )
-"""Kinds of which a cluster may have fewer objects than before."""
+"""Kinds of which objects may become obsolete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """In this order: `before`, the StatefulSet, its number, `after`; then what is there and not in the plan goes."""
+    """Applied in order: `before`, the StatefulSet, `scale`, `after`; then objects outside the plan are deleted."""
 
     before: Sequence[Manifest]
     broker_set: Manifest
@@ -53,7 +54,7 @@ class ClusterPlan:
     replicas: ReplicasPlan
 
     def kept(self) -> frozenset[tuple[str, str]]:
-        """Kind and name of every object that the plan has."""
+        """Kind and name of every object in the plan."""
         objects = (*self.before, self.broker_set, *self.after)
         return frozenset((each["kind"], each["metadata"]["name"]) for each in objects)
 
@@ -61,12 +62,12 @@ class ClusterPlan:
 def plan_cluster(
     cluster: ClusterSpec, owner: Mapping[str, Any], image: str, live: Mapping[str, Any] | None
 ) -> ClusterPlan:
-    """`owner`: the resource; `image`: where the specification names none; `live`: the StatefulSet as it is."""
+    """`owner`: the resource; `image`: default image; `live`: the existing StatefulSet."""
     replicas = plan_replicas(cluster.brokers, live)
     brokers = broker_set.broker_set(cluster, cluster.image or image)
     if replicas.within is not None:
         brokers["spec"]["replicas"] = replicas.within
-        if live is not None:  # written only over what was seen: somebody may scale just now
+        if live is not None:  # only over the version that was read: a concurrent scaling must not be lost
             brokers["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
     count = _addresses(replicas, live)
     before = [
@@ -80,7 +81,7 @@ def plan_cluster(
         before.append(policy)
     after = [scaling.disruption_budget(cluster, names.BROKER, names.brokers(cluster.name))]
     autoscaler = scaling.autoscaler(cluster)
-    # Not before the number has another owner: until then the operator has to name it.
+    # Only once the number has another owner: until then the operator has to name it.
     if autoscaler is not None and live is not None and owners(live) - {api_names.FIELD_MANAGER}:
         after.append(autoscaler)
     return ClusterPlan(
@@ -92,22 +93,8 @@ def plan_cluster(
     )
 
 
-def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
-    """The same, to go when its owner goes."""
-    metadata = owner["metadata"]
-    reference = {
-        "apiVersion": api_names.API_VERSION,
-        "kind": api_names.CLUSTER,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
-
-
 def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid: str) -> list[str]:
-    """The names of those that are the cluster's and not in the plan."""
+    """Names of the cluster's objects that are not in the plan."""
     kept = plan.kept()
     return [
         each["metadata"]["name"]
@@ -116,34 +103,8 @@ def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid
     ]
 
 
-def is_owned_by(found: Mapping[str, Any], uid: str) -> bool:
-    """Whether the object goes when that owner goes."""
-    return any(each["uid"] == uid for each in found["metadata"].get("ownerReferences", ()))
-
-
-def foreign(found: Mapping[str, Any], cluster: str, uid: str) -> str | None:
-    """Why an object that is there already must not be taken over; None where it may.
-
-    What another cluster of that name left behind is taken over: its brokers then need not stop.
-    """
-    metadata = found["metadata"]
-    name = f"{found['kind']} {metadata['name']}"
-    for reference in metadata.get("ownerReferences", ()):
-        if reference.get("controller") and reference["uid"] != uid and not _is_cluster(reference, cluster):
-            return f"{name} belongs to {reference['kind']} {reference['name']}"
-    labels = metadata.get("labels", {})
-    is_ours = labels.get(api_names.MANAGED_BY) == api_names.FIELD_MANAGER
-    if is_ours and labels.get(api_names.INSTANCE) == cluster:
-        return None
-    return f"{name} is there already and was not made by the operator for {cluster}"
-
-
-def _is_cluster(reference: Mapping[str, Any], cluster: str) -> bool:
-    return (reference["kind"], reference["name"]) == (api_names.CLUSTER, cluster)
-
-
 def _addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:
-    """For so many brokers: those that are to be, and those that are still there and hand over."""
+    """How many brokers need addresses: the desired ones, and those that still hand over."""
     if live is None:
         return replicas.wanted
     there: int = live.get("status", {}).get("replicas", 0)
@@ -151,7 +112,7 @@ def _addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:
 
 
 def _number(cluster: ClusterSpec, replicas: int) -> Manifest:
-    """The number of brokers and nothing else."""
+    """A manifest with the number of brokers and nothing else."""
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",

@@ -1,20 +1,13 @@
-"""Makes a cluster what its resource says: reads, decides by `cluster_plan`, applies, and tells what it sees."""
+"""Reconciles a cluster with its resource: reads, plans (`plan.py`), applies, and writes the status."""
 
 import logging
 from typing import Any
 
 from kafscale.operator import api_names, conditions
-from kafscale.operator.clock import utc_now
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.clusters.node_readers import keep_node_readers
-from kafscale.operator.clusters.owned_objects import apply_own
-from kafscale.operator.clusters.plan import (
-    PRUNED,
-    ClusterPlan,
-    is_owned_by,
-    plan_cluster,
-    stale,
-)
+from kafscale.operator.clusters.owned_objects import apply_own, is_owned_by
+from kafscale.operator.clusters.plan import PRUNED, ClusterPlan, plan_cluster, stale
 from kafscale.operator.clusters.status import ClusterStatus, Seen, deleting, judge, pod_problems, refused
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.kube.client import Manifest
@@ -22,28 +15,29 @@ from kafscale.operator.kube.kinds import AUTOSCALER, CLUSTER, POD, SERVICE, STAT
 from kafscale.operator.manifests import names
 from kafscale.operator.manifests.broker_account import reads_nodes
 from kafscale.operator.reconciling import Operator
+from kafscale.operator.times import utc_now
 
 _logger = logging.getLogger(__name__)
 
 AGAIN_SEC = 30.0
-"""After so long a pass is made anyway: not every kind of object is watched."""
+"""Interval of passes without a change: not every kind of object is watched."""
 
 UNREADY_AGAIN_SEC = 5.0
-"""The same while something is not as it should be: pods are not watched."""
+"""The same while the cluster is not ready: pods are not watched."""
 
 CONFLICT_AGAIN_SEC = 0.2
 
 MOST_ROUNDS = 3
-"""Made, given another owner of its number, without a number of our own."""
+"""Create the set, give its number another owner, stop naming the number."""
 
 _ORPHAN = "orphan"
-"""The finalizer of Kubernetes' own that has objects given up instead of removed."""
+"""Kubernetes' finalizer that orphans objects instead of deleting them."""
 
 _SETTLED = ("Ready", "Stopped")
 
 
 class ClusterReconciler:
-    """For every cluster; keeps nothing about any."""
+    """Reconciles every cluster; stateless."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -51,7 +45,7 @@ class ClusterReconciler:
         self._metrics = operator.own_metrics
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """One pass. Raises `KubeError` where the API does not do its part; all is to be tried again then."""
+        """One pass; returns the seconds until the next. Raises `KubeError`; the whole pass is retried then."""
         resource = await self._kube.find(CLUSTER, namespace, name)
         if resource is None or resource["metadata"].get("deletionTimestamp"):
             return AGAIN_SEC
@@ -60,18 +54,18 @@ class ClusterReconciler:
         except SpecError as problem:
             status = await self._refused(resource, "InvalidSpec", str(problem))
         except KubeRefusedError as refusal:
-            if refusal.reason == "Conflict":  # somebody wrote between our look and our write: look again
+            if refusal.reason == "Conflict":  # a concurrent write: read again
                 return CONFLICT_AGAIN_SEC
             if refusal.reason not in ("Invalid", "Forbidden", "BadRequest"):
                 raise
             status = await self._refused(resource, f"Api{refusal.reason}", refusal.message)
-        await self._tell(resource, status)
+        await self._write_status(resource, status)
         is_settled = status.phase in _SETTLED
         self._metrics.show_cluster(namespace, name, ready=is_settled)
         return AGAIN_SEC if is_settled else UNREADY_AGAIN_SEC
 
     async def finish(self, namespace: str, name: str) -> bool:
-        """Stop the brokers while what they write to is still there; the rest goes with the resource."""
+        """Stops the brokers before their stores are deleted; the rest is deleted with the resource."""
         self._metrics.forget_cluster(namespace, name)
         resource = await self._kube.find(CLUSTER, namespace, name)
         if resource is None:
@@ -84,13 +78,13 @@ class ClusterReconciler:
         await self._delete_owned(STATEFUL_SET, namespace, brokers, uid)
         pods = await self._kube.list(POD, namespace, api_names.selector(name, names.BROKER))
         if pods:
-            await self._tell(resource, deleting(f"{len(pods)} brokers hand over and stop."))
+            await self._write_status(resource, deleting(f"{len(pods)} brokers hand over and stop."))
             return False
         await keep_node_readers(self._kube, namespace)
         return True
 
     async def _are_orphaned(self, resource: Manifest) -> bool:
-        """Whether whoever deletes the resource wants its brokers to go on (`--cascade=orphan`)."""
+        """True if the resource is deleted with `--cascade=orphan`: its brokers stay."""
         metadata = resource["metadata"]
         if _ORPHAN in metadata.get("finalizers", ()):
             return True
@@ -103,7 +97,7 @@ class ClusterReconciler:
         live = await self._broker_set(cluster.namespace, cluster.name)
         waits_for = await self._waits_for(cluster, live)
         plan = plan_cluster(cluster, resource, self._operator.image, live)
-        # The number of brokers gets its own owner step by step, each from what the last one left.
+        # The number of brokers gets its own owner in steps, each from the state after the last one.
         for _ in range(0 if waits_for is not None else MOST_ROUNDS):
             await self._apply(cluster, plan, metadata["uid"])
             live = await self._broker_set(cluster.namespace, cluster.name)
@@ -121,7 +115,7 @@ class ClusterReconciler:
         return await self._kube.find(STATEFUL_SET, namespace, names.brokers(name))
 
     async def _waits_for(self, cluster: ClusterSpec, live: Manifest | None) -> str | None:
-        """Why brokers must not be started for the first time yet."""
+        """Why the first start of brokers has to wait, or None."""
         managed = cluster.etcd.managed
         if managed is None or live is not None:
             return None
@@ -132,7 +126,7 @@ class ClusterReconciler:
         return f"{ready} of {managed.members} etcd members are ready; brokers start when most are."
 
     async def _apply(self, cluster: ClusterSpec, plan: ClusterPlan, uid: str) -> None:
-        if cluster.brokers.autoscaling is None:  # never two who say how many brokers there are
+        if cluster.brokers.autoscaling is None:  # the number never has two owners
             await self._delete_owned(AUTOSCALER, cluster.namespace, names.brokers(cluster.name), uid)
         for manifest in (*plan.before, plan.broker_set):
             await apply_own(self._kube, manifest, cluster, uid)
@@ -152,7 +146,7 @@ class ClusterReconciler:
         for kind in PRUNED:
             found = await self._kube.list(kind, cluster.namespace, selector)
             for name in stale(kind, found, plan, uid):
-                _logger.info("%s/%s: %s %s goes", cluster.namespace, cluster.name, kind.kind, name)
+                _logger.info("%s/%s: deleting %s %s", cluster.namespace, cluster.name, kind.kind, name)
                 await self._kube.delete(kind, cluster.namespace, name)
 
     async def _see(
@@ -182,13 +176,13 @@ class ClusterReconciler:
         )
 
     async def _delete_owned(self, kind: Any, namespace: str, name: str, uid: str) -> None:
-        """Only what this cluster made."""
+        """Deletes the object if this cluster owns it."""
         found = await self._kube.find(kind, namespace, name)
         if found is not None and is_owned_by(found, uid) and not found["metadata"].get("deletionTimestamp"):
             await self._kube.delete(kind, namespace, name, uid=found["metadata"]["uid"])
 
-    async def _tell(self, resource: Manifest, status: ClusterStatus) -> None:
-        """The status where it differs, and an event for each condition that turned."""
+    async def _write_status(self, resource: Manifest, status: ClusterStatus) -> None:
+        """Records an event for each condition that turned, then applies the status if it differs."""
         metadata, before = resource["metadata"], resource.get("status", {})
         told = before.get("conditions", [])
         wanted = status.as_map(told, metadata["generation"], utc_now())
@@ -197,7 +191,7 @@ class ClusterReconciler:
         is_same = all(before.get(key) == value for key, value in wanted.items() if key != "conditions")
         if is_same and known == ours:
             return
-        # Events first: an end between the two tells one twice, and never none.
+        # Events first: a crash between the two repeats an event, and loses none.
         for condition in conditions.changed(told, status.conditions):
             is_warning = status.is_warning(condition)
             await self._kube.event(resource, condition.reason, condition.message, warning=is_warning)
@@ -205,7 +199,7 @@ class ClusterReconciler:
 
 
 def _wanted(cluster: ClusterSpec, plan: ClusterPlan, live: Manifest | None) -> int:
-    """How many brokers there are to be, after what was applied."""
+    """The desired number of brokers, after the plan was applied."""
     if cluster.brokers.replicas is not None or live is None:
         return plan.replicas.wanted
     return int(live["spec"].get("replicas", plan.replicas.wanted))

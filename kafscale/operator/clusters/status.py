@@ -1,4 +1,4 @@
-"""What a cluster's status says of what is seen. Pure."""
+"""A cluster's status, derived from the state of its objects. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +27,12 @@ _NUMBERS: Final = (
 )
 
 HEALTH_SUFFIX: Final = "Healthy"
-"""Conditions of other parts that end so make a cluster Degraded while they are False."""
+"""Conditions of other parts with this suffix make a cluster Degraded while they are False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What there is. `problems`: what keeps pods from being ready; `waits_for`: why no broker is started yet."""
+    """Observed state. `problems`: why pods are not ready; `waits_for`: why brokers are not started yet."""
 
     wanted: int
     broker_set: Mapping[str, Any] | None
@@ -41,19 +41,19 @@ class Seen:
     autoscaler: Mapping[str, Any] | None = None
     external: Mapping[str, Any] | None = None
     before: Iterable[Mapping[str, Any]] = ()
-    """The conditions that the status has."""
+    """Conditions of the stored status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStatus:
-    """A status without its conditions' times. `numbers`: replicas and so on, by the status's names."""
+    """A status without its conditions' times. `numbers`: replicas and so on, by their names in the status."""
 
     phase: str
     conditions: Sequence[Condition]
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
     def as_map(self, before: Iterable[Mapping[str, Any]], generation: int, now: datetime) -> dict[str, Any]:
-        """As the resource has it."""
+        """The status as the resource stores it."""
         return {
             "phase": self.phase,
             "observedGeneration": generation,
@@ -62,14 +62,14 @@ class ClusterStatus:
         }
 
     def is_warning(self, condition: Condition) -> bool:
-        """Whether an event about one of the conditions warns: that nothing is left to be changed is no trouble."""
+        """True if an event about the condition is a warning; Settled is none."""
         is_trouble = condition.is_so is False and condition.reason != _SETTLED
         return is_trouble and self.phase in ("Failed", "Degraded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Brokers:
-    """The StatefulSet's numbers."""
+    """The StatefulSet's counts."""
 
     wanted: int
     there: int
@@ -83,7 +83,7 @@ class _Brokers:
 
 
 def judge(cluster: ClusterSpec, seen: Seen) -> ClusterStatus:
-    """The status of a cluster whose objects are applied."""
+    """Status of a cluster whose objects are applied."""
     brokers = _brokers(seen)
     was_progressing = _was(seen.before, PROGRESSING)
     is_ready = not brokers.are_rolling and brokers.ready >= brokers.wanted
@@ -104,7 +104,7 @@ def judge(cluster: ClusterSpec, seen: Seen) -> ClusterStatus:
 
 
 def healths(resource: Mapping[str, Any]) -> dict[str, str]:
-    """What other parts' conditions, of which the phase depends, say in a cluster's status."""
+    """Other parts' conditions that influence the phase, by type, from a cluster's status."""
     return _healths(resource.get("status", {}).get("conditions", ()))
 
 
@@ -115,10 +115,10 @@ def _healths(told: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def refused(
     reason: str, message: str, before: Mapping[str, Any], live: Mapping[str, Any] | None
 ) -> ClusterStatus:
-    """The status of a cluster whose specification cannot be carried out. What runs goes on running.
+    """Status of a cluster whose specification cannot be carried out. Running brokers keep running.
 
-    So what clients and autoscalers read stays: it comes from the status `before`, but for how many brokers are ready.
-    `live`: the StatefulSet, None where there is none.
+    So the fields that clients and autoscalers read stay as in `before`; only the number of ready brokers is updated.
+    `live`: the StatefulSet, or None.
     """
     kept = {name: before[name] for name in _NUMBERS if name in before}
     if kept:
@@ -135,7 +135,7 @@ def refused(
 
 
 def deleting(message: str) -> ClusterStatus:
-    """The status of a cluster that goes."""
+    """Status of a cluster that is being deleted."""
     return ClusterStatus(
         phase="Deleting",
         conditions=[
@@ -146,7 +146,7 @@ def deleting(message: str) -> ClusterStatus:
 
 
 def pod_problems(pods: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What keeps pods from being ready that will not pass by itself, one line a pod."""
+    """Problems of pods that need intervention, one line per pod."""
     found = []
     for pod in pods:
         why = _pod_problem(pod)
@@ -178,7 +178,7 @@ def _brokers(seen: Seen) -> _Brokers:
     is_observed = status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
     there = status.get("replicas", 0)
     updated = status.get("updatedReplicas", 0)
-    # Once all are of the same revision Kubernetes counts none as updated any more.
+    # Once all have the same revision, Kubernetes counts none as updated.
     if status.get("currentRevision") == status.get("updateRevision"):
         updated = max(updated, status.get("currentReplicas", 0))
     return _Brokers(
@@ -196,7 +196,7 @@ def _progressing(brokers: _Brokers, seen: Seen, progresses: bool) -> Condition:
     if not progresses:
         return Condition(type=PROGRESSING, is_so=False, reason=_SETTLED, message="Nothing is being changed.")
     if brokers.there != brokers.wanted:
-        message = f"{brokers.there} brokers are there, {brokers.wanted} are wanted."
+        message = f"{brokers.there} brokers exist, {brokers.wanted} are wanted."
         return Condition(type=PROGRESSING, is_so=True, reason="Scaling", message=message)
     message = f"{brokers.updated} of {brokers.wanted} brokers are up to date, {brokers.ready} are ready."
     return Condition(type=PROGRESSING, is_so=True, reason="RollingOut", message=message)
@@ -204,7 +204,7 @@ def _progressing(brokers: _Brokers, seen: Seen, progresses: bool) -> Condition:
 
 def _ready(brokers: _Brokers, seen: Seen, is_ready: bool) -> Condition:
     if is_ready and brokers.wanted == 0:
-        message = "No broker is wanted; everything is kept."
+        message = "No broker is wanted; all data is kept."
         return Condition(type=READY, is_so=False, reason="Stopped", message=message)
     if is_ready:
         message = f"All {brokers.wanted} brokers are ready."
@@ -221,7 +221,7 @@ def _ready(brokers: _Brokers, seen: Seen, is_ready: bool) -> Condition:
 def _autoscaling(autoscaler: Mapping[str, Any] | None) -> Condition:
     found = conditions.find((autoscaler or {}).get("status", {}).get("conditions", ()), "ScalingActive")
     if found is None:
-        message = "The autoscaler has not looked yet."
+        message = "The autoscaler has not reported yet."
         return Condition(type=AUTOSCALING, is_so=None, reason="NotSeen", message=message)
     return Condition(
         type=AUTOSCALING,
@@ -260,11 +260,11 @@ def _numbers(cluster: ClusterSpec, seen: Seen, brokers: _Brokers) -> dict[str, A
 
 
 def _external(cluster: ClusterSpec, service: Mapping[str, Any] | None) -> str | None:
-    """Where clients outside begin; None while nobody knows."""
+    """Bootstrap address for clients outside; None while unknown."""
     external = cluster.brokers.external
     if external is None:
         return None
-    if external.type is ExternalType.NODE_PORT:  # brokers' nodes change: only a name of theirs lasts
+    if external.type is ExternalType.NODE_PORT:  # brokers move between nodes: only a host name lasts
         ports = (service or {}).get("spec", {}).get("ports") or [{}]
         port = ports[0].get("nodePort")
         return f"{external.bootstrap_host}:{port}" if external.bootstrap_host and port else None

@@ -1,1 +1,1 @@
-"""Managed etcds: their members, their space, their objects."""
+"""Managed etcds: objects, members, space."""

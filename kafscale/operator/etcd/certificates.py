@@ -1,8 +1,8 @@
 """The certificates of a managed etcd: an authority for each cluster, one for its members, one for its clients.
 
-Pure but for randomness: given the Secrets as they are and the time, it says which are to be written. A certificate is
-issued again in the last third of its life; etcd and the brokers read the files again for each connection, so nothing
-restarts. The authority outlives them, and only the operator reads its key.
+Pure but for randomness: the existing Secrets and the time determine which Secrets to write. A certificate is renewed
+in the last third of its life; etcd and the brokers read the files for each connection, so nothing restarts. The
+authority lives longer, and only the operator reads its key.
 """
 
 import base64
@@ -27,16 +27,16 @@ CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 
 CLIENT_NAME: Final = "kafscale"
-"""The common name that brokers, the operator and tools show."""
+"""Common name of brokers, the operator and tools."""
 
 _AUTHORITY_LIFE: Final = timedelta(days=3650)
 _LIFE: Final = timedelta(days=365)
-# Clocks of nodes may be behind the operator's.
+# Nodes' clocks may be behind the operator's.
 _BACKDATED: Final = timedelta(minutes=10)
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 Secrets = Mapping[str, Mapping[str, bytes]]
-"""What is in the Secrets that there are, by their names."""
+"""Data of the existing Secrets, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class KeyPair:
 
 
 def secret_names(cluster: str) -> tuple[str, str, str]:
-    """Of the authority, the members and the clients."""
+    """Secrets of the authority, the members and the clients."""
     return names.etcd_authority(cluster), names.etcd_members(cluster), names.etcd_clients(cluster)
 
 
 def plan_secrets(cluster: ClusterSpec, members: int, found: Secrets, now: datetime) -> list[Manifest]:
-    """The Secrets to be written, in this order; none when all are as they should be. `now`: aware."""
+    """Secrets to write, in order; empty if all are current. `now`: aware."""
     of_authority, of_members, of_clients = secret_names(cluster.name)
     planned = []
     authority = _read(found.get(of_authority, {}))
@@ -77,14 +77,14 @@ def plan_secrets(cluster: ClusterSpec, members: int, found: Secrets, now: dateti
 
 
 def member_hosts(cluster: ClusterSpec, members: int) -> tuple[str, ...]:
-    """The names under which members are reached: each its own, since etcd looks up a peer's by its address."""
+    """Hosts of the members: each its own, since etcd looks up a peer's name by its address."""
     service = names.in_namespace(names.etcd(cluster.name), cluster.namespace)
     own = (f"{name}.{service}" for name in etcd_start.member_names(cluster.name, members))
     return (*own, service, *_LOCAL)
 
 
 def new_authority(common_name: str, now: datetime) -> KeyPair:
-    """A certificate that signs itself, and may sign others."""
+    """Creates a self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(common_name)
     builder = (
@@ -96,7 +96,7 @@ def new_authority(common_name: str, now: datetime) -> KeyPair:
 
 
 def issue(authority: KeyPair, common_name: str, hosts: Sequence[str], now: datetime) -> KeyPair:
-    """A certificate for clients, and for servers where it names hosts."""
+    """Issues a certificate for clients, and for servers too if `hosts` is not empty."""
     signer = x509.load_pem_x509_certificate(authority.certificate)
     key = ec.generate_private_key(ec.SECP256R1())
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
@@ -112,7 +112,7 @@ def issue(authority: KeyPair, common_name: str, hosts: Sequence[str], now: datet
 
 
 def is_current(pair: KeyPair, authority: KeyPair, hosts: Sequence[str], now: datetime) -> bool:
-    """Issued by the authority, for these hosts, with its own key, and with more than a third of its life left."""
+    """True if issued by the authority for these hosts, with a matching key and more than a third of its life left."""
     found = x509.load_pem_x509_certificate(pair.certificate)
     try:
         found.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate))
@@ -137,7 +137,7 @@ def _is_authority(pair: KeyPair, now: datetime) -> bool:
 
 
 def _read(held: Mapping[str, bytes]) -> KeyPair | None:
-    """None for what is not there, or is no certificate with its key."""
+    """Parses a Secret's certificate and key; None if missing or invalid."""
     pair = KeyPair(held.get(CERTIFICATE, b""), held.get(KEY, b""))
     try:
         x509.load_pem_x509_certificate(pair.certificate)
@@ -183,7 +183,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _name(common_name: str) -> x509.Name:
-    """X.509 takes 64 characters of it."""
+    """A common name, which X.509 limits to 64 characters."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 

@@ -1,11 +1,11 @@
-"""What a cluster's conditions say of its managed etcd: what is so, and what somebody has to do about it. Pure."""
+"""Conditions of a managed etcd: its state, and what an administrator has to do. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kafscale.operator import api_names
 from kafscale.operator.conditions import Condition
-from kafscale.operator.etcd.seen import CORRUPT, NO_SPACE, EtcdSeen, is_raised, unwell
+from kafscale.operator.etcd.seen import CORRUPT, NO_SPACE, EtcdSeen, is_raised, unhealthy_reason
 from kafscale.operator.etcd.upkeep_plan import ROOM_SHARE
 from kafscale.operator.manifests.etcd_start import NO_DATA, EtcdStart, StartPhase
 
@@ -14,13 +14,13 @@ SPACE_HEALTHY: Final = "EtcdSpaceHealthy"
 AS_SPECIFIED: Final = "EtcdAsSpecified"
 
 GIVE_UP: Final = f"{api_names.GROUP}/give-up-etcd"
-"""The annotation by which somebody gives up a managed etcd's data; its value is the lost cluster's id."""
+"""Annotation that gives up a managed etcd's data; its value is the lost cluster's id."""
 
 NEARLY_FULL_SHARE: Final = 0.8
 
 
 def lost_data(pods: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The names of members whose newest attempt to start ended because they have no data."""
+    """Names of members whose last start failed because they have no data."""
     found = set()
     for pod in pods:
         for container in pod.get("status", {}).get("containerStatuses", ()):
@@ -33,10 +33,10 @@ def lost_data(pods: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(found)
 
 
-def told(
+def etcd_conditions(
     start: EtcdStart, seen: EtcdSeen, lost: frozenset[str], quota_bytes: int, notes: Sequence[str]
 ) -> list[Condition]:
-    """All conditions of the managed etcd. `notes`: what of the specification is not carried out, and why."""
+    """All conditions of the managed etcd. `notes`: parts of the specification that are not carried out, and why."""
     return [_health(start, seen, lost), _space(seen, quota_bytes), _specified(notes)]
 
 
@@ -63,7 +63,7 @@ def _health(start: EtcdStart, seen: EtcdSeen, lost: frozenset[str]) -> Condition
         return _condition(HEALTHY, False, "MemberLostData", message)
     if seen.silent:
         return _condition(HEALTHY, False, "MemberDown", f"{numbers} {silent}. The others go on.")
-    why = unwell(seen)
+    why = unhealthy_reason(seen)
     if why is not None:
         return _condition(HEALTHY, False, "NotSettled", f"{numbers} But {why}.")
     leader = seen.name_of(seen.statuses[0].leader_id)
@@ -87,7 +87,7 @@ def _space(seen: EtcdSeen, quota_bytes: int) -> Condition:
         names = ", ".join(_raisers(seen, CORRUPT))
         message = (
             f"The data of {names} differs from the others'. Delete its volume claim and its pod: it then fetches "
-            f"everything anew. Take the alarm back with etcdctl alarm disarm."
+            f"everything again. Disarm the alarm with etcdctl alarm disarm."
         )
         return _condition(SPACE_HEALTHY, False, "Corrupt", message)
     if is_raised(seen, NO_SPACE):
@@ -100,7 +100,7 @@ def _space(seen: EtcdSeen, quota_bytes: int) -> Condition:
     if not seen.statuses or seen.alarms is None:
         return _condition(SPACE_HEALTHY, None, "NotKnown", "No majority of members answers.")
     used = max(each.in_use_bytes for each in seen.statuses)
-    # Without the measure, which is a metric: a status that changes with it would be written all the time.
+    # Without the measured size, which is a metric: the status would be rewritten with every change.
     share = f"{NEARLY_FULL_SHARE:.0%} of {quota_bytes} bytes are in use"
     if used >= NEARLY_FULL_SHARE * quota_bytes:
         message = (

@@ -1,18 +1,18 @@
-"""Managed etcds: which events make the operator look after one."""
+"""kopf handlers that start passes over managed etcds."""
 
 import uuid
 
 import kopf
 
-from kafscale.operator.clock import utc_now
 from kafscale.operator.etcd.metrics import EtcdMetrics
 from kafscale.operator.etcd.reconciler import EtcdReconciler
 from kafscale.operator.kube.kinds import CLUSTER
 from kafscale.operator.reconciling import Operator, reconciled
+from kafscale.operator.times import utc_now
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
-    """A pass when the cluster or its StatefulSets change, which others watch, and by the clock."""
+    """Registers passes: when the cluster or its StatefulSets change (watched by `clusters`), and periodically."""
     reconciler = EtcdReconciler(
         operator.kube,
         operator.etcd_image,

@@ -1,4 +1,4 @@
-"""Asks the members of an etcd cluster how they are, and does what keeps them in order, one call at a time."""
+"""Maintenance calls to an etcd cluster's members: status, defragmentation, compaction, membership."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,13 +14,13 @@ from kafscale.metadata.etcd.config import EtcdConfig
 from kafscale.metadata.etcd.connection import CALL_ERRORS, EtcdConnection, code_and_details
 from kafscale.operator.etcd.seen import Alarm, EtcdSeen, Listed, MemberSeen, MemberStatus
 
-# Any key will do: what counts is that the member's file can be read.
+# Any key will do: the read proves that the member's file is readable.
 _READ: Final = rpc.RangeRequest(key=b"kafscale", limit=1, keys_only=True, serializable=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceTimeouts:
-    """How long a member may take to answer, and to defragment gigabytes."""
+    """Time limits of an answer and of a defragmentation, which may take minutes."""
 
     answer_sec: float = 3.0
     defragment_sec: float = 600.0
@@ -31,7 +31,7 @@ DEFAULT_TIMEOUTS: Final = MaintenanceTimeouts()
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Of a client: the authorities, its certificate and its key (PEM); read for each connection."""
+    """A client's authorities, certificate and key (PEM); read for each connection."""
 
     ca: Path
     certificate: Path
@@ -43,9 +43,9 @@ Call = Callable[[EtcdConnection], Awaitable[Any]]
 
 
 class EtcdMaintenance:
-    """A cluster's members by name, with their client URLs; `tls` for those with https. Nothing is kept open.
+    """A cluster's members by name, with their client URLs; `tls` for https. Keeps no connection.
 
-    Calls that change something raise `StoreIndeterminateError` when they fail: look again.
+    Calls that change something raise `StoreIndeterminateError` if they fail: call `look` again.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class EtcdMaintenance:
         self._timeouts = timeouts
 
     async def look(self) -> EtcdSeen:
-        """How the cluster is now. A member that is being defragmented does not answer."""
+        """Asks every member for its status. A member that is being defragmented does not answer."""
         found = await asyncio.gather(*(self._ask(name) for name in self._endpoints))
         listed = alarms = None
         for member in found:
@@ -70,22 +70,22 @@ class EtcdMaintenance:
         return EtcdSeen(members=tuple(found), listed=listed, alarms=alarms)
 
     async def defragment(self, name: str) -> None:
-        """Rewrite the member's file without its holes; it does not answer meanwhile."""
+        """Defragments the member's file; the member does not answer meanwhile."""
         request = rpc.DefragmentRequest()
         await self._do(name, "defragment", lambda stubs: stubs.maintenance.Defragment(request), True)
 
     async def move_leader(self, leader: str, successor_id: int) -> None:
-        """Let another member lead."""
+        """Transfers leadership to another member."""
         request = rpc.MoveLeaderRequest(targetID=successor_id)
         await self._do(leader, "hand over the lead", lambda stubs: stubs.maintenance.MoveLeader(request))
 
     async def compact(self, name: str, revision: int) -> None:
-        """Forget what was before the revision, in all members; returns when this one has done it."""
+        """Compacts history before the revision in all members; returns once this one is done."""
         request = rpc.CompactionRequest(revision=revision, physical=True)
         await self._do(name, f"compact to {revision}", lambda stubs: stubs.kv.Compact(request), True)
 
     async def disarm(self, name: str, alarm: Alarm) -> None:
-        """Take an alarm back."""
+        """Disarms an alarm."""
         request = rpc.AlarmRequest(
             action=rpc.AlarmRequest.DEACTIVATE,
             memberID=alarm.member_id,
@@ -93,15 +93,15 @@ class EtcdMaintenance:
         )
         await self._do(name, f"disarm {alarm.kind}", lambda stubs: stubs.maintenance.Alarm(request))
 
-    async def take_off(self, name: str, member_id: int) -> None:
-        """Have a member counted with no more; `name`: of the one that is asked for it."""
+    async def remove_member(self, name: str, member_id: int) -> None:
+        """Removes a member from the cluster; `name`: the member that is asked."""
         request = rpc.MemberRemoveRequest(ID=member_id)
         await self._do(
             name, f"remove member {member_id:x}", lambda stubs: stubs.members.MemberRemove(request)
         )
 
-    async def put_on(self, name: str, peer_url: str) -> None:
-        """Have a new member counted with, which is to start at this URL."""
+    async def add_member(self, name: str, peer_url: str) -> None:
+        """Adds a member to the cluster, which will start at this URL."""
         request = rpc.MemberAddRequest(peerURLs=[peer_url])
         await self._do(name, f"add member {peer_url}", lambda stubs: stubs.members.MemberAdd(request))
 
@@ -133,10 +133,10 @@ class EtcdMaintenance:
         )
 
     async def _ask_cluster(self, name: str) -> tuple[tuple[Listed, ...] | None, tuple[Alarm, ...] | None]:
-        """What takes a majority to tell, by a member that knows of a leader."""
+        """Members and alarms, which need a majority; asked of a member that has a leader."""
         try:
             async with self._connected(name) as stubs, asyncio.timeout(self._timeouts.answer_sec):
-                # A proposal of its own: with it the answer to the other question is of now.
+                # A proposal of its own makes the other answer current.
                 raised = await stubs.maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET))
                 members = await stubs.members.MemberList(rpc.MemberListRequest(linearizable=True))
         except (*CALL_ERRORS, TimeoutError):

@@ -1,46 +1,46 @@
-"""How an etcd cluster forms, and how a member that lost its data is replaced. Pure: one step at a time.
+"""Formation of an etcd cluster, and replacement of members that lost their data. Pure: one step at a time.
 
-Every step is told by what is seen, so that it does not matter who did the one before, or was killed after it:
+Each step follows from the observed state alone, so a crash between two steps does no harm:
 
     Forming -- every member answers, as one cluster --> Formed
-    Formed  -- a member says that it has no data, most others answer --> it is taken off the list
-    Formed  -- the list lacks a member --> it is put on it anew, under a new id
+    Formed  -- a member says that it has no data, most others answer --> it is removed
+    Formed  -- the list lacks a member --> it is added again, under a new id
     Formed  -- the list has one that never started --> Joining: it alone may start without data
     Joining -- the list has none that never started --> Formed
-    Formed  -- no member answers, and somebody gives the cluster up --> Forming, as another cluster
+    Formed  -- no member answers, and the administrator gives the cluster up --> Forming, as another cluster
 
-Under its old id a member must not come back without its data: it has forgotten what it acknowledged and for whom it
-voted, and with it the cluster could forget what others were promised.
+Under its old id a member must not return without its data: it has forgotten its acknowledgements and votes, and with
+it the cluster could lose what it has acknowledged.
 """
 
 from dataclasses import dataclass, replace
 
-from kafscale.operator.etcd.seen import EtcdSeen, Listed, unwell
+from kafscale.operator.etcd.seen import EtcdSeen, Listed, unhealthy_reason
 from kafscale.operator.manifests.etcd_start import EtcdStart, StartPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """Members that start without data are to be told something else."""
+    """Changes what members that start without data are told."""
 
     start: EtcdStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOff:
-    """Take the member off the list."""
+class RemoveMember:
+    """Remove the member from etcd's list."""
 
     member: Listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutOn:
-    """Put a member at this peer URL on the list."""
+class AddMember:
+    """Add a member at this peer URL to etcd's list."""
 
     peer_url: str
 
 
-Step = Begin | TakeOff | PutOn
+Step = Begin | RemoveMember | AddMember
 
 
 def next_step(
@@ -52,10 +52,10 @@ def next_step(
     given_up: str | None,
     new_token: str,
 ) -> Step | None:
-    """`peer_urls`: of the members that there are to be, in the order of `seen.members`.
+    """`peer_urls`: of the desired members, in the order of `seen.members`.
 
-    `lost`: names of members that refuse to start because they have no data. `given_up`: the id of the cluster that
-    somebody gives up, in hex as etcd has it.
+    `lost`: names of members that refuse to start because they have no data. `given_up`: id of the cluster that the
+    administrator gives up, in hex.
     """
     if start.phase is StartPhase.FORMING:
         return _formed(start, seen)
@@ -64,7 +64,7 @@ def next_step(
     if seen.listed is None or len(seen.answering) <= start.members // 2:
         return None
     if any(not set(each.peer_urls) <= set(peer_urls) for each in seen.listed):
-        return None  # somebody else changes this cluster
+        return None  # another tool is changing this cluster
     places = {url: each.name for each, url in zip(seen.members, peer_urls, strict=True)}
     unstarted = [places[each.peer_urls[0]] for each in seen.listed if not each.has_started]
     joining = unstarted[0] if unstarted else None
@@ -76,14 +76,14 @@ def next_step(
     listed_urls = {url for each in seen.listed for url in each.peer_urls}
     missing = [url for url in peer_urls if url not in listed_urls]
     if missing:
-        return PutOn(peer_url=missing[0])
+        return AddMember(peer_url=missing[0])
     answering = {status.member_id for status in seen.statuses}
     forgetful = [each for each in seen.listed if each.name in lost and each.member_id not in answering]
-    return TakeOff(member=forgetful[0]) if forgetful else None
+    return RemoveMember(member=forgetful[0]) if forgetful else None
 
 
 def _formed(start: EtcdStart, seen: EtcdSeen) -> Step | None:
-    if unwell(seen) is not None or len(seen.members) != start.members:
+    if unhealthy_reason(seen) is not None or len(seen.members) != start.members:
         return None
     if not all(each.has_started for each in seen.listed or ()):
         return None
@@ -92,10 +92,10 @@ def _formed(start: EtcdStart, seen: EtcdSeen) -> Step | None:
 
 
 def may_roll(silent: frozenset[int], members: int) -> bool:
-    """Whether pods may be replaced by new ones, which begins with the highest number and waits for each.
+    """True if the StatefulSet may replace pods, which starts at the highest ordinal and waits for each.
 
-    With a member away that would not come first, replacing one that works would cost the majority. Where there is
-    none there is nothing to lose, and the change may be what brings it back.
+    If a missing member is not the first in that order, replacing a working one could cost the majority. Without a
+    majority there is nothing to lose, and the change may bring it back.
     """
     if len(silent) > (members - 1) // 2:
         return True

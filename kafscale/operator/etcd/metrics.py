@@ -1,4 +1,4 @@
-"""What the operator's metrics say of managed etcds."""
+"""Metrics of managed etcds."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,31 +19,31 @@ MEMBER_UP: Final = Family(
     name="kafscale_etcd_member_up",
     type=MetricType.GAUGE,
     labels=_MEMBER,
-    documentation="1 where a member of a managed etcd answered when the operator last looked, otherwise 0.",
+    documentation="1 if a member of a managed etcd answered at the operator's last look, otherwise 0.",
 )
 HAS_MAJORITY: Final = Family(
     name="kafscale_etcd_has_majority",
     type=MetricType.GAUGE,
     labels=_CLUSTER,
-    documentation="1 where a managed etcd took requests when the operator last looked, otherwise 0.",
+    documentation="1 if a managed etcd accepted requests at the operator's last look, otherwise 0.",
 )
 SIZE: Final = Family(
     name="kafscale_etcd_size_bytes",
     type=MetricType.GAUGE,
     labels=_MEMBER,
-    documentation="The size of a member's file, which counts against the quota.",
+    documentation="Size of a member's file, which counts against the quota.",
 )
 IN_USE: Final = Family(
     name="kafscale_etcd_in_use_bytes",
     type=MetricType.GAUGE,
     labels=_MEMBER,
-    documentation="How much of it is in use; the rest is given back by defragmentation.",
+    documentation="Bytes of the file that are in use; defragmentation frees the rest.",
 )
 QUOTA: Final = Family(
     name="kafscale_etcd_quota_bytes",
     type=MetricType.GAUGE,
     labels=_CLUSTER,
-    documentation="The quota: a member's file that is larger stops all writes.",
+    documentation="The quota: a larger file of any member stops all writes.",
 )
 ALARM: Final = Family(
     name="kafscale_etcd_alarm",
@@ -55,14 +55,14 @@ DEFRAGMENTATIONS: Final = Family(
     name="kafscale_etcd_defragmentations_total",
     type=MetricType.COUNTER,
     labels=(*_CLUSTER, "outcome"),
-    documentation="Defragmentations of members: succeeded, or in doubt because no answer came.",
+    documentation="Defragmentations of members: succeeded, or in doubt without an answer.",
 )
 FAMILIES: Final = (MEMBER_UP, HAS_MAJORITY, SIZE, IN_USE, QUOTA, ALARM, DEFRAGMENTATIONS)
 
 
 @dataclass(slots=True, kw_only=True)
 class EtcdNumbers:
-    """One managed etcd's: the newest look, and what was done since this process began."""
+    """One managed etcd: the newest look, and counts since the process started."""
 
     seen: EtcdSeen
     quota_bytes: int
@@ -70,14 +70,14 @@ class EtcdNumbers:
 
 
 class EtcdMetrics(Collector):
-    """Numbers by namespace and cluster. Written by the event loop; the scrape takes copies."""
+    """Metrics by namespace and cluster. Written on the event loop; a scrape reads copies."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._numbers: dict[tuple[str, str], EtcdNumbers] = {}
         registry.register(self)
 
     def looked(self, namespace: str, cluster: str, seen: EtcdSeen, quota_bytes: int) -> None:
-        """The newest look."""
+        """Stores the newest look."""
         found = self._numbers.get((namespace, cluster))
         if found is None:
             self._numbers[namespace, cluster] = EtcdNumbers(seen=seen, quota_bytes=quota_bytes)
@@ -85,15 +85,15 @@ class EtcdMetrics(Collector):
             found.seen, found.quota_bytes = seen, quota_bytes
 
     def defragmented(self, namespace: str, cluster: str, outcome: str) -> None:
-        """One more, of a cluster that was looked at."""
+        """Counts a defragmentation; `looked` must have been called for the cluster."""
         self._numbers[namespace, cluster].defragmentations[outcome] += 1
 
     def forget(self, namespace: str, cluster: str) -> None:
-        """The cluster is gone, or has no managed etcd."""
+        """Drops a cluster that is deleted or has no managed etcd."""
         self._numbers.pop((namespace, cluster), None)
 
     def collect(self) -> Iterator[Metric]:
-        """Prometheus' own interface."""
+        """Implements `Collector`."""
         gauges = {
             family.name: GaugeMetricFamily(family.name, family.documentation, labels=family.labels)
             for family in FAMILIES

@@ -1,7 +1,7 @@
-"""Which objects of a managed etcd are applied now, and what of the specification is left as it is. Pure.
+"""Plans which objects of a managed etcd are applied now. Pure.
 
-What Kubernetes or etcd cannot change is kept as it was made and said; what replaces members waits until no member is
-missed.
+What Kubernetes or etcd cannot change stays as created and is noted; a change that replaces members waits until all
+members are healthy enough.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ TEMPLATE_HASH: Final = f"{api_names.GROUP}/template-hash"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectsPlan:
-    """To be applied in this order. `notes`: what is not carried out, each a sentence or two."""
+    """Objects to apply, in order. `notes`: what is not carried out, each one or two sentences."""
 
     objects: Sequence[Manifest]
     notes: Sequence[str]
@@ -38,7 +38,7 @@ def plan_objects(
     seen: EtcdSeen,
     operator_namespace: str,
 ) -> ObjectsPlan:
-    """`image`: where the specification names none. `live`: the StatefulSet as it is."""
+    """`image`: default image. `live`: the existing StatefulSet, or None."""
     members = etcd_set.etcd_set(cluster, managed, managed.image or image, start.members)
     template = hashlib.sha256(json.dumps(members["spec"]["template"], sort_keys=True).encode()).hexdigest()[
         :16
@@ -71,7 +71,7 @@ def _fixed_members(cluster: ClusterSpec, managed: ManagedEtcd, start: EtcdStart)
 
 
 def _keep_volumes(members: Manifest, live: Mapping[str, Any]) -> list[str]:
-    """Kubernetes refuses another template of volumes."""
+    """Keeps the existing volume claim template, which Kubernetes does not let change; returns notes."""
     wanted = members["spec"]["volumeClaimTemplates"][0]["spec"]
     found = live["spec"]["volumeClaimTemplates"][0]["spec"]
     notes = []
@@ -80,7 +80,7 @@ def _keep_volumes(members: Manifest, live: Mapping[str, Any]) -> list[str]:
         notes.append(
             f"Volumes keep their size of {size}: etcd.managed.storageSize={new_size} is not carried out. If their "
             "class can grow them, change the volume claims, then delete the StatefulSet with --cascade=orphan: it "
-            "is made anew around the members that run."
+            "is created again around the running members."
         )
     old_class, new_class = found.get("storageClassName"), wanted.get("storageClassName")
     if new_class is not None and old_class != new_class:

@@ -1,4 +1,4 @@
-"""Keeps a cluster's managed etcd: objects, members, space. One pass looks, applies, tells, and does one step."""
+"""Reconciles a cluster's managed etcd: objects, members, space. A pass looks, applies, reports, and does one step."""
 
 import logging
 import tempfile
@@ -9,21 +9,28 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kafscale.errors import StoreIndeterminateError
-from kafscale.operator import api_names, conditions
-from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd, cluster_spec
-from kafscale.operator.clusters.owned_objects import apply_own
-from kafscale.operator.clusters.plan import owned
+from kafscale.operator import api_names
+from kafscale.operator.cluster_part import PartApi, StatusShare, wanted_part
+from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd
+from kafscale.operator.clusters.owned_objects import apply_own, owned
 from kafscale.operator.conditions import Condition
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.etcd import members_plan, upkeep_plan
 from kafscale.operator.etcd.certificates import CA, CERTIFICATE, KEY, plan_secrets, secret_names
-from kafscale.operator.etcd.conditions import AS_SPECIFIED, GIVE_UP, HEALTHY, SPACE_HEALTHY, lost_data, told
+from kafscale.operator.etcd.conditions import (
+    AS_SPECIFIED,
+    GIVE_UP,
+    HEALTHY,
+    SPACE_HEALTHY,
+    etcd_conditions,
+    lost_data,
+)
 from kafscale.operator.etcd.maintenance import EtcdMaintenance, TlsFiles
-from kafscale.operator.etcd.members_plan import Begin, PutOn, TakeOff
+from kafscale.operator.etcd.members_plan import AddMember, Begin, RemoveMember
 from kafscale.operator.etcd.metrics import EtcdMetrics
 from kafscale.operator.etcd.objects_plan import plan_objects
 from kafscale.operator.etcd.rounds import EtcdRounds
-from kafscale.operator.etcd.seen import NO_SPACE, EtcdSeen, is_raised, unwell
+from kafscale.operator.etcd.seen import NO_SPACE, EtcdSeen, is_raised, unhealthy_reason
 from kafscale.operator.etcd.upkeep_plan import (
     DEFAULT_RULES,
     Compact,
@@ -33,58 +40,40 @@ from kafscale.operator.etcd.upkeep_plan import (
     MoveLeader,
     Wait,
 )
-from kafscale.operator.kube.kinds import CLUSTER, CONFIG_MAP, POD, SECRET, STATEFUL_SET, Kind
+from kafscale.operator.kube.kinds import CONFIG_MAP, POD, SECRET, STATEFUL_SET
+from kafscale.operator.kube.roles import Applies, Lists
 from kafscale.operator.manifests import etcd_start, names
 from kafscale.operator.manifests.etcd_start import EtcdStart, StartPhase
-from kafscale.operator.schedule import Schedule
 from kafscale.operator.stores.metadata_access import secret_data
+from kafscale.operator.times import Schedule
 
 _logger = logging.getLogger(__name__)
 
-FIELD_MANAGER: Final = "kafscale-operator-etcd"
-"""Who owns the conditions."""
+SHARE: Final = StatusShare(
+    manager="kafscale-operator-etcd", types=frozenset({HEALTHY, SPACE_HEALTHY, AS_SPECIFIED})
+)
 
 AGAIN_SEC: Final = 30.0
-"""After so long etcd is looked at anyway: Kubernetes does not tell how it is."""
+"""Interval of passes: Kubernetes does not report etcd's health."""
 
 SOON_SEC: Final = 5.0
-"""The same while something is being done, or is not as it should be."""
+"""The same while a step is in progress or etcd is unhealthy."""
 
-_OURS: Final = (HEALTHY, SPACE_HEALTHY, AS_SPECIFIED)
 _CALM: Final = ("Forming", "MemberJoining", "NotSettled")
 
 Manifest = dict[str, Any]
 
 
-class EtcdApi(Protocol):
+class EtcdApi(PartApi, Lists, Applies, Protocol):
     """What is needed of `KubeClient`."""
 
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """One object, or None."""
-
-    async def list(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
-    ) -> list[Manifest]:
-        """Those with the labels."""
-
     async def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        """A new object, or a `KubeRefusedError`."""
-
-    async def apply(self, manifest: Mapping[str, Any]) -> Manifest:
-        """Server-side apply; with a resourceVersion only over that."""
-
-    async def apply_status(
-        self, kind: Kind, namespace: str, name: str, status: Mapping[str, Any], *, field_manager: str
-    ) -> Manifest:
-        """The part of the status that the manager owns."""
-
-    async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
-        """Tell it to who looks at the object."""
+        """Creates a new object, or raises `KubeRefusedError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A member's name, and where it is for clients and for the other members."""
+    """A member's name, and its URLs for clients and for peers."""
 
     name: str
     client_url: str
@@ -92,7 +81,7 @@ class Place:
 
 
 def places(cluster: str, namespace: str, members: int) -> list[Place]:
-    """In Kubernetes."""
+    """Places of the members in Kubernetes."""
     return [
         Place(
             name=name,
@@ -104,12 +93,12 @@ def places(cluster: str, namespace: str, members: int) -> list[Place]:
 
 
 Locate = Callable[[str, str, int], Sequence[Place]]
-"""`places`, or another one for tests."""
+"""`places`; tests pass their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pass:
-    """What a pass found."""
+    """State of one pass."""
 
     resource: Manifest
     cluster: ClusterSpec
@@ -126,7 +115,7 @@ class _Pass:
 
 
 class EtcdReconciler:
-    """For every cluster. `now`: aware; `new_token`: another one at each call; `image`: where a cluster names none."""
+    """Reconciles every managed etcd. `now`: aware; `new_token`: a new one per call; `image`: default image."""
 
     def __init__(
         self,
@@ -150,27 +139,21 @@ class EtcdReconciler:
         self._rounds: dict[tuple[str, str], EtcdRounds] = {}
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """One pass; returns after how many seconds to look again. Raises `KubeError`."""
-        resource = await self._api.find(CLUSTER, namespace, name)
-        if resource is None or resource["metadata"].get("deletionTimestamp"):
-            self.forget(namespace, name)
+        """One pass; returns the seconds until the next. Raises `KubeError`."""
+        found = await wanted_part(
+            self._api, namespace, name, choose=lambda spec: spec.etcd.managed, share=SHARE, forget=self.forget
+        )
+        if found is None:
             return AGAIN_SEC
+        resource, cluster, managed = found
         try:
-            cluster = cluster_spec(name, namespace, resource["spec"])
-        except SpecError:
-            return AGAIN_SEC  # the cluster's own conditions say so
-        if cluster.etcd.managed is None:
-            self.forget(namespace, name)
-            await self._take_back(resource)
-            return AGAIN_SEC
-        try:
-            return await self._bring_forward(resource, cluster, cluster.etcd.managed)
+            return await self._bring_forward(resource, cluster, managed)
         except SpecError as problem:
-            await self._tell(resource, [_refused("InvalidSpec", str(problem))])
+            await self._write_conditions(resource, [_refused("InvalidSpec", str(problem))])
         except KubeRefusedError as refusal:
             if refusal.reason not in ("Invalid", "Forbidden", "BadRequest"):
                 raise
-            await self._tell(resource, [_refused(f"Api{refusal.reason}", refusal.message)])
+            await self._write_conditions(resource, [_refused(f"Api{refusal.reason}", refusal.message)])
         return SOON_SEC
 
     async def _bring_forward(self, resource: Manifest, cluster: ClusterSpec, managed: ManagedEtcd) -> float:
@@ -211,13 +194,15 @@ class EtcdReconciler:
         plan = plan_objects(cluster, managed, self._image, start, live, seen, self._operator_namespace)
         for manifest in plan.objects:
             await apply_own(self._api, owned(manifest, resource), cluster, resource["metadata"]["uid"])
-        await self._tell(resource, told(start, seen, found.lost, managed.quota_bytes, plan.notes))
+        await self._write_conditions(
+            resource, etcd_conditions(start, seen, found.lost, managed.quota_bytes, plan.notes)
+        )
         has_acted = await self._step_members(found) or await self._step_upkeep(found, schedule)
-        is_well = unwell(seen) is None and start.phase is StartPhase.FORMED
+        is_well = unhealthy_reason(seen) is None and start.phase is StartPhase.FORMED
         return AGAIN_SEC if is_well and not has_acted else SOON_SEC
 
     async def _kept_start(self, resource: Manifest, cluster: ClusterSpec, managed: ManagedEtcd) -> EtcdStart:
-        """What is kept of the cluster; a new one where there is nothing yet."""
+        """Reads the cluster's start ConfigMap; creates it if there is none."""
         name = etcd_start.name_of(cluster.name)
         found = await self._api.find(CONFIG_MAP, cluster.namespace, name)
         if found is not None:
@@ -229,7 +214,7 @@ class EtcdReconciler:
     async def _kept_certificates(
         self, resource: Manifest, cluster: ClusterSpec, members: int, folder: Path
     ) -> TlsFiles:
-        """The certificates as they are to be; those of a client, in the folder."""
+        """Renews the certificates; writes a client's to the folder."""
         found = {}
         for name in secret_names(cluster.name):
             secret = await self._api.find(SECRET, cluster.namespace, name)
@@ -244,7 +229,7 @@ class EtcdReconciler:
         return TlsFiles(ca=folder / CA, certificate=folder / CERTIFICATE, key=folder / KEY)
 
     async def _begin(self, found: _Pass, start: EtcdStart) -> None:
-        """In place of what was read in this pass, and of nothing newer."""
+        """Replaces the start that was read in this pass; does nothing if it changed since."""
         manifest = etcd_start.start_map(found.cluster, start)
         name = manifest["metadata"]["name"]
         live = await self._api.find(CONFIG_MAP, found.cluster.namespace, name)
@@ -256,7 +241,7 @@ class EtcdReconciler:
         await self._api.event(found.resource, f"Etcd{start.phase}", message, warning=False)
 
     async def _step_members(self, found: _Pass) -> bool:
-        """Whether something was done."""
+        """Does one step, if any is due; returns True if so."""
         step = members_plan.next_step(
             found.start,
             found.seen,
@@ -272,22 +257,22 @@ class EtcdReconciler:
             return True
         asked = found.seen.answering[0].name
         try:
-            # Events first: they are not written by an operator that leads no more, and nothing follows then.
+            # Events first: an operator that lost leadership fails there, and the step does not follow.
             match step:
-                case TakeOff(member=gone):
+                case RemoveMember(member=gone):
                     message = f"{gone.name} ({gone.member_id:x}) lost its data and is taken off etcd's list."
                     await self._api.event(found.resource, "EtcdMemberTakenOff", message, warning=True)
-                    await found.keeper.take_off(asked, gone.member_id)
-                case PutOn(peer_url=url):
+                    await found.keeper.remove_member(asked, gone.member_id)
+                case AddMember(peer_url=url):
                     message = f"A new member at {url} is put on etcd's list."
                     await self._api.event(found.resource, "EtcdMemberPutOn", message, warning=False)
-                    await found.keeper.put_on(asked, url)
+                    await found.keeper.add_member(asked, url)
         except StoreIndeterminateError as doubt:
-            _logger.warning("%s/%s: %s; it is looked at again", *found.key, doubt)
+            _logger.warning("%s/%s: %s; the next pass looks again", *found.key, doubt)
         return True
 
     async def _step_upkeep(self, found: _Pass, schedule: Schedule) -> bool:
-        """Whether something was done."""
+        """Does one step, if any is due; returns True if so."""
         now, seen = self._now(), found.seen
         rounds = self._rounds.setdefault(found.key, EtcdRounds())
         if seen.statuses and not seen.silent:
@@ -313,23 +298,25 @@ class EtcdReconciler:
         try:
             await self._carry_out(step, found, rounds)
         except StoreIndeterminateError as doubt:
-            _logger.warning("%s/%s: %s; it is looked at again", *found.key, doubt)
+            _logger.warning("%s/%s: %s; the next pass looks again", *found.key, doubt)
         return True
 
     async def _carry_out(self, step: upkeep_plan.Step, found: _Pass, rounds: EtcdRounds) -> None:
         keeper, asked = found.keeper, found.seen.answering
         match step:
             case Wait(why=why):
-                _logger.info("%s/%s: etcd has to wait for its upkeep: %s", *found.key, why)
+                _logger.info("%s/%s: etcd's upkeep waits: %s", *found.key, why)
             case Compact(revision=revision):
-                await self._say(found, "EtcdCompacting", f"History before revision {revision} is given up.")
+                await self._record(
+                    found, "EtcdCompacting", f"History before revision {revision} is given up."
+                )
                 rounds.compacted(revision, self._now())
                 await keeper.compact(asked[0].name, revision)
             case MoveLeader(leader=leader, successor=successor) if successor.status is not None:
-                await self._say(found, "EtcdLeaderMoves", f"From {leader.name} to {successor.name}.")
+                await self._record(found, "EtcdLeaderMoves", f"From {leader.name} to {successor.name}.")
                 await keeper.move_leader(leader.name, successor.status.member_id)
             case Defragment(member=member) if member.status is not None:
-                await self._say(found, "EtcdDefragmenting", f"{member.name} is defragmented.")
+                await self._record(found, "EtcdDefragmenting", f"{member.name} is defragmented.")
                 rounds.defragmented(member.status.member_id)
                 outcome = "in_doubt"
                 try:
@@ -338,44 +325,27 @@ class EtcdReconciler:
                 finally:
                     self._metrics.defragmented(*found.key, outcome)
             case Disarm(alarm=alarm):
-                await self._say(
+                await self._record(
                     found, "EtcdAlarmDisarmed", f"There is room again: {alarm.kind} is taken back."
                 )
                 await keeper.disarm(asked[0].name, alarm)
 
-    async def _say(self, found: _Pass, reason: str, message: str) -> None:
-        """Before it is done: an operator that leads no more writes no event, and does nothing then."""
+    async def _record(self, found: _Pass, reason: str, message: str) -> None:
+        """Called before the step: an operator that lost leadership fails here, and the step does not follow."""
         await self._api.event(found.resource, reason, message, warning=False)
 
-    async def _tell(self, resource: Manifest, wanted: Sequence[Condition]) -> None:
-        """The conditions where they differ, and an event for each that turned."""
-        metadata = resource["metadata"]
-        before = resource.get("status", {}).get("conditions", [])
-        merged = conditions.merged(before, wanted, metadata["generation"], self._now())
-        known = {each["type"]: each for each in before if each["type"] in _OURS}
-        if known == {each["type"]: each for each in merged}:
-            return
-        status = {"conditions": merged}
-        await self._api.apply_status(
-            CLUSTER, metadata["namespace"], metadata["name"], status, field_manager=FIELD_MANAGER
-        )
-        for condition in conditions.changed(before, wanted):
-            is_bad = condition.is_so is False and condition.reason not in _CALM
-            await self._api.event(resource, condition.reason, condition.message, warning=is_bad)
-
-    async def _take_back(self, resource: Manifest) -> None:
-        """Nothing is managed: nothing is told of it any more. What is there is left to whoever may need it."""
-        metadata = resource["metadata"]
-        told_before = {each["type"] for each in resource.get("status", {}).get("conditions", ())}
-        if told_before & set(_OURS):
-            await self._api.apply_status(
-                CLUSTER, metadata["namespace"], metadata["name"], {}, field_manager=FIELD_MANAGER
-            )
+    async def _write_conditions(self, resource: Manifest, wanted: Sequence[Condition]) -> None:
+        """Applies the conditions if they differ, and records an event for each that turned."""
+        await SHARE.write(self._api, resource, wanted, self._now(), fields={}, is_warning=_is_warning)
 
     def forget(self, namespace: str, name: str) -> None:
         """The cluster is gone, or has no managed etcd."""
         self._metrics.forget(namespace, name)
         self._rounds.pop((namespace, name), None)
+
+
+def _is_warning(condition: Condition) -> bool:
+    return condition.is_so is False and condition.reason not in _CALM
 
 
 def _refused(reason: str, message: str) -> Condition:

@@ -1,4 +1,4 @@
-"""What was seen of an etcd cluster at one look. Pure."""
+"""Observed state of an etcd cluster. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,12 +7,12 @@ NO_SPACE: Final = "NOSPACE"
 CORRUPT: Final = "CORRUPT"
 
 MAX_LAG_ENTRIES: Final = 5_000
-"""A member that is so many log entries behind another is still catching up. Members are asked one after the other."""
+"""Lag at which a member counts as catching up; not 0, since members are asked one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
-    """What a member says of itself. Ids are etcd's; `leader_id` is 0 where it knows of none.
+    """A member's own status. Ids are etcd's; `leader_id` is 0 if it has no leader.
 
     `size_bytes`: of its file, of which `in_use_bytes` are in use. `revision`: up to which it has applied.
     """
@@ -29,13 +29,13 @@ class MemberStatus:
 
     @property
     def free_bytes(self) -> int:
-        """What defragmentation gives back."""
+        """Bytes that defragmentation frees."""
         return max(0, self.size_bytes - self.in_use_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSeen:
-    """A member that there is to be; `status` is None where it did not answer, and `problem` says why."""
+    """A desired member; `status` is None if it did not answer, and `problem` says why."""
 
     name: str
     status: MemberStatus | None
@@ -44,7 +44,7 @@ class MemberSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A member that the cluster counts with. One that was added and never started has no name yet."""
+    """An entry of etcd's member list. An added member has no name until it starts."""
 
     member_id: int
     name: str
@@ -52,13 +52,13 @@ class Listed:
 
     @property
     def has_started(self) -> bool:
-        """Whether it has ever been part of the cluster."""
+        """True if it has ever started."""
         return self.name != ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """What a member raised, and what stands until somebody takes it back."""
+    """An alarm of a member; it stands until disarmed."""
 
     member_id: int
     kind: str
@@ -66,7 +66,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdSeen:
-    """The look. `listed` and `alarms` take a majority to tell: None where there is none."""
+    """One look. `listed` and `alarms` need a majority: None without one."""
 
     members: tuple[MemberSeen, ...]
     listed: tuple[Listed, ...] | None
@@ -74,38 +74,38 @@ class EtcdSeen:
 
     @property
     def answering(self) -> tuple[MemberSeen, ...]:
-        """Those that did."""
+        """Members that answered."""
         return tuple(each for each in self.members if each.status is not None)
 
     @property
     def statuses(self) -> tuple[MemberStatus, ...]:
-        """What they said."""
+        """The answering members' status."""
         return tuple(each.status for each in self.members if each.status is not None)
 
     @property
     def silent(self) -> tuple[MemberSeen, ...]:
-        """Those that did not answer."""
+        """Members that did not answer."""
         return tuple(each for each in self.members if each.status is None)
 
     @property
     def has_majority(self) -> bool:
-        """Whether the cluster takes requests."""
+        """True if the cluster accepts requests."""
         return self.listed is not None and self.alarms is not None
 
     def name_of(self, member_id: int) -> str:
-        """A member's name, or its id where nobody has told it."""
+        """A member's name, or its id if unknown."""
         found = [each.name for each in self.members if each.status and each.status.member_id == member_id]
         found += [each.name for each in self.listed or () if each.member_id == member_id and each.name]
         return found[0] if found else f"{member_id:x}"
 
 
 def is_raised(seen: EtcdSeen, kind: str) -> bool:
-    """Whether some member raised that alarm."""
+    """True if any member has raised the alarm."""
     return any(alarm.kind == kind for alarm in seen.alarms or ())
 
 
-def unwell(seen: EtcdSeen) -> str | None:
-    """Why one more member may not be taken away, not even for a moment; None: it may."""
+def unhealthy_reason(seen: EtcdSeen) -> str | None:
+    """Why no further member may become unavailable, not even for a moment; None: one may."""
     if seen.silent:
         first = seen.silent[0]
         return f"{first.name} does not answer ({first.problem})"
@@ -118,9 +118,9 @@ def unwell(seen: EtcdSeen) -> str | None:
     if leaders == {0} or len(leaders) > 1:
         return "its members do not agree on a leader"
     if {each.member_id for each in seen.listed} != {each.member_id for each in statuses}:
-        return "it counts with other members than those that there are to be"
+        return "its member list differs from the desired members"
     if any(each.is_learner for each in statuses):
-        return "one of its members is learning still"
+        return "one of its members is still a learner"
     behind = max(each.applied_index for each in statuses) - min(each.applied_index for each in statuses)
     if behind > MAX_LAG_ENTRIES:
         return f"one of its members is {behind} log entries behind"

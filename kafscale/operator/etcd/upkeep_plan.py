@@ -1,40 +1,47 @@
-"""What is to be done next to keep an etcd cluster in good order. Pure: one step at a time, from one look.
+"""Plans the next upkeep step of an etcd cluster: defragmentation, compaction, alarms. Pure.
 
-Defragmentation takes a member away for its time: it happens one by one, followers first, only while all others are
-well, and not twice in vain. A quota that was used up is dealt with at once: history is given up, files are
-defragmented, and the alarm is taken back when there is room again; else it stays, since etcd would only
-raise it again.
+A member is unavailable while it is defragmented: so members take turns, followers first, only while all others are
+healthy, and each once per round. An exhausted quota is handled immediately: history is compacted, files are
+defragmented, and the alarm is disarmed once there is room; otherwise it stays, since etcd would raise it again.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from kafscale.operator.etcd.seen import NO_SPACE, Alarm, EtcdSeen, MemberSeen, MemberStatus, is_raised, unwell
+from kafscale.operator.etcd.seen import (
+    NO_SPACE,
+    Alarm,
+    EtcdSeen,
+    MemberSeen,
+    MemberStatus,
+    is_raised,
+    unhealthy_reason,
+)
 
 WINDOW: Final = timedelta(hours=1)
-"""For so long after its scheduled time a defragmentation may still begin: an operator that starts anew goes on."""
+"""How late a scheduled defragmentation may start: a restarted operator continues."""
 
 ROOM_SHARE: Final = 0.9
-"""An alarm is taken back when every member's file is below this part of the quota."""
+"""An alarm is disarmed once every member's file is below this share of the quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefragmentRules:
-    """When it is worth it: so much is free, and such a part of the file."""
+    """When defragmentation is worthwhile: minimum free bytes, and their share of the file."""
 
     min_free_bytes: int = 32 * 2**20
     min_free_share: float = 0.2
 
     def are_met(self, status: MemberStatus) -> bool:
-        """Whether the member's file is fragmented so far."""
+        """True if the member's file meets both minimums."""
         share = status.free_bytes / max(1, status.size_bytes)
         return status.free_bytes >= self.min_free_bytes and share >= self.min_free_share
 
 
 DEFAULT_RULES: Final = DefragmentRules()
 ALWAYS: Final = DefragmentRules(min_free_bytes=0, min_free_share=0.0)
-"""Where nothing can be written etcd does not tell what is free: it counts that when it writes."""
+"""Without writes etcd does not report free space: it is updated on a write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +53,7 @@ class Defragment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveLeader:
-    """Let another member lead first, so that writes go on while this one is defragmented."""
+    """Transfer leadership first, so that writes continue while this member is defragmented."""
 
     leader: MemberSeen
     successor: MemberSeen
@@ -54,21 +61,21 @@ class MoveLeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compact:
-    """Forget what was before the revision."""
+    """Compact history before the revision."""
 
     revision: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disarm:
-    """Take the alarm back."""
+    """Disarm the alarm."""
 
     alarm: Alarm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Something is to be done and may not be done now."""
+    """A step is due, but has to wait."""
 
     why: str
 
@@ -78,7 +85,7 @@ Step = Defragment | MoveLeader | Compact | Disarm | Wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What was done in this round: ids of members that were defragmented; history before `compacted` was given up."""
+    """Done in this round: ids of defragmented members; `compacted`: the compacted revision, 0 for none."""
 
     members: frozenset[int] = frozenset()
     compacted: int = 0
@@ -93,7 +100,7 @@ def next_step(
     settled_revision: int,
     rules: DefragmentRules = DEFAULT_RULES,
 ) -> Step | None:
-    """`is_due`: by schedule. `settled_revision`: one that readers have had time to go past; 0: none is known."""
+    """`is_due`: by schedule. `settled_revision`: a revision that no reader needs; 0: unknown."""
     if is_raised(seen, NO_SPACE):
         return _make_room(seen, done, quota_bytes, settled_revision)
     return next_to_defragment(seen, done.members, rules) if is_due else None
@@ -103,7 +110,7 @@ def _make_room(seen: EtcdSeen, done: Done, quota_bytes: int, settled_revision: i
     if settled_revision > done.compacted:
         return Compact(revision=settled_revision)
     if not done.compacted:
-        return Wait(why="nobody has looked long enough to know which history is not read any more")
+        return Wait(why="too few looks so far to know which history is no longer read")
     step = next_to_defragment(seen, done.members, ALWAYS)
     if step is not None:
         return step
@@ -113,7 +120,7 @@ def _make_room(seen: EtcdSeen, done: Done, quota_bytes: int, settled_revision: i
 
 
 def next_to_defragment(seen: EtcdSeen, done: frozenset[int], rules: DefragmentRules) -> Step | None:
-    """The follower with most to give back, the leader last and no longer as leader; None when none needs it."""
+    """Chooses the follower with most free bytes, the leader last (after a transfer); None if none is worthwhile."""
     wanting = [
         each
         for each in seen.members
@@ -121,7 +128,7 @@ def next_to_defragment(seen: EtcdSeen, done: frozenset[int], rules: DefragmentRu
     ]
     if not wanting:
         return None
-    why = unwell(seen)
+    why = unhealthy_reason(seen)
     if why is not None:
         return Wait(why=why)
     chosen = max(wanting, key=lambda each: (not _leads(each), _free_bytes(each)))
@@ -132,7 +139,7 @@ def next_to_defragment(seen: EtcdSeen, done: frozenset[int], rules: DefragmentRu
 
 
 def is_due(scheduled: datetime, now: datetime) -> bool:
-    """Whether the newest scheduled time is one to act on still."""
+    """True if the newest scheduled time is recent enough to act on."""
     return scheduled <= now < scheduled + WINDOW
 
 

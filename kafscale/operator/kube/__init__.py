@@ -1,1 +1,1 @@
-"""The Kubernetes API: who we are there, what there is, and the one door to it."""
+"""The Kubernetes API: identity, kinds of objects, and the client."""

@@ -1,12 +1,13 @@
-"""Where the Kubernetes API is, and as whom to come: a pod's service account, or a kubeconfig file."""
+"""Address and identity at the Kubernetes API: a pod's service account, or a kubeconfig file."""
 
-import base64
+import dataclasses
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kopf
 import yaml
 
 from kafscale.operator.errors import KubeAccessError
@@ -14,38 +15,41 @@ from kafscale.operator.errors import KubeAccessError
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KubeAccess:
-    """One identity at one API server. `namespace`: where it lives. Of files the path is kept: tokens are renewed."""
+    """One identity at one API server. Kubernetes rotates the token in `token_file`, so read it for each request."""
 
-    server: str
-    namespace: str
-    ca_data: str | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    certificate_data: str | None = None
-    key_data: str | None = None
-    token: str | None = None
+    connection: kopf.ConnectionInfo
     token_file: Path | None = None
 
+    @property
+    def server(self) -> str:
+        """Base URL without a slash at its end."""
+        return self.connection.server
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the pod, or of the kubeconfig's context."""
+        return self.connection.default_namespace or "default"
+
     def bearer(self) -> str | None:
-        """The token as it is now; reads a small file."""
+        """Returns the current token; reads a small file."""
         if self.token_file is not None:
             return self.token_file.read_text(encoding="utf-8").strip()
-        return self.token
+        return self.connection.token
 
-    def tls(self, folder: Path) -> ssl.SSLContext:
-        """For connections to the server. `folder`: a private one, for keys that are given as text."""
-        context = ssl.create_default_context(cadata=self.ca_data)
-        certificate, key = self.certificate, self.key
-        if self.certificate_data is not None and self.key_data is not None:
-            certificate, key = folder / "certificate.pem", folder / "key.pem"
-            for path, text in ((certificate, self.certificate_data), (key, self.key_data)):
-                path.touch(mode=0o600)
-                path.write_text(text, encoding="utf-8")
-        if certificate is not None:
-            context.load_cert_chain(certificate, key)
-        return context
+    def login(self) -> kopf.ConnectionInfo:
+        """The same identity for kopf, with the current token."""
+        return dataclasses.replace(self.connection, token=self.bearer())
+
+    def tls(self) -> ssl.SSLContext:
+        """For connections to the server. Raises `KubeAccessError` for certificates and keys that cannot be read."""
+        try:
+            return self.connection.as_ssl_context()
+        except (OSError, ValueError) as error:
+            raise KubeAccessError(
+                f"the certificates for {self.server} cannot be read: {type(error).__name__} {error}"
+            ) from error
 
 
 def find_access(environment: Mapping[str, str]) -> KubeAccess:
@@ -64,20 +68,20 @@ def find_access(environment: Mapping[str, str]) -> KubeAccess:
 
 
 def from_service_account(environment: Mapping[str, str], folder: Path) -> KubeAccess:
-    """As a pod does it. Raises `KubeAccessError`."""
+    """The account of the pod that this process runs in. Raises `KubeAccessError`."""
     host = environment["KUBERNETES_SERVICE_HOST"]
     port = environment.get("KUBERNETES_SERVICE_PORT", "443")
     try:
-        return KubeAccess(
+        connection = kopf.ConnectionInfo(
             server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-            namespace=(folder / "namespace").read_text(encoding="utf-8").strip(),
+            default_namespace=(folder / "namespace").read_text(encoding="utf-8").strip(),
             ca_data=(folder / "ca.crt").read_text(encoding="utf-8"),
-            token_file=folder / "token",
         )
     except OSError as error:
         raise KubeAccessError(
             f"the service account's files cannot be read ({error}): is automountServiceAccountToken true?"
         ) from error
+    return KubeAccess(connection, token_file=folder / "token")
 
 
 def from_kubeconfig(path: Path) -> KubeAccess:
@@ -90,17 +94,18 @@ def from_kubeconfig(path: Path) -> KubeAccess:
         for name in ("exec", "auth-provider"):
             if name in user:
                 raise ValueError(f"the user comes by {name}: a token or a certificate is needed")
-        return KubeAccess(
+        connection = kopf.ConnectionInfo(
             server=cluster["server"].rstrip("/"),
-            namespace=context.get("namespace", "default"),
-            ca_data=_text(cluster, "certificate-authority", path),
-            certificate=_path(user, "client-certificate", path),
-            key=_path(user, "client-key", path),
-            certificate_data=_decoded(user, "client-certificate-data"),
-            key_data=_decoded(user, "client-key-data"),
+            default_namespace=context.get("namespace"),
+            ca_path=_path(cluster, "certificate-authority", path),
+            ca_data=cluster.get("certificate-authority-data"),
+            certificate_path=_path(user, "client-certificate", path),
+            certificate_data=user.get("client-certificate-data"),
+            private_key_path=_path(user, "client-key", path),
+            private_key_data=user.get("client-key-data"),
             token=user.get("token"),
-            token_file=_path(user, "tokenFile", path),
         )
+        return KubeAccess(connection, token_file=_path(user, "tokenFile", path))
     except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError) as error:
         raise KubeAccessError(
             f"{path} is no kubeconfig that can be used: {type(error).__name__} {error}"
@@ -114,14 +119,6 @@ def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
     raise LookupError(f"nothing is named {name!r}")
 
 
-def _path(entry: Mapping[str, Any], name: str, beside: Path) -> Path | None:
-    return beside.parent / entry[name] if name in entry else None
-
-
-def _decoded(entry: Mapping[str, Any], name: str) -> str | None:
-    return base64.b64decode(entry[name]).decode() if name in entry else None
-
-
-def _text(entry: Mapping[str, Any], name: str, beside: Path) -> str | None:
-    path = _path(entry, name, beside)
-    return _decoded(entry, f"{name}-data") if path is None else path.read_text(encoding="utf-8")
+def _path(entry: Mapping[str, Any], name: str, config: Path) -> Path | None:
+    """A relative path starts at the kubeconfig's folder, and data in the file itself win, as in kubectl."""
+    return config.parent / entry[name] if name in entry and f"{name}-data" not in entry else None

@@ -1,18 +1,16 @@
-"""The one door to the Kubernetes API: manifests go in and come out as dictionaries.
+"""Client of the Kubernetes API: manifests go in and come out as dictionaries.
 
-What was refused is known not to have happened (`KubeRefusedError`); where no answer came it is not known
-(`KubeUnreachableError`). Nothing is tried again here: reconciling is.
+A refused call is known to have changed nothing (`KubeRefusedError`); without an answer the outcome is unknown
+(`KubeUnreachableError`). Nothing is retried here: the next pass does that.
 """
 
 import asyncio
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
@@ -31,14 +29,14 @@ _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
 _READS = "GET"
-# What the API server says, with status 500, of an applied object whose fields have values of another type.
+# The API server's message, with status 500, for an applied object whose fields have values of a wrong type.
 _UNREADABLE = "failed to convert new object"
 
 
 class KubeClient:
     """One identity's connections; an asynchronous context manager.
 
-    `may_write`: asked before each write, so that an operator that leads no more changes nothing more.
+    `may_write`: asked before each write, so that an operator that lost leadership changes nothing.
     """
 
     def __init__(self, access: KubeAccess, *, may_write: Callable[[], bool] = lambda: True) -> None:
@@ -47,10 +45,8 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        with tempfile.TemporaryDirectory(prefix="kafscale-keys-") as folder:
-            context = self.access.tls(Path(folder))
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context, limit=16),
+            connector=aiohttp.TCPConnector(ssl=self.access.tls(), limit=16),
             timeout=aiohttp.ClientTimeout(total=REQUEST_SEC),
         )
         return self
@@ -60,22 +56,22 @@ class KubeClient:
             await self._session.close()
 
     def guarded(self, may_write: Callable[[], bool]) -> "KubeClient":
-        """The same connections, with another answer to who may write."""
+        """The same connections with another `may_write`."""
         other = KubeClient(self.access, may_write=may_write)
         other._session = self._session
         return other
 
     def check_may_write(self, what: str) -> None:
-        """Also for what is written elsewhere than in Kubernetes. Raises `LeadershipLostError`."""
+        """Call it also before writes to other systems. Raises `LeadershipLostError`."""
         if not self._may_write():
             raise LeadershipLostError(f"{what} is not sent: another operator may lead by now")
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Manifest:
-        """One object. Raises `KubeRefusedError` with reason NotFound when there is none."""
+        """Reads one object. Raises `KubeRefusedError` with reason NotFound if there is none."""
         return await self.request("GET", kind.path(namespace, name))
 
     async def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """One object, or None."""
+        """Reads one object; None if there is none."""
         try:
             return await self.get(kind, namespace, name)
         except KubeRefusedError as refusal:
@@ -86,7 +82,7 @@ class KubeClient:
     async def list(
         self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
     ) -> list[Manifest]:
-        """Those of a namespace (None: of all) with the labels, by namespace and name, each with its kind."""
+        """Objects of a namespace (None: of all) with the labels, sorted by namespace and name, each with its kind."""
         selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items())
         answer = await self.request("GET", kind.path(namespace), query={"labelSelector": selector})
         found = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer["items"]]
@@ -95,12 +91,12 @@ class KubeClient:
         )
 
     async def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        """A new object. Raises `KubeRefusedError` with reason AlreadyExists."""
+        """Creates an object. Raises `KubeRefusedError` with reason AlreadyExists if there is one."""
         kind = kind_of(manifest["apiVersion"], manifest["kind"])
         return await self.request("POST", kind.path(manifest["metadata"].get("namespace")), body=manifest)
 
     async def replace(self, manifest: Mapping[str, Any]) -> Manifest:
-        """In place of the version that `metadata.resourceVersion` names; reason Conflict where it is gone by."""
+        """Replaces version `metadata.resourceVersion`; if outdated: `KubeRefusedError` with reason Conflict."""
         return await self.request("PUT", _path_of(manifest), body=manifest)
 
     async def apply(
@@ -111,9 +107,9 @@ class KubeClient:
         force: bool = True,
         dry_run: bool = False,
     ) -> Manifest:
-        """Server-side apply: the manager owns the fields that are named, and gives up those that it named before.
+        """Server-side apply: the manager owns the fields in the manifest, and releases the others that it owned.
 
-        A manifest without anything but its identity gives up all. `force`: takes fields that others own.
+        A manifest with only its identity releases all. `force`: takes over fields that other managers own.
         """
         query = {"fieldManager": field_manager, "force": str(force).lower()}
         if dry_run:
@@ -131,7 +127,7 @@ class KubeClient:
         *,
         field_manager: str = api_names.FIELD_MANAGER,
     ) -> Manifest:
-        """A part's share of a status. Each part has a manager of its own, and conditions merge by their type."""
+        """Applies one part's share of a status. Each part has its own manager, and conditions merge by type."""
         manifest = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
@@ -151,7 +147,7 @@ class KubeClient:
         *,
         subresource: str | None = None,
     ) -> Manifest:
-        """A merge patch: None removes a field, lists are replaced whole."""
+        """Merge patch: None removes a field, lists are replaced."""
         path = kind.path(namespace, name, subresource)
         return await self.request("PATCH", path, body=change, content_type=_MERGE)
 
@@ -164,7 +160,7 @@ class KubeClient:
         uid: str | None = None,
         propagation: str = "Background",
     ) -> bool:
-        """Whether there was one. `propagation`: Background, Foreground or Orphan; `uid`: this one or none."""
+        """Returns False if there was none. `propagation`: Background, Foreground, Orphan; `uid`: only this object."""
         options: Manifest = {"propagationPolicy": propagation}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
@@ -177,15 +173,15 @@ class KubeClient:
         return True
 
     async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
-        """Tell it to who looks at the object. The same words about it again only raise a count.
+        """Records an event about the object. A repetition only increments its count.
 
-        An event that is refused is logged: a namespace that goes takes none, and the work must go on.
+        A refused event is logged, since a namespace that is being deleted accepts none.
         """
         metadata = about["metadata"]
         namespace = metadata.get("namespace", "default")
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        told = f"{metadata.get('uid', '')}\n{reason}\n{message}"
-        name = f"{metadata['name'][:200]}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        content = f"{metadata.get('uid', '')}\n{reason}\n{message}"
+        name = f"{metadata['name'][:200]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
@@ -207,11 +203,11 @@ class KubeClient:
             "count": 1,
         }
         try:
-            await self._tell(event)
+            await self._write_event(event)
         except KubeRefusedError as refusal:
             _logger.info("%s: %s %s: %s", metadata["name"], reason, message, refusal)
 
-    async def _tell(self, event: Manifest) -> None:
+    async def _write_event(self, event: Manifest) -> None:
         namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
         try:
             await self.create(event)
@@ -232,7 +228,7 @@ class KubeClient:
         content_type: str = _JSON,
         query: Mapping[str, str] | None = None,
     ) -> Manifest:
-        """Anything of the API by its path. Raises `KubeError`."""
+        """Any call by its path. Raises `KubeError`."""
         if self._session is None:
             raise RuntimeError("the client is not open")
         if method != _READS:
@@ -259,7 +255,7 @@ def _path_of(manifest: Mapping[str, Any]) -> str:
 
 
 def _understood(status: int, body: bytes, what: str) -> Manifest:
-    """The JSON of an answer. Server errors say nothing of what was done."""
+    """Parses an answer. A server error does not say what was done."""
     try:
         given: Manifest = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The kinds of Kubernetes objects that the operator touches, and where its API has them."""
+"""The kinds of Kubernetes objects that the operator uses, and their API paths."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ from kafscale.operator import api_names
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a manifest says of itself, and the word for it in paths."""
+    """A manifest's apiVersion and kind, and the plural in its path."""
 
     api_version: str
     kind: str
@@ -16,7 +16,7 @@ class Kind:
     namespaced: bool = True
 
     def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
-        """Of one object, or of all: in one namespace or, where that is None, in every."""
+        """Path of one object, or of all; `namespace` None: of every namespace."""
         root = "apis" if "/" in self.api_version else "api"
         parts = ["", root, self.api_version]
         if self.namespaced and namespace is not None:
@@ -55,8 +55,8 @@ _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in _ALL}
 
 
 def kind_of(api_version: str, kind: str) -> Kind:
-    """By a manifest's words. Raises LookupError for what the operator knows nothing of."""
+    """Looks up a kind. Raises LookupError for one that the operator does not use."""
     try:
         return _BY_NAME[api_version, kind]
     except KeyError:
-        raise LookupError(f"{kind} of {api_version} is no kind that the operator knows") from None
+        raise LookupError(f"{kind} of {api_version} is not a kind that the operator uses") from None

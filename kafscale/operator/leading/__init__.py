@@ -1,1 +1,1 @@
-"""Which of several operators works."""
+"""Leader election among operators."""

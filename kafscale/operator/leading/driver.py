@@ -1,4 +1,4 @@
-"""Takes part in the election of the operator that works: reads and writes the Lease, and knows who leads."""
+"""Takes part in leader election: reads and writes the Lease."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,16 @@ from kafscale.operator import api_names
 from kafscale.operator.errors import KubeError, KubeRefusedError
 from kafscale.operator.kube.client import KubeClient, Manifest
 from kafscale.operator.kube.kinds import LEASE
-from kafscale.operator.leading.election import DURATION_SEC, RETRY_SEC, Election, Held, Write
+from kafscale.operator.leading.election import DURATION_SEC, RETRY_SEC, Election, LeaseState, Write
 
 _logger = logging.getLogger(__name__)
 
-# An answer that comes later than that is of no use to a leader.
+# A later answer is of no use to a leader.
 REQUEST_SEC = 5.0
 
 
 class ElectionDriver:
-    """One candidate. `run` until it is cancelled; `leads` is true while this operator may work."""
+    """One candidate. `run` runs until cancelled; `leads` is true while this operator may write."""
 
     def __init__(self, kube: KubeClient, namespace: str, lease: str, identity: str) -> None:
         self._kube = kube
@@ -32,11 +32,11 @@ class ElectionDriver:
         self._changed = asyncio.Event()
 
     def leads(self) -> bool:
-        """Whether this operator may work now; to be asked before every write."""
+        """True while this operator is the leader; check it before every write."""
         return self._election.leads(time.monotonic())
 
     async def run(self) -> None:
-        """Look and write again and again."""
+        """Reads and renews the lease periodically."""
         while True:
             led = self.leads()
             try:
@@ -45,33 +45,33 @@ class ElectionDriver:
             except (KubeError, TimeoutError) as error:
                 _logger.warning("the lease %s could not be renewed: %s", self._lease, error or "no answer")
             if led != self.leads():
-                _logger.info("%s %s", self._identity, "leads" if self.leads() else "leads no more")
+                _logger.info("%s %s", self._identity, "leads" if self.leads() else "has lost leadership")
             self._changed.set()
             await asyncio.sleep(RETRY_SEC)
 
     async def wait_until(self, leads: bool) -> None:
-        """Return when this operator leads, or when it leads no more."""
+        """Returns once `leads()` is `leads`."""
         while self.leads() is not leads:
             self._changed.clear()
             # Leadership ends by the clock alone when no answer comes.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 0.5)
 
-    async def give_back(self) -> None:
-        """So that another need not wait. Nothing may be done in this operator's name any more."""
-        write = self._election.give_back(_held(self._found))
+    async def resign(self) -> None:
+        """Releases the lease, so that another candidate need not wait. This operator must have stopped working."""
+        write = self._election.resign(_lease_state(self._found))
         if write is None:
             return
         try:
             async with asyncio.timeout(REQUEST_SEC):
                 await self._write(write)
         except (KubeError, TimeoutError) as error:
-            _logger.info("the lease %s was not given back: %s", self._lease, error or "no answer")
+            _logger.info("the lease %s could not be released: %s", self._lease, error or "no answer")
 
     async def _round(self) -> None:
         begun = time.monotonic()
         self._found = await self._kube.find(LEASE, self._namespace, self._lease)
-        write = self._election.look(_held(self._found), begun)
+        write = self._election.look(_lease_state(self._found), begun)
         if write is None:
             return
         try:
@@ -79,7 +79,7 @@ class ElectionDriver:
         except KubeRefusedError as refusal:
             if refusal.reason not in ("Conflict", "AlreadyExists"):
                 raise
-            return  # another was faster: the next look says who
+            return  # another candidate was faster: the next round says who
         self._election.written(begun)
 
     async def _write(self, write: Write) -> Manifest:
@@ -101,11 +101,11 @@ class ElectionDriver:
         return await self._kube.replace(lease)
 
 
-def _held(lease: Manifest | None) -> Held | None:
+def _lease_state(lease: Manifest | None) -> LeaseState | None:
     if lease is None:
         return None
     spec = lease.get("spec", {})
-    return Held(
+    return LeaseState(
         holder=spec.get("holderIdentity") or "",
         duration_sec=float(spec.get("leaseDurationSeconds") or DURATION_SEC),
         transitions=spec.get("leaseTransitions") or 0,

@@ -1,26 +1,26 @@
-"""Which of several operators works: the holder of one Lease object, as Kubernetes' own controllers do it. Pure.
+"""Leader election with one Lease object, as Kubernetes' own controllers do it. Pure.
 
-Nobody trusts another's clock: a lease has ended once it has not changed for its duration by the observer's own
-clock. Whoever holds it stops working some time before that, counted from when its last renewal was *begun*.
-Every write names the resource version that was seen, so two cannot both succeed.
+No candidate trusts another's clock: a lease has expired once it has not changed for its duration by the observer's
+own clock. The leader stops working some time before that, counted from the *start* of its last renewal.
+Every write names the resource version that was read, so two cannot both succeed.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 DURATION_SEC: Final = 15.0
-"""After so long without a change others may take the lease."""
+"""After this long without a change others may take the lease."""
 
 DEADLINE_SEC: Final = 10.0
-"""After so long without a renewal its holder works no more."""
+"""After this long without a renewal the leader stops working."""
 
 RETRY_SEC: Final = 2.0
-"""How often it is looked at, and renewed."""
+"""Interval of reading and renewing the lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """The lease as stored. `holder`: empty when it was given back. `version`: the object's resource version."""
+class LeaseState:
+    """The lease as stored. `holder`: empty if released. `version`: the object's resource version."""
 
     holder: str
     duration_sec: float
@@ -30,9 +30,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """The lease is to be written so. `version`: only in place of that one, None: only if there is none.
+    """A write of the lease. `version`: replaces only that one; None: only if there is none.
 
-    `acquired`: the holder changes, so the time of acquisition does, too.
+    `acquired`: the holder changes, and with it the time of acquisition.
     """
 
     holder: str
@@ -42,7 +42,7 @@ class Write:
 
 
 class Election:
-    """One candidate's part. `now_sec`: of a clock that never goes back."""
+    """One candidate. `now_sec`: of a monotonic clock."""
 
     def __init__(self, identity: str) -> None:
         self._identity = identity
@@ -50,34 +50,34 @@ class Election:
         self._seen_sec = 0.0
         self._renewed_sec: float | None = None
 
-    def look(self, held: Held | None, now_sec: float) -> Write | None:
-        """What to write, now that the lease was found so; None: wait."""
-        if held is None:
+    def look(self, lease: LeaseState | None, now_sec: float) -> Write | None:
+        """Returns the write that follows from the stored lease; None: wait."""
+        if lease is None:
             return Write(holder=self._identity, transitions=0, version=None, acquired=True)
-        if held.holder == self._identity:
+        if lease.holder == self._identity:
             return Write(
-                holder=self._identity, transitions=held.transitions, version=held.version, acquired=False
+                holder=self._identity, transitions=lease.transitions, version=lease.version, acquired=False
             )
         self._renewed_sec = None
-        if held.version != self._seen_version:
-            self._seen_version, self._seen_sec = held.version, now_sec
-        if held.holder and now_sec < self._seen_sec + held.duration_sec:
+        if lease.version != self._seen_version:
+            self._seen_version, self._seen_sec = lease.version, now_sec
+        if lease.holder and now_sec < self._seen_sec + lease.duration_sec:
             return None
         return Write(
-            holder=self._identity, transitions=held.transitions + 1, version=held.version, acquired=True
+            holder=self._identity, transitions=lease.transitions + 1, version=lease.version, acquired=True
         )
 
     def written(self, begun_sec: float) -> None:
-        """A write that was begun then has succeeded."""
+        """The write that started at `begun_sec` has succeeded."""
         self._renewed_sec = begun_sec
 
     def leads(self, now_sec: float) -> bool:
-        """Whether this candidate may work."""
+        """True while this candidate may work."""
         return self._renewed_sec is not None and now_sec < self._renewed_sec + DEADLINE_SEC
 
-    def give_back(self, held: Held | None) -> Write | None:
-        """What to write so that another need not wait; None where it is not this candidate's."""
+    def resign(self, lease: LeaseState | None) -> Write | None:
+        """Returns the write that releases the lease; None if another candidate owns it."""
         self._renewed_sec = None
-        if held is None or held.holder != self._identity:
+        if lease is None or lease.holder != self._identity:
             return None
-        return Write(holder="", transitions=held.transitions, version=held.version, acquired=False)
+        return Write(holder="", transitions=lease.transitions, version=lease.version, acquired=False)

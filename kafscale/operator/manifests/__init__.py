@@ -1,1 +1,1 @@
-"""What a cluster consists of in Kubernetes, one kind of object a file; pure."""
+"""A cluster's Kubernetes objects, one kind per file. Pure."""

@@ -1,4 +1,4 @@
-"""The brokers' service account, and what a broker may ask Kubernetes: its own node, and its own service outside."""
+"""The brokers' service account and its rights: to read the broker's node and its external service."""
 
 from kafscale.operator.cluster_spec import ClusterSpec, ExternalType
 from kafscale.operator.manifests import names
@@ -20,7 +20,7 @@ def account(cluster: ClusterSpec, broker_count: int) -> list[Manifest]:
                 account_name(cluster),
                 cluster,
                 names.BROKER,
-                # A pod asks for its token where it needs one.
+                # Pods that need a token mount it themselves.
                 automountServiceAccountToken=False,
             )
         )
@@ -36,7 +36,7 @@ def account_name(cluster: ClusterSpec) -> str:
 
 
 def reads_nodes(cluster: ClusterSpec) -> bool:
-    """Brokers that have to know their zone, or their node's address, may `get` nodes; others may not."""
+    """True if brokers need their zone or their node's address, and so may `get` nodes."""
     external = cluster.brokers.external
     asks_host = (
         external is not None and external.type is ExternalType.NODE_PORT and not external.host_template

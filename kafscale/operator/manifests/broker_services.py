@@ -1,4 +1,4 @@
-"""The services: one to begin with, a name for each broker, and an address of each for clients outside."""
+"""The brokers' services: bootstrap, a host name per broker, and external addresses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def within(cluster: ClusterSpec) -> list[Manifest]:
         spec={
             "clusterIP": "None",
             "selector": selector,
-            # A broker that hands over is still to be reached by those who know its name.
+            # A broker that hands over stays reachable by its name.
             "publishNotReadyAddresses": True,
             "ports": [_KAFKA, _METRICS],
         },
@@ -46,7 +46,7 @@ def within(cluster: ClusterSpec) -> list[Manifest]:
 
 
 def outside(cluster: ClusterSpec, broker_count: int) -> list[Manifest]:
-    """Those for clients outside: one for all brokers, and one for each of so many; none where nobody is to come."""
+    """Services for clients outside: one for all brokers and one per broker; empty without `external`."""
     external = cluster.brokers.external
     if external is None:
         return []
@@ -69,7 +69,7 @@ def _service(
 ) -> Manifest:
     spec: dict[str, Any] = {
         "type": external.type.value,
-        # Clients' own addresses, and no way round by another node.
+        # Keeps clients' addresses, and avoids a hop through another node.
         "externalTrafficPolicy": "Local",
         "selector": dict(selector),
         "ports": [{"name": "external", "port": external.port, "targetPort": "external"}],

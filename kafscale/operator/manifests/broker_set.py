@@ -1,4 +1,4 @@
-"""The brokers' StatefulSet: a pod for each broker id, replaced one by one as each is ready again."""
+"""The brokers' StatefulSet: one pod per broker id, replaced one at a time."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from kafscale.operator.manifests.objects import (
 )
 
 POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
-# Before a broker hears that it is to stop, so that nobody new is sent to it.
+# Before the stop signal, so that no new connections are routed to the broker.
 PRE_STOP_SEC = 2
-# What a broker needs besides handing over: to answer, and to end.
+# Time for the last replies and the exit, besides handing over.
 ENDING_SEC = 5
 
 
 def broker_set(cluster: ClusterSpec, image: str) -> Manifest:
-    """Without `spec.replicas`, which has an owner of its own."""
+    """Without `spec.replicas`, which has its own owner."""
     brokers = cluster.brokers
     selector = api_names.selector(cluster.name, names.BROKER)
     return manifest(
@@ -82,7 +82,7 @@ def _pod(cluster: ClusterSpec, image: str, selector: dict[str, str]) -> dict[str
 
 
 def _apart(selector: dict[str, str]) -> dict[str, Any]:
-    """Brokers avoid each other's nodes, as far as there are others."""
+    """Brokers avoid sharing a node, if possible."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": selector}}
     return {
         "podAntiAffinity": {
@@ -92,13 +92,13 @@ def _apart(selector: dict[str, str]) -> dict[str, Any]:
 
 
 def needs_api(cluster: ClusterSpec) -> bool:
-    """Whether a broker has to ask Kubernetes where it is: for its zone, or for its address outside."""
+    """True if a broker has to ask Kubernetes for its zone or its external address."""
     external = cluster.brokers.external
     return cluster.brokers.rack_key is not None or (external is not None and asks_address(external))
 
 
 def asks_address(external: External) -> bool:
-    """Whether a broker's address outside is known only once Kubernetes has given it: a host, or a node's port."""
+    """True if Kubernetes assigns a part of the broker's external address: host, or node port."""
     return external.type is ExternalType.NODE_PORT or external.host_template is None
 
 
@@ -108,7 +108,7 @@ def _container(cluster: ClusterSpec, image: str) -> dict[str, Any]:
         "image": image,
         "imagePullPolicy": cluster.image_pull_policy,
         "args": ["pod"] if needs_api(cluster) else ["serve"],
-        # Not by the ConfigMap: a broker of before a change, started anew meanwhile, must not have what is new in it.
+        # Not from the ConfigMap: a broker of the old template that restarts must not get new settings.
         "env": [*_shared(cluster), *_variables(cluster)],
         "ports": [
             {"name": "kafka", "containerPort": names.KAFKA_PORT},
@@ -142,13 +142,13 @@ def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
 
 
 def _shared(cluster: ClusterSpec) -> list[dict[str, Any]]:
-    """The settings that all brokers have. What Kubernetes would take for a reference stands for itself."""
+    """The settings that all brokers share, with `$` escaped, which Kubernetes would expand."""
     settings = sorted(broker_settings.environment(cluster).items())
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in settings]
 
 
 def _variables(cluster: ClusterSpec) -> list[dict[str, Any]]:
-    """What differs between brokers, and what is secret."""
+    """Variables that differ between brokers, and secrets."""
     brokers, external = cluster.brokers, cluster.brokers.external
     peers = names.in_namespace(names.peers(cluster.name), cluster.namespace)
     found = [

@@ -9,7 +9,7 @@ TLS_FOLDER = "/etc/kafscale/etcd-tls"
 
 
 def environment(cluster: ClusterSpec) -> dict[str, str]:
-    """The variables, but for what differs between brokers and for secrets."""
+    """The variables, without those that differ between brokers and without secrets."""
     found = dict(cluster.environment)
     found["KAFSCALE_BROKER_ADDR"] = f":{names.KAFKA_PORT}"
     found["KAFSCALE_METRICS_ADDR"] = f":{names.METRICS_PORT}"
@@ -31,7 +31,7 @@ def environment(cluster: ClusterSpec) -> dict[str, str]:
 
 
 def etcd_endpoints(cluster: ClusterSpec) -> list[str]:
-    """Where etcd is: as given, or every member of the managed one."""
+    """etcd's endpoints: as specified, or every member of the managed etcd."""
     managed = cluster.etcd.managed
     if managed is None:
         return list(cluster.etcd.endpoints)
@@ -43,7 +43,7 @@ def etcd_endpoints(cluster: ClusterSpec) -> list[str]:
 
 
 def config_map(cluster: ClusterSpec) -> Manifest:
-    """The ConfigMap: for Jobs such as that of `kafscale recover`. Brokers have them in their pods' template."""
+    """The ConfigMap, for Jobs such as `kafscale recover`. Brokers have the settings in their pod template."""
     return manifest(
         "v1", "ConfigMap", names.settings(cluster.name), cluster, names.BROKER, data=environment(cluster)
     )

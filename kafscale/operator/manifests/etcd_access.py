@@ -1,4 +1,4 @@
-"""Who may reach the managed etcd. Certificates say who may use it; this keeps others off its ports."""
+"""Network access to the managed etcd, in addition to its certificates."""
 
 from typing import Any, Final
 
@@ -8,9 +8,9 @@ from kafscale.operator.manifests import etcd_start, names
 from kafscale.operator.manifests.objects import Manifest, manifest
 
 OPERATOR: Final = "operator"
-"""The component of the operator's pods."""
+"""Component label of the operator's pods."""
 
-# Kubernetes itself gives it to every namespace: nobody else can wear it.
+# Kubernetes sets this label on every namespace; it cannot be forged.
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 

@@ -1,10 +1,9 @@
-"""The managed etcd: a StatefulSet whose pods are the members, each with a volume, and the service that names them."""
+"""The managed etcd: a StatefulSet whose pods are the members, each with a volume, and their headless service."""
 
 from typing import Any, Final
 
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd
-from kafscale.operator.durations import duration_ms
 from kafscale.operator.manifests import etcd_start, names
 from kafscale.operator.manifests.objects import (
     Manifest,
@@ -14,12 +13,12 @@ from kafscale.operator.manifests.objects import (
     pod_security,
 )
 from kafscale.operator.manifests.scaling import disruption_budget
+from kafscale.operator.times import duration_ms
 
 VOLUME: Final = "data"
 _DATA_FOLDER: Final = "/var/lib/etcd"
 _TLS_FOLDER: Final = "/etc/etcd-tls"
-# Neither is a reason to kill a member, or to keep the next one from being replaced: what clients see of it, and what
-# is to be done, say the alarm's condition and metric.
+# Neither is a reason to kill a member or to stop a roll-out: the alarm's condition and metric report it.
 _BUT_ALARMS: Final = "exclude=NOSPACE&exclude=CORRUPT"
 
 
@@ -35,7 +34,7 @@ def etcd_set(cluster: ClusterSpec, managed: ManagedEtcd, image: str, members: in
         spec={
             "serviceName": names.etcd(cluster.name),
             "replicas": members,
-            # No member is ready before most of them run.
+            # No member is ready before a majority runs.
             "podManagementPolicy": "Parallel",
             "updateStrategy": {"type": "RollingUpdate"},
             "minReadySeconds": 5,
@@ -51,7 +50,7 @@ def etcd_set(cluster: ClusterSpec, managed: ManagedEtcd, image: str, members: in
 
 
 def etcd_service(cluster: ClusterSpec) -> Manifest:
-    """Headless: a name for each member, also before it is ready, as the others must find it to become so."""
+    """Headless: a host name per member, also before it is ready, since members must find each other first."""
     return manifest(
         "v1",
         "Service",
@@ -83,7 +82,7 @@ def _pod(cluster: ClusterSpec, managed: ManagedEtcd, image: str, selector: dict[
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        # etcd wants its folder for itself; giving the group a volume of gigabytes anew each time takes long.
+        # etcd requires a private folder, and changing the group of gigabytes at each start is slow.
         "securityContext": {**pod_security(), "fsGroupChangePolicy": "OnRootMismatch"},
         "topologySpreadConstraints": [
             {
@@ -96,7 +95,7 @@ def _pod(cluster: ClusterSpec, managed: ManagedEtcd, image: str, selector: dict[
         "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
         "containers": [_container(cluster, managed, image)],
         "volumes": [
-            # For the pod's group, and for nobody else.
+            # Readable by the pod's group only.
             {"name": "tls", "secret": {"secretName": names.etcd_members(cluster.name), "defaultMode": 0o440}}
         ],
     }
@@ -124,13 +123,13 @@ def _container(cluster: ClusterSpec, managed: ManagedEtcd, image: str) -> dict[s
             {"name": "peer", "containerPort": etcd_start.PEER_PORT},
             {"name": "metrics", "containerPort": etcd_start.METRICS_PORT},
         ],
-        # A member that fetches everything from the leader, or reads a long log, takes its time.
+        # Fetching a snapshot from the leader, or replaying a long log, is slow.
         "startupProbe": _probe(alive, period=5, failures=120),
-        # One that is being defragmented does not answer: by gigabytes, for minutes.
+        # A member that is being defragmented does not answer, for minutes with gigabytes.
         "livenessProbe": _probe(alive, period=10, failures=30),
-        # Reads as clients do: there is a leader, and this member has caught up with it.
+        # A linearizable read: there is a leader, and this member has caught up.
         "readinessProbe": _probe(f"/health?{_BUT_ALARMS}", period=5, failures=2),
-        # The last lines of its log say why it did not start.
+        # The last log lines say why it did not start.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": container_security(),
         "volumeMounts": [

@@ -1,11 +1,11 @@
-"""What a member of the managed etcd is told when it starts without data: form a cluster, join one, or do not start.
+"""Instructions to a managed etcd's member that starts without data: form a cluster, join one, or refuse to start.
 
-etcd looks at this only while a member's volume is empty. A member that was part of a cluster and lost its volume must
-not start as if nothing had happened: it has forgotten what it acknowledged and for whom it voted, and most of a
-cluster's volumes lost would come back as an empty cluster under the same names. So once a cluster has formed, its
-members are told a list in which none of them is: with data they start, without data they refuse to.
+etcd reads them only while a member's volume is empty. A member that lost its volume must not simply start: it has
+forgotten its acknowledgements and votes, and a cluster that lost most volumes would return as an empty cluster under
+the same names. So once a cluster has formed, the initial cluster contains none of its members: with data they start,
+without data they refuse.
 
-It is a ConfigMap because pods read it when their containers start: changing it restarts nothing.
+A ConfigMap, because containers read it when they start: changing it restarts nothing.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ PEER_PORT: Final = 2380
 METRICS_PORT: Final = 2381
 
 MEMBER_NAME: Final = "etcd-member"
-"""The common name of the members' certificate: with another one nobody is taken for a peer."""
+"""Common name of the members' certificate, which peers require."""
 
 NO_DATA: Final = "couldn't find local name"
-"""What etcd says (3.4 to 3.6) when it refuses to start for that reason."""
+"""Message of etcd 3.4 to 3.6 when it refuses to start for that reason."""
 
-_NOBODY: Final = f"a-formed-cluster-takes-no-member-without-data=https://127.0.0.1:{PEER_PORT}"
+_NO_MEMBER: Final = f"a-formed-cluster-takes-no-member-without-data=https://127.0.0.1:{PEER_PORT}"
 
 INITIAL_CLUSTER: Final = "initialCluster"
 INITIAL_CLUSTER_STATE: Final = "initialClusterState"
@@ -36,7 +36,7 @@ INITIAL_CLUSTER_TOKEN: Final = "initialClusterToken"
 
 
 class StartPhase(StrEnum):
-    """How far the cluster has come."""
+    """Progress of the cluster's formation."""
 
     FORMING = "Forming"
     FORMED = "Formed"
@@ -45,7 +45,7 @@ class StartPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdStart:
-    """What is kept of an etcd cluster. `members`: how many it was formed with, which does not change.
+    """Stored state of an etcd cluster. `members`: number at formation, which does not change.
 
     `token`: makes its ids differ from those of another cluster under the same names. `cluster_id`: etcd's, in hex,
     of the cluster that formed; None while none has. `joining`: the member that may start without data, and no other.
@@ -59,22 +59,22 @@ class EtcdStart:
 
 
 def name_of(cluster: str) -> str:
-    """The ConfigMap's."""
+    """Name of the ConfigMap."""
     return f"{names.etcd(cluster)}-start"
 
 
 def member_names(cluster: str, members: int) -> list[str]:
-    """The pods, which are the members' names in etcd, too."""
+    """Names of the pods, which are also the members' names in etcd."""
     return [f"{names.etcd(cluster)}-{member}" for member in range(members)]
 
 
 def peer_url(member: str, cluster: str, namespace: str) -> str:
-    """Where a member is for the others."""
+    """URL for peers."""
     return f"https://{member}.{names.in_namespace(names.etcd(cluster), namespace)}:{PEER_PORT}"
 
 
 def client_url(member: str, cluster: str, namespace: str) -> str:
-    """Where a member is for clients."""
+    """URL for clients."""
     return f"https://{member}.{names.in_namespace(names.etcd(cluster), namespace)}:{CLIENT_PORT}"
 
 
@@ -96,10 +96,10 @@ def start_map(cluster: ClusterSpec, start: EtcdStart) -> Manifest:
 
 def _initial_cluster(cluster: ClusterSpec, start: EtcdStart) -> str:
     if start.phase is StartPhase.FORMED:
-        return _NOBODY
+        return _NO_MEMBER
     listed = []
     for member in member_names(cluster.name, start.members):
-        # A member that joins compares the addresses with the cluster's own list, and looks only for its own name.
+        # A joining member compares the addresses with etcd's list, and looks up only its own name.
         is_let_in = start.phase is StartPhase.FORMING or member == start.joining
         name = member if is_let_in else f"not-{member}"
         listed.append(f"{name}={peer_url(member, cluster.name, cluster.namespace)}")
@@ -107,7 +107,7 @@ def _initial_cluster(cluster: ClusterSpec, start: EtcdStart) -> str:
 
 
 def read_start(name: str, data: Mapping[str, str]) -> EtcdStart:
-    """Out of the ConfigMap's data. Raises `SpecError` for what nobody wrote here."""
+    """Parses the ConfigMap's data. Raises `SpecError` if the operator did not write it."""
     try:
         return EtcdStart(
             phase=StartPhase(data["phase"]),
@@ -118,5 +118,5 @@ def read_start(name: str, data: Mapping[str, str]) -> EtcdStart:
         )
     except (KeyError, ValueError) as problem:
         raise SpecError(
-            f"the ConfigMap {name} was changed by somebody: {problem!r} in {dict(data)}"
+            f"the ConfigMap {name} was changed by another writer: {problem!r} in {dict(data)}"
         ) from problem

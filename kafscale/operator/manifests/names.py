@@ -1,4 +1,4 @@
-"""The names of a cluster's objects, and where they are found."""
+"""Names and hosts of a cluster's objects."""
 
 from typing import Final
 
@@ -10,27 +10,27 @@ ETCD: Final = "etcd"
 
 
 def brokers(cluster: str) -> str:
-    """The StatefulSet; its pods are this and the broker's id."""
+    """The StatefulSet; a pod's name is this and the broker's id."""
     return f"{cluster}-broker"
 
 
 def peers(cluster: str) -> str:
-    """The headless service under which each broker has a name of its own."""
+    """The headless service that gives each broker a host name."""
     return f"{cluster}-brokers"
 
 
 def bootstrap(cluster: str) -> str:
-    """The service that clients begin with."""
+    """The bootstrap service."""
     return f"{cluster}-bootstrap"
 
 
 def external(cluster: str, broker_id: int | str) -> str:
-    """The service by which one broker is reached from outside; the id may be a variable's."""
+    """One broker's service for clients outside; the id may be a variable reference."""
     return f"{cluster}-broker-{broker_id}-external"
 
 
 def external_bootstrap(cluster: str) -> str:
-    """The service that clients from outside begin with."""
+    """The bootstrap service for clients outside."""
     return f"{cluster}-bootstrap-external"
 
 
@@ -55,10 +55,10 @@ def etcd_members(cluster: str) -> str:
 
 
 def etcd_clients(cluster: str) -> str:
-    """The Secret with the certificate that clients show to the managed etcd."""
+    """The Secret with the certificate of the managed etcd's clients."""
     return f"{etcd(cluster)}-clients"
 
 
 def in_namespace(service: str, namespace: str) -> str:
-    """A service's host within the Kubernetes cluster, whatever its domain is called."""
+    """A service's host within the Kubernetes cluster, independent of its domain."""
     return f"{service}.{namespace}.svc"

@@ -1,4 +1,4 @@
-"""Who may connect to the brokers, where the specification says it."""
+"""The brokers' NetworkPolicy."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from kafscale.operator.manifests.objects import Manifest, manifest
 
 
 def broker_policy(cluster: ClusterSpec) -> Manifest | None:
-    """The NetworkPolicy; None where anybody may come. Brokers go out as they like, and never to each other."""
+    """The NetworkPolicy; None if unrestricted. Egress is unrestricted; brokers do not connect to each other."""
     wanted = cluster.brokers.network_policy
     if wanted is None:
         return None
@@ -36,12 +36,12 @@ def broker_policy(cluster: ClusterSpec) -> Manifest | None:
 
 
 def _networks(external: External) -> list[Free]:
-    """Load balancers and nodes leave clients their addresses (`externalTrafficPolicy: Local`)."""
+    """Networks of clients outside, whose addresses are preserved (`externalTrafficPolicy: Local`)."""
     return [{"ipBlock": {"cidr": network}} for network in external.source_ranges]
 
 
 def _rule(port: int, peers: Sequence[Free]) -> dict[str, Any]:
-    """Without peers anybody may come to the port."""
+    """An ingress rule; without peers the port is open."""
     rule: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": port}]}
     if peers:
         rule["from"] = [dict(peer) for peer in peers]

@@ -1,4 +1,4 @@
-"""What all objects of a cluster have in common."""
+"""Parts that all objects of a cluster share."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Manifest = dict[str, Any]
 def manifest(
     api_version: str, kind: str, name: str, cluster: ClusterSpec, component: str, **parts: Any
 ) -> Manifest:
-    """An object in the cluster's namespace, labelled as part of it."""
+    """An object in the cluster's namespace, with the cluster's labels."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -25,7 +25,7 @@ def manifest(
 
 
 def pod_security() -> dict[str, Any]:
-    """Of a pod, as the Pod Security standard "restricted" asks."""
+    """A pod's security context for the Pod Security standard "restricted"."""
     return {
         "runAsNonRoot": True,
         "runAsUser": 10001,
@@ -36,7 +36,7 @@ def pod_security() -> dict[str, Any]:
 
 
 def container_security() -> dict[str, Any]:
-    """Of a container, the same."""
+    """A container's security context for the same."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -45,7 +45,7 @@ def container_security() -> dict[str, Any]:
 
 
 def from_secret(variable: str, secret: str, key: str, *, optional: bool = False) -> dict[str, Any]:
-    """An environment variable whose value is in a Secret."""
+    """An environment variable from a Secret."""
     reference: dict[str, Any] = {"name": secret, "key": key}
     if optional:
         reference["optional"] = True
@@ -53,5 +53,5 @@ def from_secret(variable: str, secret: str, key: str, *, optional: bool = False)
 
 
 def from_field(variable: str, path: str) -> dict[str, Any]:
-    """An environment variable whose value is a field of the pod."""
+    """An environment variable from a field of the pod."""
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,4 +1,4 @@
-"""How many brokers there are, and how many may be away at a time."""
+"""The HorizontalPodAutoscaler and the PodDisruptionBudgets."""
 
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec
@@ -7,7 +7,7 @@ from kafscale.operator.manifests.objects import Manifest, manifest
 
 
 def autoscaler(cluster: ClusterSpec) -> Manifest | None:
-    """The HorizontalPodAutoscaler; None where the number of brokers is given."""
+    """The HorizontalPodAutoscaler; None if the number of brokers is specified."""
     scaling = cluster.brokers.autoscaling
     if scaling is None:
         return None
@@ -42,10 +42,10 @@ def autoscaler(cluster: ClusterSpec) -> Manifest | None:
 
 
 def disruption_budget(cluster: ClusterSpec, component: str, name: str) -> Manifest:
-    """One pod of a part at a time may be evicted; of brokers also every one that is not ready."""
+    """Allows evicting one pod of a component at a time, and brokers that are not ready."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": api_names.selector(cluster.name, component)}}
     if component == names.BROKER:
-        # A broker keeps nothing: brokers that do not become ready must not hold up the draining of nodes.
+        # Brokers are stateless: an unready one must not block draining a node.
         spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
     return manifest(
         "policy/v1",

@@ -1,1 +1,1 @@
-"""A broker in a pod: where it is, as Kubernetes knows."""
+"""A broker in a pod: asks Kubernetes for its zone and its external address."""

@@ -1,6 +1,6 @@
-"""How a broker in a pod reads a few objects of Kubernetes: by the pod's service account, with nothing but Python.
+"""Reads a few Kubernetes objects from a broker's pod, with the pod's service account and the standard library.
 
-The operator's client is not used: a broker runs without its packages, and saves 11 MB of memory.
+Not the operator's client: a broker runs without its packages, which saves 11 MB of memory.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ class PodApi:
         self._folder = folder
 
     async def node(self, name: str) -> Answer:
-        """The node of that name."""
+        """Reads a node."""
         return await self._get(f"node {name}", f"/api/v1/nodes/{name}")
 
     async def service(self, namespace: str, name: str) -> Answer:
-        """The service of that name."""
+        """Reads a service."""
         return await self._get(f"service {name}", f"/api/v1/namespaces/{namespace}/services/{name}")
 
     async def _get(self, what: str, path: str) -> Answer:
@@ -40,10 +40,10 @@ class PodApi:
 
     def _read(self, what: str, path: str) -> Answer:
         try:
-            # Both files change while the pod runs: tokens end after an hour or so.
+            # Both files change while the pod runs: tokens expire after about an hour.
             token = (self._folder / "token").read_text().strip()
             context = ssl.create_default_context(cafile=str(self._folder / "ca.crt"))
-            # Certificate authorities of older clusters lack what newer Pythons ask for besides.
+            # Authorities of older clusters lack extensions that Python 3.13 requires.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             connection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=REQUEST_SEC, context=context
@@ -61,7 +61,7 @@ class PodApi:
 
 
 def pod_api(environment: Mapping[str, str], folder: Path) -> PodApi:
-    """By the variables that every pod has. Raises `SettingError` where they are not."""
+    """Finds the API by the variables that every pod has. Raises `SettingError` if they are missing."""
     host, port = environment.get(HOST), environment.get(PORT, "443")
     if not host:
         raise SettingError(
@@ -73,7 +73,7 @@ def pod_api(environment: Mapping[str, str], folder: Path) -> PodApi:
 
 
 def _answer(what: str, status: int, body: bytes) -> Answer:
-    """Raises `ValueError` for what is no object of Kubernetes."""
+    """Raises `ValueError` if the body is not a Kubernetes object."""
     given: Any = json.loads(body)
     if not isinstance(given, dict):
         raise ValueError(f"{what} came as {type(given).__name__}")

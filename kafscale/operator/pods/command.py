@@ -1,4 +1,4 @@
-"""`kafscale pod`: finds out where the broker is, and waits as long as that is not known."""
+"""`kafscale pod`: asks Kubernetes for the broker's zone and external address, and waits until they are known."""
 
 import asyncio
 import json
@@ -18,23 +18,23 @@ from kafscale.settings.broker import Settings, load_settings
 
 logger = logging.getLogger(__name__)
 
-# A broker without its zone works, and costs more; one without its address outside is of no use there.
+# A broker without its zone works, at a higher cost; without its external address it is useless to clients outside.
 RACK_PATIENCE_SEC = 30.0
-# How long the API server is asked before what it said to this pod before is taken.
+# How long the API server is asked before its previous answer to this pod is used.
 REACH_PATIENCE_SEC = 10.0
 FIRST_DELAY_SEC = 0.5
 LAST_DELAY_SEC = 5.0
-SAY_EVERY_SEC = 30.0
+REPORT_EVERY_SEC = 30.0
 
 
 Preparation = Callable[[Health], Awaitable[Settings]]
 
 
 def preparation(environment: Mapping[str, str], service_account: Path) -> Preparation | None:
-    """What a broker in a pod does before it serves; None when there is nothing to find out.
+    """The step before a broker in a pod serves; None if there is nothing to ask.
 
-    It gives the settings and raises `SettingError` where what was found makes none. Raises `SettingError` as well
-    when the environment does not say enough.
+    It returns the settings, or raises `SettingError` if the answers are invalid. Raises `SettingError` itself if the
+    environment is incomplete.
     """
     asked = questions(environment)
     if asked is None:
@@ -57,7 +57,7 @@ def preparation(environment: Mapping[str, str], service_account: Path) -> Prepar
 
 
 class Objects(Protocol):
-    """Where objects of Kubernetes are read."""
+    """Reads Kubernetes objects."""
 
     async def node(self, name: str) -> Answer: ...
 
@@ -65,14 +65,14 @@ class Objects(Protocol):
 
 
 class PlaceMemory:
-    """What was found out before, in a file that lives as long as the pod: a container that is started again while
-    the API server is away needs it."""
+    """Previous answers, in a file that lives as long as the pod: a container that restarts while the API server is
+    unavailable needs them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def recall(self, asked: Questions) -> Mapping[str, str] | None:
-        """The variables, when the same was asked; None when there is nothing that can be used."""
+    def read(self, asked: Questions) -> Mapping[str, str] | None:
+        """The variables, if the questions were the same; else None."""
         try:
             known = json.loads(self._path.read_bytes())
         except FileNotFoundError:
@@ -84,8 +84,8 @@ class PlaceMemory:
             return None
         return {str(name): str(value) for name, value in known["variables"].items()}
 
-    def keep(self, asked: Questions, variables: Mapping[str, str]) -> None:
-        """Write it down, or say that it cannot be."""
+    def write(self, asked: Questions, variables: Mapping[str, str]) -> None:
+        """Best-effort; a failure is only logged."""
         text = json.dumps({"asked": asdict(asked), "variables": dict(variables)})
         new = self._path.with_name(f"{self._path.name}.new")
         try:
@@ -96,7 +96,7 @@ class PlaceMemory:
 
 
 class PlaceFinder:
-    """Asks until all is known. `on_wait` hears why it waits, each time; `clock`: seconds that only go forward."""
+    """Asks until everything is known. `on_wait`: called with the reason of each wait; `clock`: monotonic seconds."""
 
     def __init__(
         self,
@@ -114,27 +114,27 @@ class PlaceFinder:
         self._clock = clock
         self._sleep = sleep
         self._began_sec = clock()
-        self._said: tuple[str, float] | None = None
+        self._reported: tuple[str, float] | None = None
 
     async def find(self) -> Place:
-        """The variables that the broker is to have besides; without the zone where that is not to be had."""
+        """The additional variables of the broker; without the zone if that is not available."""
         delay_sec = FIRST_DELAY_SEC
         while True:
             found = await self._ask()
             if found.is_complete:
-                self._memory.keep(self._asked, found.variables)
+                self._memory.write(self._asked, found.variables)
                 return found
-            good_enough = self._good_enough(found, self._clock() - self._began_sec)
-            if good_enough is not None:
-                return good_enough
-            self._say(found.reason)
+            acceptable = self._acceptable(found, self._clock() - self._began_sec)
+            if acceptable is not None:
+                return acceptable
+            self._report_wait(found.reason)
             await self._sleep(delay_sec)
             delay_sec = min(delay_sec * 2, LAST_DELAY_SEC)
 
-    def _good_enough(self, found: Place, waited_sec: float) -> Place | None:
-        """What the broker can do with after waiting so long, though it is not complete."""
+    def _acceptable(self, found: Place, waited_sec: float) -> Place | None:
+        """An incomplete place that is acceptable after that wait, or None."""
         if found.is_out_of_reach:
-            known = self._memory.recall(self._asked) if waited_sec >= REACH_PATIENCE_SEC else None
+            known = self._memory.read(self._asked) if waited_sec >= REACH_PATIENCE_SEC else None
             if known is None:
                 return None
             logger.warning("the place is taken as it was found before", extra={"reason": found.reason})
@@ -150,10 +150,14 @@ class PlaceFinder:
             node = await self._objects.node(asked.node)
         return place(asked, node, service)
 
-    def _say(self, reason: str) -> None:
-        """One line for each new reason, and now and then again."""
+    def _report_wait(self, reason: str) -> None:
+        """Logs each new reason once, and repeats it periodically."""
         self._on_wait(reason)
         now_sec = self._clock()
-        if self._said is None or self._said[0] != reason or now_sec - self._said[1] >= SAY_EVERY_SEC:
-            self._said = (reason, now_sec)
+        if (
+            self._reported is None
+            or self._reported[0] != reason
+            or now_sec - self._reported[1] >= REPORT_EVERY_SEC
+        ):
+            self._reported = (reason, now_sec)
             logger.info("waiting for what Kubernetes knows of this broker", extra={"reason": reason})

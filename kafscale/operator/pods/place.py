@@ -1,4 +1,4 @@
-"""What a broker in a pod has to ask Kubernetes about its own place, and what the answers mean; pure."""
+"""Questions of a broker in a pod to Kubernetes about its place, and the answers' meaning. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ EXTERNAL_PORT = "KAFSCALE_EXTERNAL_PORT"
 
 _NODE_PORT = "NodePort"
 _LOAD_BALANCER = "LoadBalancer"
-# Clients outside of the Kubernetes cluster; where a node has no address for them, those of the same network.
+# For clients outside the Kubernetes cluster; a node without such an address serves its own network.
 _NODE_ADDRESSES = ("ExternalIP", "ExternalDNS", "InternalIP")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """What is to be found out. `rack_label`: of the node; `service`: the broker's own, for clients outside."""
+    """What to ask. `rack_label`: of the node; `service`: the broker's own for clients outside."""
 
     namespace: str
     node: str
@@ -37,7 +37,7 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An object that was not given, and why. `is_answer`: Kubernetes said so, and was not merely out of reach."""
+    """An object that could not be read, and why. `is_answer`: Kubernetes answered, rather than being unreachable."""
 
     reason: str
     is_answer: bool
@@ -48,7 +48,7 @@ Answer = Manifest | Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What is known, as variables of the broker's environment, and why the rest is not."""
+    """The known variables of the broker's environment, and why others are missing."""
 
     variables: Mapping[str, str]
     rack_missing: Unknown | None = None
@@ -60,7 +60,7 @@ class Place:
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether something is missing only because nobody answered."""
+        """True if something is missing because Kubernetes did not answer."""
         missing = (self.rack_missing, self.address_missing)
         return any(one is not None and not one.is_answer for one in missing)
 
@@ -72,9 +72,9 @@ class Place:
 
 
 def questions(environment: Mapping[str, str]) -> Questions | None:
-    """From the pod's environment; None when there is nothing to ask. What is set already is not asked for.
+    """Derives the questions from the pod's environment; None if there are none. Set variables are not asked for.
 
-    Raises `SettingError` when it does not say enough to ask.
+    Raises `SettingError` if the environment is incomplete.
     """
     rack_label = environment.get(RACK_LABEL) or None
     service = environment.get(EXTERNAL_SERVICE) or None
@@ -100,14 +100,14 @@ def questions(environment: Mapping[str, str]) -> Questions | None:
 
 
 def needs_node(asked: Questions, service: Answer | None) -> bool:
-    """Whether the node has to be asked for, too."""
+    """True if the node is needed, too."""
     if asked.rack_label is not None:
         return True
     return asked.asks_host and isinstance(service, Mapping) and _type_of(service) == _NODE_PORT
 
 
 def place(asked: Questions, node: Answer | None, service: Answer | None) -> Place:
-    """What the answers tell. `node` and `service` are None where they were not asked for."""
+    """Evaluates the answers. `node` and `service` are None if they were not asked for."""
     variables: dict[str, str] = {}
     rack_missing = address_missing = None
     if asked.rack_label is not None:
@@ -158,7 +158,7 @@ def _host(asked: Questions, name: str, node: Answer | None, service: Manifest) -
     match _type_of(service):
         case "LoadBalancer":
             points = service.get("status", {}).get("loadBalancer", {}).get("ingress") or [{}]
-            # A name stays when the addresses behind it change.
+            # A host name survives changes of its addresses.
             host = points[0].get("hostname") or points[0].get("ip")
             if not host:
                 return Unknown(

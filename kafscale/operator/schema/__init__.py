@@ -1,1 +1,1 @@
-"""The custom resources as Kubernetes knows them."""
+"""The custom resources' definitions."""

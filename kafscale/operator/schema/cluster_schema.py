@@ -1,4 +1,4 @@
-"""What a KafscaleCluster may say: JSON Schema of its `spec`, from which its custom resource definition is made."""
+"""JSON Schema of a KafscaleCluster's `spec`."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -26,12 +26,12 @@ _SECRET_NAME: Final = text("The name of a Secret in the cluster's namespace.", m
 
 def _autoscaling() -> dict[str, Any]:
     return section(
-        "Brokers come and go with their load. Excludes `replicas`.",
+        "Scales the number of brokers with their load. Excludes `replicas`.",
         {
-            "minReplicas": integer("The fewest brokers.", 1, 1000, default=3),
-            "maxReplicas": integer("The most brokers.", 1, 1000),
+            "minReplicas": integer("Minimum number of brokers.", 1, 1000, default=3),
+            "maxReplicas": integer("Maximum number of brokers.", 1, 1000),
             "targetCPUUtilizationPercentage": integer(
-                "The share of the requested CPU that is aimed at.", 1, 1000, default=70
+                "Target CPU utilization, in percent of the requested CPU.", 1, 1000, default=70
             ),
             "behavior": free_form("As in a HorizontalPodAutoscaler."),
         },
@@ -42,21 +42,21 @@ def _autoscaling() -> dict[str, Any]:
 
 def _external() -> dict[str, Any]:
     return section(
-        "Addresses for clients outside of the Kubernetes cluster, one for each broker.",
+        "External addresses, one per broker, for clients outside the Kubernetes cluster.",
         {
             "type": choice(
-                "How each broker is reached from outside.",
+                "Type of the external services.",
                 ["LoadBalancer", "NodePort"],
                 default="LoadBalancer",
             ),
-            "port": integer("The port of each broker's external address.", 1, 65535, default=9094),
+            "port": integer("Port of each broker's external address.", 1, 65535, default=9094),
             "hostTemplate": text(
-                "The host that clients are told, with {id} for the broker's id: kafka-{id}.example.com. Without it "
+                "Advertised host, with {id} for the broker's id: kafka-{id}.example.com. Without it "
                 "the address that the load balancer was given, or the node's.",
                 max_length=253,
             ),
             "bootstrapHost": text(
-                "The host of the service for all brokers, for notes and status.", max_length=253
+                "Host of the external bootstrap service, for notes and status.", max_length=253
             ),
             "annotations": free_form("Annotations of the services, such as those for external-dns."),
             "loadBalancerSourceRanges": list_of(text("A network, such as 10.0.0.0/8.", max_length=64)),
@@ -71,38 +71,38 @@ def _brokers() -> dict[str, Any]:
     return section(
         "The brokers.",
         {
-            "replicas": integer(
-                "How many brokers there are; 0 stops them all and keeps everything.", 0, 1000
-            ),
+            "replicas": integer("Number of brokers; 0 stops all and keeps all data.", 0, 1000),
             "autoscaling": _autoscaling(),
             "resources": quantities(),
             "rack": section(
-                "Brokers tell their zone, so that consumers of the same zone read from them.",
-                {"topologyKey": text("The label of nodes.", default="topology.kubernetes.io/zone")},
+                "Sets the brokers' racks from their nodes' zones, so that consumers read in their own zone.",
+                {"topologyKey": text("Node label with the zone.", default="topology.kubernetes.io/zone")},
             ),
             "service": section(
-                "The service that clients within the Kubernetes cluster begin with.",
+                "The bootstrap service within the Kubernetes cluster.",
                 {"annotations": free_form("Annotations of the service.")},
             ),
             "external": _external(),
             "networkPolicy": section(
-                "Makes a NetworkPolicy: who may connect to the brokers. Without it anybody may.",
+                "Creates a NetworkPolicy for the brokers. Without it, connections are unrestricted.",
                 {
                     "clients": list_of(
-                        free_form("Who may come to the Kafka port, as `from` of a NetworkPolicy.")
+                        free_form(
+                            "Peers that may connect to the Kafka port, as in `from` of a NetworkPolicy."
+                        )
                     ),
-                    "monitoring": list_of(free_form("Who may come to the metrics, in the same way.")),
+                    "monitoring": list_of(free_form("Peers that may connect to the metrics port, likewise.")),
                 },
             ),
             "terminationGracePeriodSeconds": integer(
-                "How long a broker may take to hand over before it is killed.", 15, 3600, default=60
+                "Time that a broker has to hand over before it is killed, in seconds.", 15, 3600, default=60
             ),
             "podAnnotations": free_form("Annotations of the pods."),
             "nodeSelector": free_form("As in a pod."),
             "tolerations": list_of(free_form("As in a pod.")),
-            "affinity": free_form("As in a pod; without it brokers avoid each other's nodes."),
+            "affinity": free_form("As in a pod; default: brokers avoid sharing a node."),
             "priorityClassName": text("As in a pod.", max_length=253),
-            "serviceAccountName": text("The account that the brokers run as.", max_length=253),
+            "serviceAccountName": text("The brokers' service account.", max_length=253),
         },
         rules=[
             (
@@ -122,11 +122,11 @@ def _s3(description: str, extra: Mapping[str, Any]) -> dict[str, Any]:
             ),
             "region": text("The bucket's region.", max_length=64),
             "endpoint": text("The URL of an S3-compatible server.", pattern=_URL_PATTERN),
-            "pathStyle": truth("Whether the bucket's name stands in the path instead of the host."),
-            "kmsKeyArn": text("The KMS key that objects are encrypted with.", max_length=2048),
+            "pathStyle": truth("Use path-style requests: the bucket's name in the path instead of the host."),
+            "kmsKeyArn": text("The KMS key that encrypts objects.", max_length=2048),
             "credentialsSecret": {
                 **_SECRET_NAME,
-                "description": "A Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps "
+                "description": "A Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally "
                 "AWS_SESSION_TOKEN. Without it the service account's role is used.",
             },
             **extra,
@@ -137,19 +137,19 @@ def _s3(description: str, extra: Mapping[str, Any]) -> dict[str, Any]:
 
 def _objects() -> dict[str, Any]:
     return _s3(
-        "The object store that holds the records.",
+        "The object store of the records.",
         {
             "namespace": text(
-                "The folder of this cluster in the bucket; clusters that share a bucket have different ones.",
+                "This cluster's folder in the bucket; must differ between clusters that share a bucket.",
                 pattern="^[a-zA-Z0-9-][a-zA-Z0-9._-]{0,248}$",
                 default="default",
             ),
             "readReplica": section(
                 "A replica of the bucket that is read first.",
                 {
-                    "bucket": text("Its name.", pattern=_BUCKET_PATTERN),
-                    "region": text("Its region.", max_length=64),
-                    "endpoint": text("The URL of its server.", pattern=_URL_PATTERN),
+                    "bucket": text("The bucket's name.", pattern=_BUCKET_PATTERN),
+                    "region": text("The bucket's region.", max_length=64),
+                    "endpoint": text("The URL of an S3-compatible server.", pattern=_URL_PATTERN),
                 },
                 required_names=["bucket"],
             ),
@@ -163,15 +163,15 @@ def _etcd() -> dict[str, Any]:
         {
             "endpoints": list_of(text("host:port or its URL.", pattern=_ENDPOINT_PATTERN), min_items=1),
             "prefix": text(
-                "What every key starts with; default: /kafscale/ and the namespace in the bucket.",
+                "Prefix of every key; default: /kafscale/ and s3.namespace.",
                 pattern="^/[a-zA-Z0-9._/-]{0,248}[a-zA-Z0-9._-]$",
             ),
             "tlsSecret": {
                 **_SECRET_NAME,
-                "description": "A Secret with ca.crt, and tls.crt and tls.key if asked for.",
+                "description": "A Secret with ca.crt, and with tls.crt and tls.key if tlsClientCertificate is true.",
             },
             "tlsClientCertificate": truth(
-                "Whether tls.crt and tls.key of that Secret are shown to etcd.", default=False
+                "Present tls.crt and tls.key of that Secret to etcd.", default=False
             ),
             "credentialsSecret": {**_SECRET_NAME, "description": "A Secret with username and password."},
             "managed": section(
@@ -179,7 +179,7 @@ def _etcd() -> dict[str, Any]:
                 {
                     "image": text("The image of etcd 3.5 or newer.", max_length=512),
                     "members": {
-                        **integer("How many members; an odd number, which never changes.", 1, 7, default=3),
+                        **integer("Number of members; odd, and fixed once created.", 1, 7, default=3),
                         "x-kubernetes-validations": [
                             {
                                 "rule": "self == oldSelf",
@@ -188,17 +188,17 @@ def _etcd() -> dict[str, Any]:
                         ],
                     },
                     "storageSize": text(
-                        "The size of each member's volume.",
+                        "Size of each member's volume.",
                         pattern=r"^[0-9]+(\.[0-9]+)?[KMGT]i?$",
                         default="8Gi",
                     ),
-                    "storageClassName": text("The volumes' class.", max_length=253),
+                    "storageClassName": text("Storage class of the volumes.", max_length=253),
                     "quotaBytes": integer(
                         "etcd's space quota in bytes.", 67108864, 17179869184, default=4294967296
                     ),
-                    "autoCompactionRetention": duration("How much history is kept.", default="2m"),
+                    "autoCompactionRetention": duration("How much history is retained.", default="2m"),
                     "defragmentSchedule": text(
-                        "When members are defragmented, one by one (cron).",
+                        "Schedule of defragmentation, one member at a time (cron).",
                         pattern=_SCHEDULE_PATTERN,
                         default="17 3 * * *",
                     ),
@@ -225,16 +225,16 @@ def _backups() -> dict[str, Any]:
     return section(
         "Snapshots of the metadata store.",
         {
-            "schedule": text("When (cron, UTC).", pattern=_SCHEDULE_PATTERN, default="*/30 * * * *"),
-            "keep": integer("How many are kept at least.", 1, 10000, default=48),
-            "keepFor": duration("How long each is kept at least.", default="168h"),
-            "suspend": truth("Take none for now.", default=False),
+            "schedule": text("Schedule (cron, UTC).", pattern=_SCHEDULE_PATTERN, default="*/30 * * * *"),
+            "keep": integer("Minimum number of snapshots kept.", 1, 10000, default=48),
+            "keepFor": duration("Minimum age before a snapshot expires.", default="168h"),
+            "suspend": truth("Suspends snapshots.", default=False),
             "s3": _s3(
-                "The bucket for the snapshots; better not the one with the records.",
+                "The bucket of the snapshots; preferably not the one of the records.",
                 {
                     "credentialsSecret": {
                         **_SECRET_NAME,
-                        "description": "A Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and perhaps "
+                        "description": "A Secret with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally "
                         "AWS_SESSION_TOKEN. Without it the operator's own role is used, for buckets that its "
                         "administrator lists (operator.ownRoleBuckets) only.",
                     },
@@ -261,12 +261,12 @@ _WAS_STOPPED: Final = "(has(oldSelf.brokers.replicas) && oldSelf.brokers.replica
 
 
 def _while_stopped(*names: str) -> list[tuple[str, str]]:
-    """Where records and metadata are: brokers of before and after, at once, would lose what each other wrote."""
+    """Rules for the stores: brokers with the old and the new one at once would lose each other's writes."""
     rules = []
     for name in names:
-        field = name.replace("namespace", "__namespace__")  # a word of CEL's own
+        field = name.replace("namespace", "__namespace__")  # a reserved word of CEL
         is_same = f"has(self.{field}) == has(oldSelf.{field})"
-        if name != "etcd.managed":  # that it is managed counts, not how
+        if name != "etcd.managed":  # only whether it is managed, not how
             is_same += f" && (!has(self.{field}) || self.{field} == oldSelf.{field})"
         message = f"{name} can change only while brokers.replicas is 0: set that first, wait until no broker is left"
         rules.append((f"{_WAS_STOPPED} || ({is_same})", message))
@@ -276,9 +276,9 @@ def _while_stopped(*names: str) -> list[tuple[str, str]]:
 def spec() -> dict[str, Any]:
     """The whole of `spec`."""
     return section(
-        "What the cluster is to be.",
+        "The desired state of the cluster.",
         {
-            "image": text("The image of the brokers; without it the operator's own.", max_length=512),
+            "image": text("The brokers' image; default: the operator's own.", max_length=512),
             "imagePullPolicy": choice(
                 "As in a container.", ["Always", "IfNotPresent", "Never"], default="IfNotPresent"
             ),

@@ -1,4 +1,4 @@
-"""The custom resource definitions, as they are applied: structural schemas, columns of kubectl, subresources."""
+"""The custom resource definitions: structural schemas, kubectl's columns, subresources."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ def _conditions() -> Schema:
     """As metav1.Condition."""
     return {
         "type": "array",
-        "description": "What is so and what is not, and why.",
+        "description": "The resource's conditions.",
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
@@ -33,13 +33,13 @@ def _conditions() -> Schema:
 def _status(phases: Sequence[str], properties: dict[str, Schema]) -> Schema:
     return {
         "type": "object",
-        "description": "What the operator sees; only it writes here.",
+        "description": "Observed state, written by the operator.",
         "properties": {
-            "phase": {"type": "string", "enum": list(phases), "description": "The conditions in one word."},
+            "phase": {"type": "string", "enum": list(phases), "description": "Summary of the conditions."},
             "observedGeneration": {
                 "type": "integer",
                 "format": "int64",
-                "description": "Up to which change of the specification this tells.",
+                "description": "Generation of the specification that this status describes.",
             },
             "conditions": _conditions(),
             **properties,
@@ -56,7 +56,7 @@ def _word(description: str) -> Schema:
 
 
 MAX_NAME = 43
-"""With `-broker-999-external` behind it a service's name is as long as may be."""
+"""With the suffix `-broker-999-external` a service's name has the maximum length."""
 
 CLUSTER_PHASES = ("Pending", "Progressing", "Ready", "Degraded", "Stopped", "Failed", "Deleting")
 TOPIC_PHASES = ("Pending", "Ready", "Failed", "Deleting")
@@ -66,25 +66,29 @@ def _cluster_status() -> Schema:
     return _status(
         CLUSTER_PHASES,
         {
-            "replicas": _number("How many brokers there are to be now."),
-            "readyReplicas": _number("How many of them are ready."),
-            "updatedReplicas": _number("How many of them run what the specification says now."),
-            "selector": _word("By which the brokers' pods are selected, for autoscalers."),
+            "replicas": _number("Desired number of brokers."),
+            "readyReplicas": _number("Number of ready brokers."),
+            "updatedReplicas": _number("Number of brokers with the current specification."),
+            "selector": _word("Selector of the brokers' pods, for autoscalers."),
             "bootstrapServers": _word("bootstrap.servers for clients within the Kubernetes cluster."),
             "externalBootstrapServers": _word("bootstrap.servers for clients outside."),
             "backup": {
                 "type": "object",
                 "description": "The newest snapshot of the metadata store.",
                 "properties": {
-                    "lastSuccessTime": {"type": "string", "format": "date-time", "description": "When."},
+                    "lastSuccessTime": {
+                        "type": "string",
+                        "format": "date-time",
+                        "description": "Time of the newest snapshot.",
+                    },
                     "lastAttemptTime": {
                         "type": "string",
                         "format": "date-time",
-                        "description": "When last tried.",
+                        "description": "Time of the last attempt.",
                     },
                     "key": _word("Its key in the backup bucket."),
-                    "revision": _number("etcd's revision that it shows."),
-                    "sizeBytes": _number("How large it is."),
+                    "revision": _number("etcd's revision of the snapshot."),
+                    "sizeBytes": _number("Its size."),
                     "sha256": _word("Its checksum."),
                 },
             },
@@ -98,10 +102,10 @@ def _topic_status() -> Schema:
         {
             "topicName": _word("The topic's name in Kafka."),
             "topicId": _word("The topic's id."),
-            "partitions": _number("How many partitions it has."),
+            "partitions": _number("Number of partitions."),
             "appliedConfig": {
                 "type": "object",
-                "description": "What this resource set, to be reset once it names it no more.",
+                "description": "Configs set by this resource; reset once it no longer names them.",
                 "additionalProperties": {"type": "string"},
             },
         },
@@ -112,11 +116,11 @@ def _column(name: str, kind: str, path: str, description: str, priority: int = 0
     return {"name": name, "type": kind, "jsonPath": path, "description": description, "priority": priority}
 
 
-_AGE = _column("Age", "date", ".metadata.creationTimestamp", "Since when it is there.")
+_AGE = _column("Age", "date", ".metadata.creationTimestamp", "Age of the resource.")
 _WHY = _column(
-    "Message", "string", '.status.conditions[?(@.type=="Ready")].message', "What is wrong, if anything.", 1
+    "Message", "string", '.status.conditions[?(@.type=="Ready")].message', "The problem, if any.", 1
 )
-_PHASE = _column("Phase", "string", ".status.phase", "The conditions in one word.")
+_PHASE = _column("Phase", "string", ".status.phase", "Summary of the conditions.")
 
 
 def _definition(
@@ -174,13 +178,11 @@ def cluster_definition() -> dict[str, Any]:
         cluster_schema.spec(),
         _cluster_status(),
         [
-            _column("Desired", "integer", ".status.replicas", "How many brokers there are to be."),
-            _column("Ready", "integer", ".status.readyReplicas", "How many are ready."),
+            _column("Desired", "integer", ".status.replicas", "Desired number of brokers."),
+            _column("Ready", "integer", ".status.readyReplicas", "Number of ready brokers."),
             _PHASE,
-            _column(
-                "Backup", "date", ".status.backup.lastSuccessTime", "When the newest snapshot was taken."
-            ),
-            _column("Bootstrap", "string", ".status.bootstrapServers", "Where clients begin.", 1),
+            _column("Backup", "date", ".status.backup.lastSuccessTime", "Time of the newest snapshot."),
+            _column("Bootstrap", "string", ".status.bootstrapServers", "Bootstrap servers.", 1),
             _WHY,
             _AGE,
         ],
@@ -213,7 +215,7 @@ def topic_definition() -> dict[str, Any]:
         [
             _column("Cluster", "string", ".spec.clusterRef.name", "The topic's cluster."),
             _column("Topic", "string", ".status.topicName", "Its name in Kafka."),
-            _column("Partitions", "integer", ".status.partitions", "How many it has."),
+            _column("Partitions", "integer", ".status.partitions", "Number of partitions."),
             _PHASE,
             _WHY,
             _AGE,

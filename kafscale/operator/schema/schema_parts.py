@@ -1,4 +1,4 @@
-"""The words in which the schemas of custom resources are written: JSON Schema, with Kubernetes' extensions."""
+"""Building blocks of the custom resources' JSON Schemas, with Kubernetes' extensions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def section(
     required_names: Sequence[str] = (),
     rules: Sequence[tuple[str, str]] = (),
 ) -> Schema:
-    """An object. `rules`: CEL expressions over `self`, each with what is said where it does not hold."""
+    """An object. `rules`: CEL expressions over `self`, each with the message for a violation."""
     found: Schema = {"type": "object", "description": description, "properties": dict(properties)}
     if required_names:
         found["required"] = list(required_names)
@@ -25,7 +25,7 @@ def section(
 def text(
     description: str, *, pattern: str | None = None, max_length: int | None = None, default: str | None = None
 ) -> Schema:
-    """Text that is not empty."""
+    """Non-empty text."""
     found: Schema = {"type": "string", "description": description, "minLength": 1}
     if pattern is not None:
         found["pattern"] = pattern
@@ -35,7 +35,7 @@ def text(
 
 
 def choice(description: str, options: Sequence[str], *, default: str | None = None) -> Schema:
-    """One of some words."""
+    """One of the options."""
     return _with_default({"type": "string", "description": description, "enum": list(options)}, default)
 
 
@@ -66,7 +66,7 @@ def truth(description: str, *, default: bool | None = None) -> Schema:
 
 
 def list_of(items: Schema, *, min_items: int = 0) -> Schema:
-    """A list; what its items are is said of them."""
+    """A list; the items' description becomes the list's."""
     found: Schema = {"type": "array", "items": items}
     if "description" in items:
         found["description"] = items["description"]
@@ -76,7 +76,7 @@ def list_of(items: Schema, *, min_items: int = 0) -> Schema:
 
 
 def quantities() -> Schema:
-    """What a container asks for and may take, with Kubernetes' own pattern for quantities."""
+    """A container's requests and limits, with Kubernetes' own pattern for quantities."""
     quantity: Schema = {
         "type": ["integer", "string"],
         "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
@@ -86,12 +86,12 @@ def quantities() -> Schema:
         {
             "requests": {
                 "type": "object",
-                "description": "What is kept free for it: cpu, memory and others, such as 500m and 4Gi.",
+                "description": "Reserved cpu, memory and others, such as 500m and 4Gi.",
                 "additionalProperties": quantity,
             },
             "limits": {
                 "type": "object",
-                "description": "What it cannot go beyond.",
+                "description": "Upper limits.",
                 "additionalProperties": quantity,
             },
         },
@@ -99,7 +99,7 @@ def quantities() -> Schema:
 
 
 def free_form(description: str) -> Schema:
-    """An object that is handed on as it is; Kubernetes checks it where it goes."""
+    """An object that is passed through; Kubernetes validates it where it is used."""
     return {"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": True}
 
 

@@ -50,7 +50,7 @@ PLACED_ELSEWHERE: Final = frozenset(
         "s3_path_style",
     }
 )
-"""Fields of `Settings` that follow from other parts of a cluster's specification."""
+"""Fields of `Settings` that other parts of a cluster's specification determine."""
 
 
 def property_name(row: SettingRow) -> str:
@@ -62,11 +62,11 @@ def property_name(row: SettingRow) -> str:
 ROWS: Final[Mapping[str, SettingRow]] = {
     property_name(row): row for row in SETTINGS if row.field not in PLACED_ELSEWHERE
 }
-"""The settings that a cluster's `config` may hold, by their names there."""
+"""The settings that a cluster's `config` may contain, by property name."""
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema of such a `config`; an unknown name is refused."""
+    """JSON Schema of `config`; unknown names are refused."""
     return {
         "type": "object",
         "description": "The brokers' settings: every one that has no place of its own in the specification.",
@@ -83,7 +83,7 @@ def _property(row: SettingRow) -> dict[str, Any]:
 
 
 def environment(config: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that say the same. Raises `SettingError` for an unknown name or a value that is not legal."""
+    """Converts `config` to variables. Raises `SettingError` for an unknown name or an invalid value."""
     found = {}
     for name, value in config.items():
         row = ROWS.get(name)

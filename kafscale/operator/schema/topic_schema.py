@@ -1,4 +1,4 @@
-"""What a KafscaleTopic may say: JSON Schema of its `spec`."""
+"""JSON Schema of a KafscaleTopic's `spec`."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ COMPRESSIONS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zst
 def spec() -> dict[str, Any]:
     """The whole of `spec`."""
     return section(
-        "What the topic is to be.",
+        "The desired state of the topic.",
         {
             "clusterRef": section(
                 "The KafscaleCluster, in the topic's namespace.",
@@ -28,22 +28,24 @@ def spec() -> dict[str, Any]:
                 ],
             },
             "partitions": integer(
-                "How many partitions it has at least; partitions are added, never taken away.",
+                "Minimum number of partitions; partitions are added, never removed.",
                 1,
                 MAX_PARTITIONS,
                 default=1,
             ),
-            "retention": duration("How long records are kept (retention.ms); -1 for ever is `config`'s."),
+            "retention": duration(
+                "How long records are retained (retention.ms); for unlimited retention set it to -1 in `config`."
+            ),
             "compression": choice("The topic's compression.type.", COMPRESSIONS),
             "config": {
                 "type": "object",
-                "description": "Kafka's topic configs, such as segment.bytes. What is named here is kept as it is "
-                "said here; what is not is left to those who administer the topic otherwise.",
+                "description": "Kafka's topic configs, such as segment.bytes. Configs "
+                "named here are kept at these values; all others are left to Kafka's own tools.",
                 "additionalProperties": {"x-kubernetes-int-or-string": True},
                 "maxProperties": 64,
             },
             "deletionPolicy": choice(
-                "Whether the topic and its records are deleted with this resource.",
+                "Delete or retain the topic and its records when this resource is deleted.",
                 ["Delete", "Retain"],
                 default="Delete",
             ),

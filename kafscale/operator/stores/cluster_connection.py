@@ -1,4 +1,4 @@
-"""One cluster's metadata store, and the picture of the cluster for as long as the store holds one."""
+"""Connection to one cluster's metadata store, and the cluster's view while the store contains a cluster."""
 
 import asyncio
 import contextlib
@@ -38,11 +38,11 @@ FIRST_LOOK_SEC: Final = 10.0
 RETRY_SEC: Final = 2.0
 RETRY_CORRUPT_SEC: Final = 30.0
 LAST_USERS_SEC: Final = 60.0
-"""How long a connection that is to be closed is left to those who use it."""
+"""How long closing a connection waits for its users."""
 
 
 class NotReadyError(KafscaleError):
-    """The cluster cannot be worked with now. `reason` is one word for it."""
+    """The cluster is not available now. `reason`: one word."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class NotReadyError(KafscaleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """A cluster that has begun. Writes to `store` fail once it holds another one, or none."""
+    """A started cluster. Writes to `store` fail once it contains a different cluster or none."""
 
     store: SameClusterStore
     view: ClusterView
@@ -59,9 +59,9 @@ class LiveCluster:
 
 
 class ClusterConnection:
-    """Keeps the connection. `run` in a task of its own; every method belongs to its event loop. `name`: for the log.
+    """Maintains the connection. `run` needs its own task; methods belong to its event loop. `name`: for the log.
 
-    `changed` is also called when the cluster becomes ready, or is so no longer.
+    `changed` is also called when the cluster becomes ready or stops being so.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class ClusterConnection:
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[MetadataStore]:
-        """The store, whether or not there is a cluster in it: it is not closed in the block.
+        """The store, with or without a cluster in it; stays open for the block.
 
         Raises `NotReadyError`.
         """
-        await self._look()
+        await self._wait_first_look()
         if self._store is None:
             raise self._problem
         with self._used():
@@ -94,21 +94,21 @@ class ClusterConnection:
 
     @asynccontextmanager
     async def live(self) -> AsyncIterator[LiveCluster]:
-        """The cluster; its store is not closed in the block. Raises `NotReadyError`."""
-        await self._look()
+        """The cluster; its store stays open for the block. Raises `NotReadyError`."""
+        await self._wait_first_look()
         if self._live is None:
             raise self._problem
         with self._used():
             yield self._live
 
     async def run(self) -> None:
-        """Until cancelled; then it waits for those who use the store."""
+        """Runs until cancelled; then waits for the store's users."""
         while True:
             async with AsyncExitStack() as stack:
                 try:
                     store, settings = await self._open_store(stack)
                 except (SpecError, StartupError) as problem:
-                    self._is_not_ready(REFUSED, str(problem))
+                    self._set_not_ready(REFUSED, str(problem))
                 else:
                     await self._keep(store, settings)
             await asyncio.sleep(RETRY_SEC)
@@ -120,9 +120,9 @@ class ClusterConnection:
                 try:
                     await self._follow(store, settings)
                 except StoreError as problem:
-                    self._is_not_ready(UNREACHABLE, f"the metadata store does not answer: {problem}")
+                    self._set_not_ready(UNREACHABLE, f"the metadata store does not answer: {problem}")
                 except CorruptDataError as problem:
-                    self._is_not_ready(CORRUPT, str(problem))
+                    self._set_not_ready(CORRUPT, str(problem))
                 await asyncio.sleep(RETRY_SEC)
         finally:
             await self._stop_feeding()
@@ -132,25 +132,27 @@ class ClusterConnection:
                     await self._unused.wait()
 
     async def _follow(self, store: MetadataStore, settings: Settings) -> None:
-        """The key that says which cluster the store belongs to, for as long as it can be watched."""
+        """Watches the key with the cluster's id, and maintains the view of the cluster that it names."""
         async with aclosing(store.watch_key(keys.CLUSTER)) as events:
             async for event in events:
                 await self._stop_feeding()
                 held = _left_by(event)
                 cluster_id = None if held is None else await read_cluster_id(store)
                 if held is None or cluster_id is None:
-                    self._is_not_ready(
+                    self._set_not_ready(
                         NOT_STARTED,
                         "the metadata store holds no cluster: either no broker has started yet, or it was lost "
                         "and is to be rebuilt",
                     )
                     continue
                 self._feeding = asyncio.create_task(
-                    self._show(store, settings, held, cluster_id), name=f"picture of {cluster_id}"
+                    self._maintain_view(store, settings, held, cluster_id), name=f"view of {cluster_id}"
                 )
 
-    async def _show(self, store: MetadataStore, settings: Settings, held: KeyValue, cluster_id: str) -> None:
-        """Keep a picture of the cluster; where a record cannot be read, begin again: somebody may correct it."""
+    async def _maintain_view(
+        self, store: MetadataStore, settings: Settings, held: KeyValue, cluster_id: str
+    ) -> None:
+        """Maintains a view of the cluster; starts again after a corrupt record, which may be repaired."""
         while True:
             live = LiveCluster(
                 store=SameClusterStore(store, held.mod_revision, self._check_may_write),
@@ -160,7 +162,7 @@ class ClusterConnection:
             try:
                 await self._feed(live)
             except* CorruptDataError as problems:
-                self._is_not_ready(CORRUPT, "; ".join(str(each) for each in problems.exceptions))
+                self._set_not_ready(CORRUPT, "; ".join(str(each) for each in problems.exceptions))
             await asyncio.sleep(RETRY_CORRUPT_SEC)
 
     async def _feed(self, live: LiveCluster) -> None:
@@ -191,7 +193,7 @@ class ClusterConnection:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
 
-    def _is_not_ready(self, reason: str, message: str) -> None:
+    def _set_not_ready(self, reason: str, message: str) -> None:
         was = str(self._problem) if self._live is None else None
         self._live, self._problem = None, NotReadyError(reason, message)
         self._known.set()
@@ -199,8 +201,8 @@ class ClusterConnection:
             _logger.warning("cluster %s: %s", self._name, message)
             self._changed(None)
 
-    async def _look(self) -> None:
-        """Give the first look some time: whoever asked for the connection is to have an answer at once."""
+    async def _wait_first_look(self) -> None:
+        """Waits for the first state, so that the first caller gets an answer rather than CONNECTING."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_SEC):
                 await self._known.wait()
@@ -218,7 +220,7 @@ class ClusterConnection:
 
 
 def _left_by(event: Snapshot | Changes) -> KeyValue | None:
-    """The one key that is watched, as the event leaves it; None: it is not there."""
+    """The watched key after the event; None: it does not exist."""
     if isinstance(event, Snapshot):
         return next(iter(event.items), None)
     last = event.puts_and_deletes[-1]

@@ -1,4 +1,4 @@
-"""The connections to the metadata stores of all clusters: one each, opened anew when what it takes has changed."""
+"""Connections to all clusters' metadata stores: one each, reopened when its settings or Secrets change."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ from kafscale.settings.broker import Settings
 _logger = logging.getLogger(__name__)
 
 SECRETS_AGE_SEC: Final = 20.0
-"""After this long Secrets are read again: passwords and certificates are renewed."""
+"""Age at which Secrets are read again: passwords and certificates are rotated."""
 
 Listener = Callable[[str, str, str | None], None]
 """Called with a cluster's namespace and name and the topic that changed; None: anything may have."""
@@ -38,7 +38,7 @@ class _Kept:
 
 
 class ClusterConnections:
-    """For the whole operator. `now`: seconds of a clock that only goes forward. Close it at the end.
+    """The operator's connections. `now`: monotonic seconds. Must be closed.
 
     `check_may_write`: asked before each write to a cluster that is live; see `SameClusterStore`.
     """
@@ -59,12 +59,12 @@ class ClusterConnections:
         self._closed = False
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` whenever a cluster that is connected to changes, comes or goes."""
+        """Calls `listener` whenever a connected cluster changes, appears or disappears."""
         self._listeners.append(listener)
 
     @asynccontextmanager
     async def store(self, cluster: ClusterSpec) -> AsyncIterator[MetadataStore]:
-        """The cluster's metadata store, whatever it holds; it stays open in the block.
+        """The cluster's metadata store, whatever its content; stays open for the block.
 
         Raises `NotReadyError`, `SecretError`, `KubeError`, `SpecError`; its calls raise `StoreError`.
         """
@@ -74,18 +74,18 @@ class ClusterConnections:
 
     @asynccontextmanager
     async def live(self, cluster: ClusterSpec) -> AsyncIterator[LiveCluster]:
-        """The cluster itself, once a broker has begun it. Raises as `store` does."""
+        """The cluster, once a broker has started it. Raises as `store` does."""
         connection = await self._connection(cluster)
         async with connection.live() as live:
             yield live
 
     async def forget(self, namespace: str, name: str) -> None:
-        """The cluster is gone: give its connection back when nobody uses it any more."""
+        """Closes a deleted cluster's connection once it has no users."""
         async with self._locks.held(namespace, name):
             self._retire((namespace, name))
 
     async def close(self) -> None:
-        """Give everything back; from now on no cluster is ready."""
+        """Closes all connections; no cluster is ready afterwards."""
         self._closed = True
         for key in list(self._kept):
             await self.forget(*key)
@@ -95,7 +95,7 @@ class ClusterConnections:
         key = (cluster.namespace, cluster.name)
         async with self._locks.held(*key):
             if self._closed:
-                raise NotReadyError(CONNECTING, "the operator ends")
+                raise NotReadyError(CONNECTING, "the operator is stopping")
             kept = self._kept.get(key)
             is_fresh = kept is not None and self._now() - kept.checked_at < SECRETS_AGE_SEC
             if kept is not None and is_fresh and kept.cluster == cluster:
@@ -103,12 +103,12 @@ class ClusterConnections:
             access = await store_access(cluster, self._secrets)
             if kept is None or kept.access != access or kept.running.done():
                 self._retire(key)
-                kept = self._begin(cluster, access)
+                kept = self._open(cluster, access)
                 self._kept[key] = kept
             kept.cluster, kept.checked_at = cluster, self._now()
             return kept.connection
 
-    def _begin(self, cluster: ClusterSpec, access: StoreAccess) -> _Kept:
+    def _open(self, cluster: ClusterSpec, access: StoreAccess) -> _Kept:
         namespace, name = cluster.namespace, cluster.name
 
         async def opened(stack: AsyncExitStack) -> tuple[MetadataStore, Settings]:
@@ -120,7 +120,7 @@ class ClusterConnections:
 
         connection = ClusterConnection(f"{namespace}/{name}", opened, changed, self._check_may_write)
         running = asyncio.create_task(connection.run(), name=f"connection to {namespace}/{name}")
-        running.add_done_callback(_tell_defect)
+        running.add_done_callback(_log_defect)
         return _Kept(
             cluster=cluster, access=access, checked_at=self._now(), connection=connection, running=running
         )
@@ -133,6 +133,6 @@ class ClusterConnections:
             kept.running.add_done_callback(self._ending.discard)
 
 
-def _tell_defect(running: asyncio.Task[None]) -> None:
+def _log_defect(running: asyncio.Task[None]) -> None:
     if not running.cancelled() and (problem := running.exception()) is not None:
-        _logger.error("%s broke", running.get_name(), exc_info=problem)
+        _logger.error("%s failed", running.get_name(), exc_info=problem)

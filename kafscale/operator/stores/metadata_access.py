@@ -1,4 +1,4 @@
-"""Opens a cluster's stores from its specification and Secrets, with the settings that its brokers have."""
+"""Opens a cluster's stores from its specification and Secrets, with its brokers' settings."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kafscale.errors import KafscaleError, SettingError
 from kafscale.metadata.etcd.config import EtcdConfig
@@ -16,12 +16,13 @@ from kafscale.objects.bucket.config import open_bucket
 from kafscale.objects.bucket.store import BucketStore
 from kafscale.operator.cluster_spec import Bucket, ClusterSpec
 from kafscale.operator.errors import SpecError
-from kafscale.operator.kube.kinds import SECRET, Kind
+from kafscale.operator.kube.kinds import SECRET
+from kafscale.operator.kube.roles import Finds
 from kafscale.operator.manifests import broker_settings
 from kafscale.settings.broker import Settings, load_settings
 
 SecretReader = Callable[[str, str], Awaitable[Mapping[str, bytes]]]
-"""Given namespace and name, what a Secret holds. Raises `SecretError`, `KubeError`."""
+"""Given namespace and name, returns a Secret's data. Raises `SecretError`, `KubeError`."""
 
 # The variables that name files in a broker's pod, and the key of each in the Secret.
 _FILES: Final = {
@@ -32,18 +33,11 @@ _FILES: Final = {
 
 
 class SecretError(KafscaleError):
-    """A Secret that a cluster names is not there, or lacks something; the message names it."""
+    """A Secret that a cluster names is missing or incomplete; the message names it."""
 
 
-class Finder(Protocol):
-    """What is needed of `KubeClient`."""
-
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any] | None:
-        """One object, or None."""
-
-
-def secret_reader(kube: Finder) -> SecretReader:
-    """Secrets as the Kubernetes API has them."""
+def secret_reader(kube: Finds) -> SecretReader:
+    """A reader of Secrets from the Kubernetes API."""
 
     async def read(namespace: str, name: str) -> Mapping[str, bytes]:
         found = await kube.find(SECRET, namespace, name)
@@ -55,7 +49,7 @@ def secret_reader(kube: Finder) -> SecretReader:
 
 
 def secret_data(secret: Mapping[str, Any]) -> dict[str, bytes]:
-    """What a Secret's manifest holds. Raises `SecretError`."""
+    """Decodes a Secret's data. Raises `SecretError`."""
     try:
         return {key: base64.b64decode(text) for key, text in (secret.get("data") or {}).items()}
     except binascii.Error as problem:
@@ -66,17 +60,17 @@ def secret_data(secret: Mapping[str, Any]) -> dict[str, bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAccess:
-    """All that it takes to open a cluster's stores; equal as long as the same connections will do.
+    """Everything needed to open a cluster's stores; equal while the same connections can be used.
 
-    `environment`: the brokers' variables, those out of Secrets included. `files`: what is in the files that
-    some of them name, by the variable.
+    `environment`: the brokers' variables, with those from Secrets. `files`: content of the files that some of them
+    name, by variable.
     """
 
     environment: Mapping[str, str] = field(repr=False)
     files: Mapping[str, bytes] = field(repr=False)
 
     def settings(self, folder: Path) -> Settings:
-        """The settings; the files are written to `folder`, a private one. Raises `SpecError`."""
+        """Loads the settings; writes the files to `folder`, which must be private. Raises `SpecError`."""
         environment = dict(self.environment)
         for variable, content in self.files.items():
             path = folder / _FILES[variable]
@@ -87,22 +81,22 @@ class StoreAccess:
 
 
 async def store_access(cluster: ClusterSpec, secrets: SecretReader) -> StoreAccess:
-    """From a specification and the Secrets that it names. Raises `SecretError`, `KubeError`."""
+    """Reads a specification's Secrets. Raises `SecretError`, `KubeError`."""
     environment = broker_settings.environment(cluster)
     environment |= await _bucket_credentials("KAFSCALE_S3", cluster.objects, cluster.namespace, secrets)
     files: dict[str, bytes] = {}
     if cluster.etcd.credentials_secret is not None:
-        held = _Held(cluster.namespace, cluster.etcd.credentials_secret, secrets)
-        environment["KAFSCALE_ETCD_USERNAME"] = await held.text("username")
-        environment["KAFSCALE_ETCD_PASSWORD"] = await held.text("password")
+        secret = _Secret(cluster.namespace, cluster.etcd.credentials_secret, secrets)
+        environment["KAFSCALE_ETCD_USERNAME"] = await secret.text("username")
+        environment["KAFSCALE_ETCD_PASSWORD"] = await secret.text("password")
     if cluster.etcd.tls_secret is not None:
-        held = _Held(cluster.namespace, cluster.etcd.tls_secret, secrets)
-        files = {name: await held.bytes(key) for name, key in _FILES.items() if name in environment}
+        secret = _Secret(cluster.namespace, cluster.etcd.tls_secret, secrets)
+        files = {name: await secret.bytes(key) for name, key in _FILES.items() if name in environment}
     return StoreAccess(environment=environment, files=files)
 
 
 async def open_store(access: StoreAccess, stack: contextlib.AsyncExitStack) -> tuple[EtcdStore, Settings]:
-    """The metadata store, which need not answer yet, and the settings; `stack` closes it.
+    """Opens the metadata store, which need not answer yet; `stack` closes it. Returns it with the settings.
 
     Raises `SpecError`, and `StartupError` when etcd refuses certificate, user or prefix.
     """
@@ -116,9 +110,9 @@ async def open_store(access: StoreAccess, stack: contextlib.AsyncExitStack) -> t
 async def open_metadata(
     cluster: ClusterSpec, secrets: SecretReader, stack: contextlib.AsyncExitStack
 ) -> EtcdStore:
-    """A connection of its own to a cluster's metadata store; `stack` closes it.
+    """Opens a separate connection to a cluster's metadata store; `stack` closes it.
 
-    Raises as `store_access` and `open_store` do. Who needs one often takes it from `ClusterConnections`.
+    Raises as `store_access` and `open_store` do. For frequent use take `ClusterConnections`.
     """
     store, _ = await open_store(await store_access(cluster, secrets), stack)
     return store
@@ -131,11 +125,11 @@ async def open_objects(
     stack: contextlib.AsyncExitStack,
     own_role_buckets: Collection[str] = (),
 ) -> BucketStore:
-    """A bucket of a specification, such as `objects` or that of the backups; `stack` closes it.
+    """Opens a bucket of a specification, such as `objects` or the backups'; `stack` closes it.
 
     `namespace`: the cluster's, where the Secret with the credentials is. `own_role_buckets`: those that the
-    operator opens with its own role where no Secret is named; else who may make a cluster could have the operator
-    read and write whatever its role may. Makes no request to the bucket.
+    operator may open with its own role if no Secret is named; otherwise everyone who may create a cluster could have
+    the operator read and write whatever its role allows. Makes no request to the bucket.
     Raises `SpecError`, `SecretError`, `KubeError`.
     """
     if bucket.credentials_secret is None:
@@ -162,7 +156,7 @@ def _check_own_role(bucket: Bucket, own_role_buckets: Collection[str]) -> None:
 
 
 def _full_name(bucket: str) -> str:
-    """With its scheme, which is S3's where none is said."""
+    """With its scheme; default: S3's."""
     return bucket.rstrip("/") if "://" in bucket else f"s3://{bucket.rstrip('/')}"
 
 
@@ -176,21 +170,21 @@ def _settings(environment: Mapping[str, str]) -> Settings:
 async def _bucket_credentials(
     prefix: str, bucket: Bucket, namespace: str, secrets: SecretReader
 ) -> dict[str, str]:
-    """None where the platform has them: the operator's own role is used."""
+    """Empty without a Secret: the operator's own role is used."""
     if bucket.credentials_secret is None:
         return {}
-    held = _Held(namespace, bucket.credentials_secret, secrets)
+    secret = _Secret(namespace, bucket.credentials_secret, secrets)
     found = {
-        f"{prefix}_ACCESS_KEY": await held.text("AWS_ACCESS_KEY_ID"),
-        f"{prefix}_SECRET_KEY": await held.text("AWS_SECRET_ACCESS_KEY"),
+        f"{prefix}_ACCESS_KEY": await secret.text("AWS_ACCESS_KEY_ID"),
+        f"{prefix}_SECRET_KEY": await secret.text("AWS_SECRET_ACCESS_KEY"),
     }
-    token = await held.find("AWS_SESSION_TOKEN")
+    token = await secret.find("AWS_SESSION_TOKEN")
     if token is not None:
         found[f"{prefix}_SESSION_TOKEN"] = token.decode(errors="replace")
     return found
 
 
-class _Held:
+class _Secret:
     """One Secret, read once."""
 
     def __init__(self, namespace: str, name: str, secrets: SecretReader) -> None:

@@ -1,7 +1,7 @@
-"""A metadata store whose writes fail once it belongs to another cluster, or to none any more.
+"""A metadata store whose writes fail once it contains a different cluster or none.
 
-Somebody who empties etcd, to rebuild it from the bucket or from a backup, must not find topics in it that the
-operator made meanwhile: `kafscale recover` would take them for those of a living cluster.
+When an administrator empties etcd to rebuild it from the bucket or a backup, the operator must not create topics in
+it meanwhile: `kafscale recover` would take them for those of a running cluster.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -20,14 +20,14 @@ from kafscale.metadata.store import (
 
 
 class OtherClusterError(KafscaleError):
-    """The metadata store was emptied, or filled anew, since it was looked at; nothing was written."""
+    """The metadata store was emptied or rebuilt since it was read; nothing was written."""
 
 
 class SameClusterStore:
-    """Passes every call of `MetadataStore` on; each transaction compares the cluster's key, too.
+    """Forwards every call of `MetadataStore`; each transaction also compares the cluster's key.
 
-    `revision`: the one at which that key was last changed, as the caller has seen it. `check_may_write`: called
-    with a word for what is to be written; raises where this operator must not write any more.
+    `revision`: that key's last change, as the caller has read it. `check_may_write`: called with a name for the
+    write; raises if this operator has lost leadership.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class SameClusterStore:
 
     @property
     def max_operations(self) -> int:
-        """`MetadataStore.max_operations`, less the compare of its own."""
+        """`MetadataStore.max_operations`, less the compare of the cluster's key."""
         return self._store.max_operations - 1
 
     async def get(self, key: str) -> KeyValue | None:
@@ -60,9 +60,7 @@ class SameClusterStore:
             return result
         *found, cluster = result.found
         if (0 if cluster is None else cluster.mod_revision) != self._same.mod_revision:
-            raise OtherClusterError(
-                "the metadata store has been emptied or filled anew: it is looked at again"
-            )
+            raise OtherClusterError("the metadata store was emptied or rebuilt: it is read again")
         return TransactionResult(succeeded=False, revision=result.revision, found=tuple(found))
 
     def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:

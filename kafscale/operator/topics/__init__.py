@@ -1,1 +1,1 @@
-"""Topics: what a KafscaleTopic says, and how its topic becomes so."""
+"""KafscaleTopics and their topics."""

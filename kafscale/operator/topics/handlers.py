@@ -1,4 +1,4 @@
-"""Topics: which events make the operator look at one."""
+"""kopf handlers that start passes over topics."""
 
 import time
 from typing import Any
@@ -15,7 +15,7 @@ from kafscale.operator.topics.reconciler import TopicReconciler
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
-    """A pass over a topic when it, its cluster or the topic itself changes, and by the clock."""
+    """Registers passes over a topic: when its resource, its cluster or the topic changes, and periodically."""
     connections = ClusterConnections(
         secret_reader(operator.kube), time.monotonic, operator.kube.check_may_write
     )
@@ -39,7 +39,7 @@ def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
 
     @kopf.on.event(group=api_names.GROUP, plural=CLUSTER.plural, id="topics-of-cluster", registry=registry)
     async def cluster_seen(event: kopf.RawEvent, meta: kopf.Meta, **_: Any) -> None:
-        """Status changes are many and of no interest here."""
+        """Ignores status changes, which are frequent."""
         uid, namespace, name = (str(meta[part]) for part in ("uid", "namespace", "name"))
         if event["type"] == "DELETED":
             generations.pop(uid, None)

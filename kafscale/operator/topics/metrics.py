@@ -1,4 +1,4 @@
-"""What the operator's metrics say of topics' resources."""
+"""Metrics of KafscaleTopics."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,28 +15,28 @@ RESOURCES: Final = Family(
     name="kafscale_topic_resources",
     type=MetricType.GAUGE,
     labels=("namespace", "cluster", "phase"),
-    documentation="How many KafscaleTopics of a cluster are in that phase: Pending, Ready, Failed, Deleting.",
+    documentation="Number of a cluster's KafscaleTopics in the phase: Pending, Ready, Failed, Deleting.",
 )
 FAMILIES: Final = (RESOURCES,)
 
 
 class TopicMetrics(Collector):
-    """Counts resources by phase. Written by the event loop; the scrape takes copies."""
+    """Counts resources by phase. Written on the event loop; a scrape reads copies."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._phases: dict[tuple[str, str], tuple[str, Phase]] = {}
         registry.register(self)
 
     def show(self, namespace: str, name: str, cluster: str, phase: Phase) -> None:
-        """A resource, the cluster that it names, and its phase."""
+        """Stores a resource's cluster and phase."""
         self._phases[namespace, name] = (cluster, phase)
 
     def forget(self, namespace: str, name: str) -> None:
-        """It is gone; no error when it was never shown."""
+        """Drops a resource, if known."""
         self._phases.pop((namespace, name), None)
 
     def collect(self) -> Iterator[Metric]:
-        """Prometheus' own interface. A cluster that any resource names has a series for each phase."""
+        """Implements `Collector`. A cluster that any resource names has a series for each phase."""
         held = list(self._phases.items())
         counts = Counter((namespace, cluster, phase) for (namespace, _), (cluster, phase) in held)
         gauge = GaugeMetricFamily(RESOURCES.name, RESOURCES.documentation, labels=RESOURCES.labels)

@@ -1,4 +1,4 @@
-"""One pass over a KafscaleTopic that is to stay."""
+"""One pass over a KafscaleTopic that is not being deleted."""
 
 import logging
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from kafscale.operator.topics.resource import (
     live_cluster,
     new_status,
     put_status,
-    tell,
+    record_event,
 )
 from kafscale.operator.topics.spec import TopicSpec, topic_spec
 from kafscale.operator.topics.status import Known, Phase, Reason, Verdict
@@ -36,14 +36,14 @@ _logger = logging.getLogger(__name__)
 
 _PASSING: Final = (
     ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.TOPIC_ALREADY_EXISTS,  # it came between the look and the write
+    ErrorCode.TOPIC_ALREADY_EXISTS,  # created between the read and the write
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
 )
 
 
 class _NamedTwiceError(Exception):
-    """The topic is another resource's."""
+    """Another resource owns the topic."""
 
 
 class TopicPass:
@@ -65,7 +65,7 @@ class TopicPass:
         self._known = Known.of_status(resource.get("status", {}))
 
     async def run(self) -> Phase:
-        """Carry it out as far as may be, tell what came of it, and return that. Raises `KubeError`."""
+        """Carries the resource out as far as possible, writes the status, returns the phase. Raises `KubeError`."""
         try:
             verdict = await self._carry_out()
         except SpecError as problem:
@@ -82,12 +82,12 @@ class TopicPass:
             verdict = Verdict(phase=Phase.FAILED, reason=CORRUPT, message=str(problem))
         except KafkaError as refusal:
             verdict = _refused(refusal)
-        await self._tell(verdict)
+        await self._write_status(verdict)
         return verdict.phase
 
     async def _carry_out(self) -> Verdict:
         name, spec = self._resource["metadata"]["name"], self._resource["spec"]
-        topic_spec(name, spec, LARGE_SEGMENTS_LEVEL)  # what is wrong in any cluster is said at once
+        topic_spec(name, spec, LARGE_SEGMENTS_LEVEL)  # what no cluster accepts is reported at once
         async with live_cluster(self._api, self._clusters, self._resource) as live:
             wanted = topic_spec(name, spec, live.view.feature_level(SEGMENT_FORMAT))
             work = TopicWork(live)
@@ -101,7 +101,7 @@ class TopicPass:
             if not plan.is_empty:
                 applied = self._known.configs
                 found = await work.carry_out(wanted, applied, plan)
-                await self._tell_work(wanted, plan)
+                await self._record_work(wanted, plan)
         if found is None:
             raise AssertionError("an empty plan is for a topic that is there")
         self._known = Known.of_record(found, wanted.configs)
@@ -111,7 +111,7 @@ class TopicPass:
         )
 
     async def _intend(self, wanted: TopicSpec, plan: TopicPlan, found: TopicRecord | None) -> None:
-        """Write down what is about to be done. Raises `NotReadyError`, `KubeError`; then nothing may be done."""
+        """Records the intent in the status. Raises `NotReadyError`, `KubeError`; then the topic is not touched."""
         if self._known.name is None:
             namespace = self._resource["metadata"]["namespace"]
             async with self._locks.held(namespace, wanted.cluster, wanted.name):
@@ -138,14 +138,14 @@ class TopicPass:
                 self._api, self._resource, topic_status.status_of_intent(before, intent)
             )
 
-    async def _tell_work(self, wanted: TopicSpec, plan: TopicPlan) -> None:
-        """An event for what was done; a warning where somebody else had undone it."""
+    async def _record_work(self, wanted: TopicSpec, plan: TopicPlan) -> None:
+        """Records an event for the changes; a warning if they correct drift."""
         status = self._resource.get("status", {})
         generation = self._resource["metadata"]["generation"]
         was_so = status.get("phase") == Phase.READY and status.get("observedGeneration") == generation
         done = []
         if plan.create:
-            done.append(f"made with {wanted.partition_count} partitions")
+            done.append(f"created with {wanted.partition_count} partitions")
         elif plan.partition_count is not None:
             done.append(f"grown to {plan.partition_count} partitions")
         if not plan.create and plan.set_configs:
@@ -158,20 +158,18 @@ class TopicPass:
         message = f"topic {wanted.name}: {'; '.join(done)}"
         if was_so:
             reason = "DriftCorrected"
-            message += (
-                "; somebody had deleted it with its records" if plan.create else "; somebody had changed it"
-            )
+            message += "; it had been deleted with its records" if plan.create else "; it had been changed"
         _logger.info("%s", message)
-        await tell(self._api, self._resource, reason, message, warning=was_so)
+        await record_event(self._api, self._resource, reason, message, warning=was_so)
 
-    async def _tell(self, verdict: Verdict) -> None:
+    async def _write_status(self, verdict: Verdict) -> None:
         before = self._resource.get("status", {})
         status = new_status(self._resource, verdict, self._known, self._now())
         if status == before:
             return
         await put_status(self._api, self._resource, status)
         for condition in conditions.changed(before.get("conditions", ()), [verdict.condition]):
-            await tell(
+            await record_event(
                 self._api,
                 self._resource,
                 condition.reason,
@@ -181,7 +179,7 @@ class TopicPass:
 
 
 def _refused(refusal: KafkaError) -> Verdict:
-    """What the cluster would not do: waiting helps only where time is what was lacking."""
+    """A verdict on the cluster's refusal: Pending if it may pass, else Failed."""
     passes = refusal.code in _PASSING
     return Verdict(
         phase=Phase.PENDING if passes else Phase.FAILED,

@@ -1,4 +1,4 @@
-"""Which of several resources that name one topic it belongs to. Pure."""
+"""Ownership of a topic that several resources name. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,17 +7,17 @@ Resource = Mapping[str, Any]
 
 
 def topic_name(resource: Resource) -> str:
-    """The topic that a KafscaleTopic names."""
+    """Name of a KafscaleTopic's topic."""
     return str(resource["spec"].get("topicName") or resource["metadata"]["name"])
 
 
 def cluster_name(resource: Resource) -> str:
-    """The cluster that it names."""
+    """Name of its cluster."""
     return str(resource["spec"]["clusterRef"]["name"])
 
 
 def rivals(resource: Resource, resources: Iterable[Resource]) -> list[Resource]:
-    """The others of the namespace that name the same topic and are to stay."""
+    """Other resources of the namespace that name the same topic and are not being deleted."""
     return [
         each
         for each in resources
@@ -28,7 +28,7 @@ def rivals(resource: Resource, resources: Iterable[Resource]) -> list[Resource]:
 
 
 def owner(resource: Resource, resources: Iterable[Resource]) -> Resource:
-    """The one whose the topic is: who has had it, else who came first."""
+    """The resource that owns the topic: the one that already has it, else the oldest."""
     return min([resource, *rivals(resource, resources)], key=_rank)
 
 

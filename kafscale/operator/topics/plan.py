@@ -1,8 +1,7 @@
-"""What is to be done to a topic so that it is as its resource says. Pure.
+"""Plans the changes that make a topic match its resource. Pure.
 
-Configs are merged three ways, as kubectl does: what the resource names is kept as it is named, whoever changes it;
-what it named once and names no more is reset, unless somebody has changed it since; everything else is left to
-those who administer the topic by Kafka's own tools.
+Configs are merged three ways, as in kubectl: a config that the resource names is kept at that value; one that it no
+longer names is reset, unless it was changed since; all others are left to Kafka's own tools.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from kafscale.operator.topics.spec import TopicSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """The differences. `partition_count`: to so many, None where it has enough. `notes`: what is left as it is."""
+    """The differences. `partition_count`: the new count, None if sufficient. `notes`: what stays, and why."""
 
     create: bool = False
     partition_count: int | None = None
@@ -24,7 +23,7 @@ class TopicPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the topic is as it should be."""
+        """True if the topic matches."""
         return not (self.create or self.partition_count or self.set_configs or self.reset_configs)
 
     def changed(self, configs: Mapping[str, str]) -> dict[str, str]:
@@ -34,7 +33,7 @@ class TopicPlan:
 
 
 def plan_topic(wanted: TopicSpec, applied: Mapping[str, str], found: TopicRecord | None) -> TopicPlan:
-    """`applied`: what the resource had set when it was last carried out."""
+    """`applied`: configs that the resource had set when it was last carried out."""
     if found is None:
         return TopicPlan(create=True, partition_count=wanted.partition_count, set_configs=wanted.configs)
     differs = {name: value for name, value in wanted.configs.items() if found.configs.get(name) != value}

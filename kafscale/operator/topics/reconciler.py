@@ -1,9 +1,9 @@
-"""Makes topics what their resources say: reads, decides by `topic_plan`, carries out, and tells what came of it.
+"""Reconciles topics with their resources: reads, plans (`plan.py`), carries out, and writes the status.
 
-Theory of operation. A resource has a topic once its status names it (`Known.name`). That is written, with the
-configs that are about to be set, before the topic is touched, on the condition that nobody changed the resource
-meanwhile. So whatever a crash leaves half done is known as this resource's: it is gone on with, reset when the
-resource names it no more, and removed with the resource. What a resource never had, it never removes.
+Theory of operation. A resource owns a topic once its status names it (`Known.name`). That is written, with the
+configs that are about to be set, before the topic is touched, on the condition that the resource has not changed
+since the read. So partial work after a crash is known as this resource's: it is continued, reset once the resource
+no longer names it, and deleted with the resource. A resource never deletes a topic that it did not own.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from typing import Final
 
 from kafscale.errors import StoreError
 from kafscale.metadata.model import TopicRecord
-from kafscale.operator.clock import utc_now
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.keyed_locks import KeyedLocks
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
 from kafscale.operator.stores.cluster_connection import NotReadyError
 from kafscale.operator.stores.metadata_access import SecretError
 from kafscale.operator.stores.same_cluster_store import OtherClusterError
+from kafscale.operator.times import utc_now
 from kafscale.operator.topics import owner as topic_owner
 from kafscale.operator.topics.metrics import TopicMetrics
 from kafscale.operator.topics.one_pass import TopicPass
@@ -28,11 +28,11 @@ from kafscale.operator.topics.resource import (
     Clusters,
     Manifest,
     TopicApi,
-    is_held,
+    has_finalizer,
     live_cluster,
     new_status,
     put_status,
-    tell,
+    record_event,
 )
 from kafscale.operator.topics.spec import DeletionPolicy
 from kafscale.operator.topics.status import Known, Phase, Reason, Verdict
@@ -40,16 +40,16 @@ from kafscale.operator.topics.work import Removal, TopicWork
 from kafscale.protocol.error_codes import KafkaError
 
 AGAIN_SEC: Final = 60.0
-"""After so long a pass is made anyway; changes in the metadata store are watched."""
+"""Interval of passes without a change; the metadata store is watched."""
 
 PENDING_AGAIN_SEC: Final = 10.0
 CONFLICT_AGAIN_SEC: Final = 0.1
 
 
 class TopicReconciler:
-    """For every topic. What it keeps in memory only says whom to wake, and keeps passes apart.
+    """Reconciles every topic. Its memory only serves wake-ups and keeps passes apart.
 
-    `wake`: called with the namespace and name of a resource that is to be looked at.
+    `wake`: called with the namespace and name of a resource that needs a pass.
     """
 
     def __init__(
@@ -69,35 +69,35 @@ class TopicReconciler:
         self._locks = KeyedLocks()
 
     def changed(self, namespace: str, cluster: str, topic: str | None) -> None:
-        """A topic of a cluster changed (None: any may have): those who name it are looked at."""
+        """A topic of a cluster changed (None: any may have): wakes the resources that name it."""
         for (where, resource), (of, name) in list(self._named.items()):
             if (where, of) == (namespace, cluster) and topic in (None, name):
                 self._wake(where, resource)
 
     def forget(self, namespace: str, name: str) -> None:
-        """The resource is gone, or goes."""
+        """Drops a resource that is or is being deleted."""
         self._named.pop((namespace, name), None)
         self._metrics.forget(namespace, name)
 
     async def reconcile(self, namespace: str, name: str) -> float:
-        """One pass; returns after how many seconds to look again. Raises `KubeError`.
+        """One pass; returns the seconds until the next. Raises `KubeError`.
 
-        A pass that has begun ends, even if its caller is cancelled: `finish` must not come before the last write.
+        A started pass completes even if its caller is cancelled: `finish` must come after its last write.
         """
         return await asyncio.shield(asyncio.create_task(self._pass(namespace, name), name=f"topic {name}"))
 
     async def finish(self, namespace: str, name: str) -> bool:
-        """What is to be done before the resource goes; whether that is all. Raises `KubeError`."""
+        """Cleans up before the resource is deleted; returns True once done. Raises `KubeError`."""
         async with self._locks.held(namespace, name):
             self.forget(namespace, name)
             resource = await self._api.find(TOPIC, namespace, name)
-            return resource is None or await self._let_go(resource)
+            return resource is None or await self._release(resource)
 
     async def _pass(self, namespace: str, name: str) -> float:
         async with self._locks.held(namespace, name):
             resource = await self._api.find(TOPIC, namespace, name)
-            if resource is None or not is_held(resource):
-                return AGAIN_SEC  # it is woken when it has its finalizer
+            if resource is None or not has_finalizer(resource):
+                return AGAIN_SEC  # the event of its finalizer wakes it
             cluster = topic_owner.cluster_name(resource)
             self._named[namespace, name] = (cluster, topic_owner.topic_name(resource))
             try:
@@ -105,12 +105,12 @@ class TopicReconciler:
             except KubeRefusedError as refusal:
                 if refusal.reason != "Conflict":
                     raise
-                return CONFLICT_AGAIN_SEC  # somebody changed the resource meanwhile
+                return CONFLICT_AGAIN_SEC  # the resource changed concurrently
             self._metrics.show(namespace, name, cluster, phase)
             return PENDING_AGAIN_SEC if phase is Phase.PENDING else AGAIN_SEC
 
-    async def _let_go(self, resource: Manifest) -> bool:
-        """Whether the resource may go."""
+    async def _release(self, resource: Manifest) -> bool:
+        """Deletes or keeps the topic; returns True once the resource may go."""
         known = Known.of_status(resource.get("status", {}))
         if known.name is None:
             return True
@@ -119,18 +119,18 @@ class TopicReconciler:
         if why is None:
             removal, problem = await self._remove(resource, known)
             if removal is Removal.GONE:
-                await self._tell_event(resource, "TopicDeleted", f"Topic {known.name} is deleted.")
+                await self._record_event(resource, "TopicDeleted", f"Topic {known.name} is deleted.")
                 return True
             if removal is Removal.UNDER_WAY:
-                await self._tell_deleting(resource, known, problem)
+                await self._write_deleting(resource, known, problem)
                 return False
             why = f"another topic has the name {known.name} by now: that is kept"
-        await self._tell_event(resource, "TopicKept", why)
+        await self._record_event(resource, "TopicKept", why)
         self.changed(namespace, topic_owner.cluster_name(resource), known.name)
         return True
 
     async def _why_kept(self, resource: Manifest) -> str | None:
-        """Why the topic stays though its resource goes, if so."""
+        """Why the topic stays although its resource is deleted, or None."""
         name = topic_owner.topic_name(resource)
         if resource["spec"].get("deletionPolicy", DeletionPolicy.DELETE) == DeletionPolicy.RETAIN:
             return f"deletionPolicy is Retain: topic {name} and its records are kept"
@@ -144,7 +144,7 @@ class TopicReconciler:
         return None
 
     async def _remove(self, resource: Manifest, known: Known) -> tuple[Removal, str]:
-        """What has become of the topic, and what is in the way."""
+        """Deletes the topic; returns the progress, and the problem if any."""
         try:
             async with live_cluster(self._api, self._clusters, resource) as live:
                 work = TopicWork(live)
@@ -156,20 +156,20 @@ class TopicReconciler:
         except (NotReadyError, SecretError, SpecError, StoreError, KafkaError, OtherClusterError) as problem:
             return Removal.UNDER_WAY, str(problem)
 
-    async def _tell_deleting(self, resource: Manifest, known: Known, problem: str) -> None:
+    async def _write_deleting(self, resource: Manifest, known: Known, problem: str) -> None:
         message = problem or f"the brokers remove the records of topic {known.name}"
         verdict = Verdict(phase=Phase.DELETING, reason=Reason.DELETING, message=message)
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
         self._metrics.show(namespace, name, topic_owner.cluster_name(resource), verdict.phase)
         status = new_status(resource, verdict, known, self._now())
         if status != resource.get("status"):
-            with contextlib.suppress(KubeRefusedError):  # somebody changed it meanwhile: next time
+            with contextlib.suppress(KubeRefusedError):  # the resource changed concurrently: next time
                 await put_status(self._api, resource, status)
 
-    async def _tell_event(self, resource: Manifest, reason: str, message: str) -> None:
-        await tell(self._api, resource, reason, message, warning=False)
+    async def _record_event(self, resource: Manifest, reason: str, message: str) -> None:
+        await record_event(self._api, resource, reason, message, warning=False)
 
 
 def _is_same(record: TopicRecord, known: Known) -> bool:
-    """Whether it is the topic that the resource had; one that was being made has no id yet."""
+    """True if it is the resource's topic; one whose creation was interrupted has no known id."""
     return known.topic_id in (None, Known.of_record(record, {}).topic_id)

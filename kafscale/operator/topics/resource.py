@@ -1,4 +1,4 @@
-"""What is done with a KafscaleTopic in the Kubernetes API, and how its cluster is come to."""
+"""A KafscaleTopic in the Kubernetes API, and its cluster."""
 
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.errors import KubeError, SpecError
-from kafscale.operator.kube.kinds import CLUSTER, TOPIC, Kind
+from kafscale.operator.kube.kinds import CLUSTER, TOPIC
+from kafscale.operator.kube.roles import Finds, Lists, RecordsEvents
 from kafscale.operator.stores.cluster_connection import LiveCluster, NotReadyError
 from kafscale.operator.topics import owner as topic_owner
 from kafscale.operator.topics import status as topic_status
@@ -20,34 +21,23 @@ _logger = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 
 
-class TopicApi(Protocol):
+class TopicApi(Finds, Lists, RecordsEvents, Protocol):
     """What is needed of `KubeClient`."""
 
-    async def find(self, kind: Kind, namespace: str | None, name: str) -> Manifest | None:
-        """One object, or None."""
-
-    async def list(
-        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
-    ) -> list[Manifest]:
-        """Those of a namespace."""
-
     async def request(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Manifest:
-        """Anything of the API."""
-
-    async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
-        """Tell it to who looks at the object."""
+        """Any call by its path."""
 
 
 class Clusters(Protocol):
     """What is needed of `ClusterConnections`."""
 
     def live(self, cluster: ClusterSpec) -> AbstractAsyncContextManager[LiveCluster]:
-        """The cluster, for the block. Raises `NotReadyError`."""
+        """The cluster's connection, for the block. Raises `NotReadyError`."""
 
 
 @asynccontextmanager
 async def live_cluster(api: TopicApi, clusters: Clusters, resource: Manifest) -> AsyncIterator[LiveCluster]:
-    """The cluster that a topic names. Raises `NotReadyError`, `SecretError`, `KubeError`."""
+    """The topic's cluster, for the block. Raises `NotReadyError`, `SecretError`, `KubeError`."""
     namespace, name = resource["metadata"]["namespace"], topic_owner.cluster_name(resource)
     found = await api.find(CLUSTER, namespace, name)
     if found is None:
@@ -64,8 +54,8 @@ async def live_cluster(api: TopicApi, clusters: Clusters, resource: Manifest) ->
         yield live
 
 
-def is_held(resource: Manifest) -> bool:
-    """Whether a topic may be made for it: it is to stay, and will not go before the topic is dealt with."""
+def has_finalizer(resource: Manifest) -> bool:
+    """True if the topic may be created: the resource is not being deleted, and cannot be without `finish`."""
     metadata = resource["metadata"]
     return "deletionTimestamp" not in metadata and api_names.FINALIZER in metadata.get("finalizers", ())
 
@@ -76,14 +66,16 @@ def new_status(resource: Manifest, verdict: Verdict, known: Known, now: datetime
 
 
 async def put_status(api: TopicApi, resource: Manifest, status: Manifest) -> Manifest:
-    """The resource as it is then. Raises `KubeRefusedError` (Conflict) when it is another than was read."""
+    """Writes the status; returns the resource. Raises `KubeRefusedError` (Conflict) if it changed since the read."""
     metadata = resource["metadata"]
     path = TOPIC.path(metadata["namespace"], metadata["name"], "status")
     return await api.request("PUT", path, body={**resource, "status": status})
 
 
-async def tell(api: TopicApi, resource: Manifest, reason: str, message: str, *, warning: bool) -> None:
-    """Events are told as well as may be: what was done stays done without."""
+async def record_event(
+    api: TopicApi, resource: Manifest, reason: str, message: str, *, warning: bool
+) -> None:
+    """Records an event, best-effort; a failure is only logged."""
     try:
         await api.event(resource, reason, message, warning=warning)
     except KubeError as problem:

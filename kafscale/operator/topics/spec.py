@@ -1,4 +1,4 @@
-"""A KafscaleTopic's specification as a value."""
+"""A KafscaleTopic's specification."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from typing import Any
 
 from kafscale.cluster.topic_configs import TOPIC_CONFIGS, canonical_text, validate
 from kafscale.formats.object_keys import topic_name_problem
-from kafscale.operator.durations import duration_ms
 from kafscale.operator.errors import SpecError
+from kafscale.operator.times import duration_ms
 from kafscale.protocol.error_codes import KafkaError
 
 _ROWS = {row.name: row for row in TOPIC_CONFIGS}
 
 
 class DeletionPolicy(StrEnum):
-    """What becomes of the topic when its resource is deleted."""
+    """Fate of the topic when its resource is deleted."""
 
     DELETE = "Delete"
     RETAIN = "Retain"
@@ -23,7 +23,7 @@ class DeletionPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """What is wanted of one topic. `configs`: Kafka's names, values in their canonical form."""
+    """The desired state of one topic. `configs`: Kafka's names, values in canonical form."""
 
     cluster: str
     name: str
@@ -33,7 +33,7 @@ class TopicSpec:
 
 
 def topic_spec(resource_name: str, spec: Mapping[str, Any], segment_format: int) -> TopicSpec:
-    """From a resource's name and `spec`, with Kubernetes' defaults filled in. Raises `SpecError`.
+    """Parses a resource's name and `spec`, with defaults filled in. Raises `SpecError`.
 
     `segment_format`: the cluster's level of kafscale.segment.format, on which some values depend.
     """

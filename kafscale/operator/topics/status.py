@@ -1,4 +1,4 @@
-"""What a KafscaleTopic's status tells, and what can be read from it again. Pure."""
+"""A KafscaleTopic's status, written and parsed. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ READY: Final = "Ready"
 
 
 class Phase(StrEnum):
-    """The condition in one word."""
+    """The Ready condition in one word."""
 
     PENDING = "Pending"
     READY = "Ready"
@@ -24,7 +24,7 @@ class Phase(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why it stands so, in one word. docs/kubernetes-topics.md tells what to do about each."""
+    """The condition's reason. docs/kubernetes-topics.md says what to do about each."""
 
     AS_DECLARED = "AsDeclared"
     INVALID_SPEC = "InvalidSpec"
@@ -41,9 +41,9 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a resource has to do with a topic. `name` None: nothing, it has never been carried out.
+    """A resource's topic as recorded in its status. `name` None: the resource was never carried out.
 
-    `topic_id`: in Kafka's text; None while the topic is made. `configs`: what the resource has set.
+    `topic_id`: in Kafka's text form; None while it is created. `configs`: set by the resource.
     """
 
     name: str | None = None
@@ -53,7 +53,7 @@ class Known:
 
     @classmethod
     def of_status(cls, status: Mapping[str, Any]) -> "Known":
-        """As it was told."""
+        """Parses a status."""
         return cls(
             name=status.get("topicName"),
             topic_id=status.get("topicId"),
@@ -63,7 +63,7 @@ class Known:
 
     @classmethod
     def of_record(cls, record: TopicRecord, configs: Mapping[str, str]) -> "Known":
-        """Of a topic as it is."""
+        """From an existing topic."""
         return cls(
             name=record.name,
             topic_id=kafka_uuid_text(record.topic_id),
@@ -72,7 +72,7 @@ class Known:
         )
 
     def fields(self) -> dict[str, Any]:
-        """As it is told."""
+        """The status fields."""
         found: dict[str, Any] = {} if self.name is None else {"topicName": self.name}
         if self.topic_id is not None:
             found["topicId"] = self.topic_id
@@ -85,7 +85,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How it stands with a topic. `reason`: one of `Reason` or `NotReadyError`'s; `message`: for people."""
+    """Result of a pass. `reason`: one of `Reason` or `NotReadyError`'s; `message`: for people."""
 
     phase: Phase
     reason: str
@@ -93,7 +93,7 @@ class Verdict:
 
     @property
     def condition(self) -> Condition:
-        """As a condition."""
+        """The Ready condition."""
         return Condition(
             type=READY, is_so=self.phase is Phase.READY, reason=self.reason, message=self.message
         )
@@ -102,7 +102,7 @@ class Verdict:
 def status(
     verdict: Verdict, known: Known, before: Mapping[str, Any], generation: int, now: datetime
 ) -> dict[str, Any]:
-    """The whole status; the same as `before` where nothing is different."""
+    """The whole status; equal to `before` if nothing changed."""
     return {
         "phase": verdict.phase.value,
         "observedGeneration": generation,
@@ -112,6 +112,6 @@ def status(
 
 
 def status_of_intent(before: Mapping[str, Any], intent: Known) -> dict[str, Any]:
-    """Written before the topic is touched: what is half done after a crash is known to be this resource's."""
+    """Written before the topic is touched: after a crash, partial work is known to be this resource's."""
     kept = {name: before[name] for name in ("observedGeneration", "conditions") if name in before}
     return {"phase": before.get("phase", Phase.PENDING.value), **kept, **intent.fields()}

@@ -1,4 +1,4 @@
-"""Carries out on the metadata store what a topic's resource wants, by the code that the brokers use."""
+"""Creates, changes and deletes topics in the metadata store, with the brokers' code."""
 
 import asyncio
 import dataclasses
@@ -19,20 +19,20 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 TIMEOUT_MS: Final = 10_000
 REMOVAL_WAIT_MS: Final = 3_000
-"""How long one call waits for a topic's records to be removed: a broker does it, and there may be many."""
+"""How long one call waits for a broker to delete a topic's records."""
 
 
 class Removal(StrEnum):
-    """What has become of a topic that is to go."""
+    """Progress of a topic's deletion."""
 
     GONE = "gone"
     UNDER_WAY = "under way"
     ANOTHER = "another"
-    """The name belongs to another topic than the one that was meant."""
+    """The name belongs to a different topic."""
 
 
 class TopicWork:
-    """The topics of one cluster. Every method raises `StoreError` and `OtherClusterError`."""
+    """Topics of one cluster. Every method raises `StoreError` and `OtherClusterError`."""
 
     def __init__(self, live: LiveCluster, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._live = live
@@ -40,14 +40,14 @@ class TopicWork:
         self._topics = Topics(live.store, live.view, live.settings)
 
     async def find(self, name: str) -> TopicRecord | None:
-        """The topic as it is now, also while it is being deleted."""
+        """Reads the topic, also while it is being deleted; None if there is none."""
         held = await self._live.store.get(keys.topic(name))
         return None if held is None else decode_topic_record(held.key, held.value)
 
     async def carry_out(self, wanted: TopicSpec, applied: Mapping[str, str], plan: TopicPlan) -> TopicRecord:
-        """Make the topic what is wanted, and return it. Where it changes meanwhile it is decided anew.
+        """Carries out the plan; returns the topic. Concurrent changes of its configs are planned again.
 
-        Raises `KafkaError` for what the cluster refuses, and REQUEST_TIMED_OUT where it may still be done.
+        Raises `KafkaError`: the cluster's refusal, or REQUEST_TIMED_OUT if the change may still happen.
         """
         if plan.create:
             topic = NewTopic(name=wanted.name, partition_count=wanted.partition_count, configs=wanted.configs)
@@ -76,7 +76,7 @@ class TopicWork:
         return record
 
     async def remove(self, name: str, topic_id: uuid.UUID | None) -> Removal:
-        """Have the topic removed, with its records; a broker does that. Call again until it is not under way.
+        """Deletes the topic; a broker deletes its records. Call again while UNDER_WAY.
 
         `topic_id` None: whichever topic has the name.
         """
@@ -93,14 +93,14 @@ class TopicWork:
             await topics.delete(name, topic_id=record.topic_id, timeout_ms=REMOVAL_WAIT_MS)
         except KafkaError as refusal:
             if refusal.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-                return Removal.UNDER_WAY  # somebody else was faster: look again
+                return Removal.UNDER_WAY  # a concurrent deletion: read again
             if refusal.code is not ErrorCode.REQUEST_TIMED_OUT:
                 raise
             return Removal.UNDER_WAY
         return Removal.GONE
 
     def _remover(self) -> int:
-        """The broker that is to remove the topic; where none runs, the first that comes takes it over."""
+        """The broker that deletes the topic; without brokers, the first one to start takes over."""
         return next((broker.broker_id for broker in self._live.view.brokers_to_read_from()), NO_BROKER)
 
     async def _wait_until_gone(self, topic: TopicRecord) -> Removal:

@@ -1,4 +1,4 @@
-"""A column of Avro values decoded, with or without Confluent's framing."""
+"""Decodes a column of Avro values, with or without Confluent's framing."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class AvroFormat:
 
     @property
     def value_type(self) -> st.DataType:
-        """The type that Spark's own reader of Avro gives to the reader's schema."""
+        """The reader's schema as the type that Spark's own reader of Avro gives it."""
         return spark_type(self.schemas.reader, "value schema")
 
     def open(self) -> ColumnDecoder:
@@ -75,26 +75,18 @@ class AvroDecoder:
             raise UndecodableError(f"has the schema id {number}, and schemas are given for {known}") from None
 
     def _either(self, data: bytes) -> object:
-        """Framed if that can be read. A value that can be read both ways must not be guessed."""
+        """Framed, or plain if that fails. A value that can be read both ways must not be guessed."""
         if not framing.is_framed(data):
             return self._plain(data)
-        try:
-            value = self._framed(data)
-        except UndecodableError as as_framed:
-            return self._plain_instead(data, as_framed)
-        if self._is_plain(data):
+        values: list[object] = []
+        problems: list[UndecodableError] = []
+        for decode in (self._framed, self._plain):
+            try:
+                values.append(decode(data))
+            except UndecodableError as problem:
+                problems.append(problem)
+        if len(values) > 1:
             raise UndecodableError("can be read with and without Confluent's framing: say which by option")
-        return value
-
-    def _plain_instead(self, data: bytes, as_framed: UndecodableError) -> object:
-        try:
-            return read_whole(self._read, data, 0)
-        except UndecodableError:
-            raise as_framed from None  # what begins with a magic byte is more likely to be framed
-
-    def _is_plain(self, data: bytes) -> bool:
-        try:
-            read_whole(self._read, data, 0)
-        except UndecodableError:
-            return False
-        return True
+        if not values:
+            raise problems[0]  # what begins with a magic byte is more likely to be framed
+        return values[0]

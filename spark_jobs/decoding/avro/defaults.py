@@ -1,4 +1,4 @@
-"""The values of defaults in Avro schemas, as what `pyarrow.array` takes for their column."""
+"""Defaults of Avro schemas as the values that `pyarrow.array` takes for their column."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Avro's logical types: from what is written to what a column holds."""
+"""Avro's logical types: the conversion from the written value to the column's."""
 
 import uuid
 from collections.abc import Callable
@@ -21,14 +21,14 @@ _UNITS_PER_SEC = {
     "time-millis": 10**3,
     "time-micros": 10**6,
 }
-# Spark's timestamps are microseconds; what is no timestamp to Spark stays a number in its own unit.
+# Spark's timestamps are in microseconds; other logical types stay numbers in their own unit.
 _MICROSECONDS = frozenset(
     {"timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros"}
 )
 
 
 class MismatchError(Exception):
-    """What was written cannot be read as what is wanted: `problem`, at `path` below the value."""
+    """The writer's type cannot be read as the reader's: `problem`, at `path` below the value."""
 
     def __init__(self, problem: str, path: str = "") -> None:
         super().__init__(problem)
@@ -36,14 +36,14 @@ class MismatchError(Exception):
         self.path = path
 
     def within(self, step: str) -> "MismatchError":
-        """The same, seen from one level further out."""
+        """The same mismatch with `step` in front of its path."""
         return MismatchError(self.problem, step + self.path)
 
 
 def conversion(written: Primitive | Fixed, wanted: Primitive | Fixed) -> Convert | None:
-    """From a value as Avro's encoding has it to what `pyarrow.array` takes; None where it is that already.
+    """From an encoded value to the one that `pyarrow.array` takes; None if they are the same.
 
-    Where both have a unit of time, the written one says what the number means. Raises `MismatchError`.
+    If both types have a unit of time, the number is in the written one. Raises `MismatchError`.
     """
     if is_decimal(wanted):
         if is_decimal(written) and written.scale != wanted.scale:

@@ -1,4 +1,4 @@
-"""Avro schemas as values: names resolved, nothing recursive."""
+"""Avro schemas as immutable values: names are resolved, recursive types are refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """So many bytes."""
+    """`size` bytes."""
 
     name: str
     aliases: tuple[str, ...]
@@ -33,7 +33,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enumeration:
-    """A symbol; `default` (or None) stands for symbols of a writer that the reader does not know."""
+    """One of the symbols; `default` (or None) replaces a writer's symbol that the reader does not know."""
 
     name: str
     aliases: tuple[str, ...]
@@ -43,21 +43,21 @@ class Enumeration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Array:
-    """Items of one type."""
+    """A list of items of one type."""
 
     items: "AvroType"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
-    """Values of one type by string."""
+    """Values of one type, each with a string as its key."""
 
     values: "AvroType"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """`default` is JSON, and counts if `has_default`."""
+    """A record's field. `default` is JSON and valid if `has_default`."""
 
     name: str
     aliases: tuple[str, ...]
@@ -68,7 +68,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Fields in the order they are written."""
+    """Fields in the order in which they are written."""
 
     name: str
     aliases: tuple[str, ...]
@@ -77,7 +77,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union:
-    """One of the branches."""
+    """A value of one of the branches."""
 
     branches: tuple["AvroType", ...]
 
@@ -86,15 +86,15 @@ AvroType = Primitive | Fixed | Enumeration | Array | Map | Record | Union
 
 
 def model_of(parsed: Any, named: Mapping[str, Any], source: str) -> AvroType:
-    """The value for a schema that fastavro has parsed, `named` being its named types by full name.
+    """The model of a schema that fastavro has parsed. `named`: its named types by full name.
 
-    Raises `SettingError`, naming `source`, for recursive types: no column can hold them.
+    Raises `SettingError`, naming `source`, if a type is recursive: no column can store it.
     """
     return _Reader(named, source).read(parsed, ())
 
 
 def described(avro_type: AvroType) -> str:
-    """For messages."""
+    """The type for messages: `long (timestamp-millis)`."""
     match avro_type:
         case Primitive():
             return f"{avro_type.kind} ({avro_type.logical})" if avro_type.logical else avro_type.kind

@@ -1,7 +1,8 @@
-"""Avro's binary encoding read strictly: functions from the bytes and a position to a value and the next position.
+"""Strict reading of Avro's binary encoding: functions from bytes and a position to a value and the next position.
 
-fastavro's compiled reader is as fast, and takes too much: a negative index of a union or an enum counts from the
-end, any byte is a boolean, and a number may have any length. What is not Avro must not become a row.
+fastavro's compiled reader is little faster and accepts too much: a negative index of a union or an enum counts from
+the end, any byte is a boolean, and a number may have any length. Bytes that are not Avro must not become a row.
+Re-encoding its values to compare the bytes refuses legal ones, such as blocks with their size (decision 0053).
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding
 """
@@ -13,20 +14,19 @@ from spark_jobs.decoding.problems import UndecodableError, shown
 
 Read = Callable[[bytes, int], tuple[object, int]]
 
-_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 _INT_LIMIT, _LONG_LIMIT = 1 << 31, 1 << 63
 _LAST_SHIFT = 63
-# Items that take no bytes (nulls) may be this many, where others cannot be more than the bytes that are left.
-_MAX_EMPTY_ITEMS = 1000
+# An array may have this many items that take no bytes (nulls): a few bytes can claim any number of them.
+_MAX_EMPTY_ITEMS = 16
 
 
 def read_null(_data: bytes, position: int) -> tuple[object, int]:
-    """Nothing."""
+    """Reads null, which has no bytes."""
     return None, position
 
 
 def read_long(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint of at most 10 bytes."""
+    """Reads a zigzag varint of at most 10 bytes and 64 bits."""
     try:
         byte = data[position]
         if byte < 0x80:
@@ -49,7 +49,7 @@ def read_long(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_int(data: bytes, position: int) -> tuple[int, int]:
-    """A number of 32 bits, encoded as a long."""
+    """Reads a number of 32 bits, encoded as a long."""
     number, position = read_long(data, position)
     if not -_INT_LIMIT <= number < _INT_LIMIT:
         raise UndecodableError(f"is {number}, and an int has 32 bits")
@@ -57,7 +57,7 @@ def read_int(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_boolean(data: bytes, position: int) -> tuple[object, int]:
-    """A byte 0 or 1."""
+    """Reads a byte, 0 or 1."""
     if position >= len(data):
         raise _ends(data)
     if data[position] > 1:
@@ -65,22 +65,23 @@ def read_boolean(data: bytes, position: int) -> tuple[object, int]:
     return data[position] == 1, position + 1
 
 
-def read_float(data: bytes, position: int) -> tuple[object, int]:
-    """4 bytes; NaN and infinities are legal."""
-    if position + 4 > len(data):
-        raise _ends(data)
-    return _FLOAT.unpack_from(data, position)[0], position + 4
+def float_reader(layout: struct.Struct) -> Read:
+    """Reads a number of this layout; NaN and infinities are legal."""
+
+    def read(data: bytes, position: int) -> tuple[object, int]:
+        end = position + layout.size
+        if end > len(data):
+            raise _ends(data)
+        return layout.unpack_from(data, position)[0], end
+
+    return read
 
 
-def read_double(data: bytes, position: int) -> tuple[object, int]:
-    """8 bytes; NaN and infinities are legal."""
-    if position + 8 > len(data):
-        raise _ends(data)
-    return _DOUBLE.unpack_from(data, position)[0], position + 8
+read_float, read_double = float_reader(struct.Struct("<f")), float_reader(struct.Struct("<d"))
 
 
 def read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    """A length and so many bytes."""
+    """Reads a length and that many bytes."""
     length, position = read_long(data, position)
     end = position + length
     if length < 0 or end > len(data):
@@ -89,7 +90,7 @@ def read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def read_string(data: bytes, position: int) -> tuple[str, int]:
-    """Bytes that are UTF-8."""
+    """Reads a length and that many bytes of UTF-8."""
     found, position = read_bytes(data, position)
     try:
         return found.decode(), position
@@ -98,7 +99,7 @@ def read_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 def fixed_reader(size: int) -> Read:
-    """So many bytes."""
+    """Reads `size` bytes."""
 
     def read(data: bytes, position: int) -> tuple[object, int]:
         end = position + size
@@ -110,7 +111,7 @@ def fixed_reader(size: int) -> Read:
 
 
 def mapped_reader(read_inner: Read, convert: Callable[[object], object]) -> Read:
-    """What `read_inner` reads, converted. `convert` may raise `UndecodableError`."""
+    """Reads with `read_inner` and converts the value. `convert` may raise `UndecodableError`."""
 
     def read(data: bytes, position: int) -> tuple[object, int]:
         value, position = read_inner(data, position)
@@ -120,7 +121,7 @@ def mapped_reader(read_inner: Read, convert: Callable[[object], object]) -> Read
 
 
 def choice_reader(readers: Sequence[Read], noun: str) -> Read:
-    """An index and what the reader at that index reads: a union's branch or an enum's symbol."""
+    """Reads an index and then with the reader at that index: a union's branch or an enum's symbol."""
     count = len(readers)
 
     def read(data: bytes, position: int) -> tuple[object, int]:
@@ -133,9 +134,10 @@ def choice_reader(readers: Sequence[Read], noun: str) -> Read:
 
 
 def array_reader(read_item: Read) -> Read:
-    """Blocks of items."""
+    """Reads blocks of items, at most as many as they have bytes and `_MAX_EMPTY_ITEMS` more."""
 
     def read(data: bytes, position: int) -> tuple[object, int]:
+        start = position
         items: list[object] = []
         while True:
             count, position = _block(data, position)
@@ -147,12 +149,14 @@ def array_reader(read_item: Read) -> Read:
                     items.append(item)
             except UndecodableError as problem:
                 raise problem.within(len(items)) from None
+            if len(items) > position - start + _MAX_EMPTY_ITEMS:
+                raise UndecodableError(f"has {len(items)} items in {position - start} bytes")
 
     return read
 
 
 def map_reader(read_value: Read) -> Read:
-    """Blocks of keys and values. A key that comes twice is a problem: one of its values would get lost."""
+    """Reads blocks of keys and values. Refuses a key that comes twice: one of its values would be lost."""
 
     def read(data: bytes, position: int) -> tuple[object, int]:
         found: dict[str, object] = {}
@@ -173,7 +177,7 @@ def map_reader(read_value: Read) -> Read:
 
 
 def record_reader(fields: Sequence[tuple[str, Read]], template: dict[str, object]) -> Read:
-    """The fields in the order they are written; `template` has what is not written."""
+    """Reads fields in the order in which they are written; `template` has the values of the others."""
 
     def read(data: bytes, position: int) -> tuple[object, int]:
         found = template.copy()
@@ -189,7 +193,7 @@ def record_reader(fields: Sequence[tuple[str, Read]], template: dict[str, object
 
 
 def failing_reader(problem: str) -> Read:
-    """For a branch of the writer that the reader has no place for."""
+    """Raises `problem`: for a branch of the writer that the reader's schema cannot take."""
 
     def read(_data: bytes, _position: int) -> tuple[object, int]:
         raise UndecodableError(problem)
@@ -198,7 +202,7 @@ def failing_reader(problem: str) -> Read:
 
 
 def read_whole(read: Read, data: bytes, position: int) -> object:
-    """The value from `position` to the end. Raises `UndecodableError`, also for bytes behind it."""
+    """The value from `position` to the end. Raises `UndecodableError`, also if bytes follow it."""
     value, end = read(data, position)
     if end != len(data):
         raise UndecodableError(f"ends at byte {end}, and {shown(len(data) - end)} bytes follow")
@@ -206,7 +210,7 @@ def read_whole(read: Read, data: bytes, position: int) -> object:
 
 
 def _block(data: bytes, position: int) -> tuple[int, int]:
-    """The number of items; a negative one is followed by the block's length in bytes."""
+    """The number of items of a block; a negative one is followed by the block's size in bytes."""
     count, position = read_long(data, position)
     if count < 0:
         count = -count

@@ -1,4 +1,4 @@
-"""What one schema wrote, read as another says: a reader for a pair of schemas, as Avro resolves them.
+"""Schema resolution: a reader for what one schema wrote, with the types of another.
 
 Source: https://avro.apache.org/docs/1.12.0/specification/#schema-resolution
 """
@@ -42,9 +42,9 @@ _PROMOTIONS = {
 
 
 def reader_of(writer: AvroType, reader: AvroType, what: str) -> Read:
-    """Reads what `writer` wrote as what `pyarrow.array` takes for the column of `reader`.
+    """A function that reads a value of `writer` as `pyarrow.array` takes it for the column of `reader`.
 
-    Raises `SettingError`, beginning with `what`, where no value could ever be read.
+    Raises `SettingError`, beginning with `what`, if no value could ever be read.
     """
     try:
         return _resolve(writer, reader)
@@ -75,7 +75,7 @@ def _resolve(writer: AvroType, reader: AvroType) -> Read:
 
 
 def _from_union(writer: Union, reader: AvroType) -> Read:
-    """Branches that the reader has no place for are problems of the values that use them."""
+    """A branch that the reader cannot take is a problem of the values that use it, not of the schema."""
     readers: list[Read] = []
     problems: list[str] = []
     for branch in writer.branches:
@@ -106,7 +106,7 @@ def _to_union(writer: AvroType, reader: Union) -> Read:
 
 
 def _best_branch(writer: AvroType, branches: list[AvroType]) -> int | None:
-    """The branch of the same type and name; else the first that the writer's type can be read as."""
+    """The index of the branch of the same type and name; else of the first that can read the writer's type."""
     readable = []
     for index, branch in enumerate(branches):
         try:
@@ -159,7 +159,7 @@ def _record(writer: Record, reader: Record) -> Read:
     for field in writer.fields:
         wanted = by_written_name.get(field.name)
         if wanted is None:
-            # Read to get past it. pyarrow.array passes over names that a struct does not have.
+            # Read only to find its end. pyarrow.array ignores names that a struct does not have.
             readers.append((_unused(field.name, reader), _resolve(field.type, field.type)))
         else:
             readers.append((wanted.name, _inside(f".{field.name}", field.type, wanted.type)))
@@ -184,14 +184,11 @@ def _enumeration(writer: Enumeration, reader: Enumeration) -> Read:
 
 
 def _promoted(written: str, wanted: str) -> Read:
-    read = _PRIMITIVES[written]
-    if written == wanted or wanted == "long":
-        return read
-    if wanted == "string":
-        return reading.read_string
-    if wanted == "bytes":
-        return reading.read_bytes
-    return reading.mapped_reader(read, float)  # type: ignore[arg-type]
+    if {written, wanted} == {"string", "bytes"}:
+        return _PRIMITIVES[wanted]
+    if wanted in ("float", "double") and written in ("int", "long"):
+        return reading.mapped_reader(_PRIMITIVES[written], float)  # type: ignore[arg-type]
+    return _PRIMITIVES[written]
 
 
 def _converted(read: Read, writer: Primitive | Fixed, reader: Primitive | Fixed) -> Read:

@@ -30,7 +30,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroSchemas:
-    """`reader` says what columns there are; `writers` are the schemas of framed values, by id.
+    """`reader` defines the columns; `writers` are the schemas of framed values, by id.
 
     Without writers, every value was written with the reader's schema.
     """

@@ -28,7 +28,7 @@ _PRIMITIVES: dict[str, st.DataType] = {
     "bytes": st.BinaryType(),
     "string": st.StringType(),
 }
-# Times of day and nanoseconds stay numbers, and durations bytes: Iceberg tables of Spark have no column for them.
+# Times of day and nanoseconds stay numbers, durations stay bytes: Spark's Iceberg tables have no column for them.
 _LOGICAL: dict[tuple[str, str], st.DataType] = {
     ("int", "date"): st.DateType(),
     ("long", "timestamp-millis"): st.TimestampType(),
@@ -42,7 +42,7 @@ _WIDENED = {frozenset({"int", "long"}): st.LongType(), frozenset({"float", "doub
 def spark_type(avro_type: AvroType, source: str) -> st.DataType:
     """The type of the column for values of `avro_type`, every level optional.
 
-    Raises `SettingError`, naming `source`, for decimals that Spark cannot hold.
+    Raises `SettingError`, naming `source`, if Spark cannot store a decimal.
     """
     match avro_type:
         case Primitive() | Fixed() if is_decimal(avro_type):
@@ -74,19 +74,19 @@ def present_branches(union: Union) -> list[AvroType]:
 
 
 def is_one_column(branches: list[AvroType]) -> bool:
-    """Whether one column holds all branches: there is one, or they are numbers of one kind."""
+    """True if one column stores all branches: there is only one, or they are numbers of one kind."""
     return len(branches) == 1 or _kinds(branches) in _WIDENED
 
 
 def is_decimal(avro_type: AvroType) -> bool:
-    """Whether values are decimals. Of a logical type that does not fit its type Avro says: ignore it."""
+    """True if values are decimals. Avro ignores a logical type that does not fit its type."""
     if isinstance(avro_type, Primitive):
         return avro_type.kind == "bytes" and avro_type.logical == "decimal"
     return isinstance(avro_type, Fixed) and avro_type.logical == "decimal"
 
 
 def is_uuid(avro_type: AvroType) -> bool:
-    """Whether values are UUIDs as 16 bytes; those as strings stay as they are written."""
+    """True if values are UUIDs of 16 bytes; UUIDs as strings stay as they are written."""
     return isinstance(avro_type, Fixed) and avro_type.logical == "uuid" and avro_type.size == 16
 
 

@@ -1,4 +1,4 @@
-"""Many JSON objects read at once by Arrow's compiled reader, where that is sure to say what `parser` would say.
+"""Reads many JSON objects at once with Arrow's compiled reader, where its result surely equals `parser`'s.
 
 Arrow's reader is strict where Spark's is not: it refuses repeated names, half surrogate pairs, anything that is
 not JSON, and numbers that a column cannot hold. What it would let through is kept from it here.
@@ -17,13 +17,13 @@ from spark_jobs.decoding.json.parser import MAX_DEPTH
 Rows = npt.NDArray[np.int64]
 
 _OPEN_BRACE, _CLOSE_BRACE = b"{"[0], b"}"[0]
-# Arrow also takes Inf and -NaN, which are no JSON to anybody else.
+# Arrow also accepts Inf and -NaN, which are not JSON.
 _NOT_FINITE = re.compile(rb"[:\[,\s]-?(?:Inf|NaN)")
 _LARGEST_EXACT = {pa.float32(): float(1 << 24), pa.float64(): float(1 << 53)}
 
 
 def eligible(column: pa.Array, max_value_bytes: int) -> npt.NDArray[np.bool_]:
-    """Which rows of a column of type binary may be given to `read`.
+    """The rows of a column of type binary that may be given to `read`.
 
     A value that begins and ends with a brace and is read without an error is one row, whatever lies around it:
     Arrow takes a newline only between tokens. Nesting is bounded because Arrow's reader recurses.
@@ -40,7 +40,7 @@ def eligible(column: pa.Array, max_value_bytes: int) -> npt.NDArray[np.bool_]:
 
 
 def read(column: pa.Array, schema: pa.Schema | None, *, unexpected: str) -> pa.Table | None:
-    """The objects in `column` (no nulls) as a table of as many rows; None if Arrow cannot or should not say.
+    """The objects in `column` (no nulls) as a table with one row each; None if Arrow cannot or must not read them.
 
     `unexpected`: `ignore` drops fields that the schema does not name, `infer` adds them as columns.
     """
@@ -66,7 +66,7 @@ def read(column: pa.Array, schema: pa.Schema | None, *, unexpected: str) -> pa.T
 
 
 def has_inexact(array: pa.Array) -> bool:
-    """Whether any float in it is not finite, or so large that a whole number may have been rounded."""
+    """True if a float in it is not finite, or so large that a whole number may have been rounded."""
     kind = array.type
     if pa.types.is_struct(kind):
         return any(has_inexact(array.field(index)) for index in range(kind.num_fields))

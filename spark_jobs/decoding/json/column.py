@@ -1,4 +1,4 @@
-"""A column of JSON values decoded: blocks by Arrow's reader where it serves, all else value by value."""
+"""Decodes a column of JSON values: blocks with Arrow's reader where possible, other values one by one."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ _FEW_ROWS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonFormat:
-    """JSON values of `data_type`. `inferred`: fields beyond the type are problems, not dropped."""
+    """JSON values of `data_type`. `inferred`: fields beyond the type are problems instead of being dropped."""
 
     data_type: st.DataType
     inferred: bool
@@ -75,7 +75,7 @@ class JsonDecoder:
         found: list[tuple[blocks.Rows, pa.Array]],
         errors: list[str | None],
     ) -> None:
-        """Read the rows at once, or the parts of them that can be, and what remains one by one."""
+        """Read the rows at once, or those parts of them that can be, and the other rows one by one."""
         values = None if len(rows) <= _FEW_ROWS else self._read(taken(column, rows))
         if values is not None:
             found.append((rows, values))
@@ -128,14 +128,14 @@ def sized_blocks(column: pa.Array, rows: blocks.Rows, max_bytes: int) -> list[bl
 
 
 def taken(column: pa.Array, rows: blocks.Rows) -> pa.Array:
-    """These rows of a column, without a copy where they are neighbours."""
+    """These rows of a column; no copy if they are neighbours."""
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
         return column.slice(int(rows[0]), len(rows))
     return column.take(pa.array(rows))
 
 
 def unframed(column: pa.Array, framing: Framing) -> tuple[pa.Array, list[str | None]]:
-    """The column without Confluent's framing, and a reason (and a null) for each value that should have it."""
+    """The column without Confluent's framing, and a reason (and a null) for each value that lacks it."""
     errors: list[str | None] = [None] * len(column)
     if framing is Framing.NONE or (framing is Framing.AUTO and not _any_magic(column)):
         return column, errors

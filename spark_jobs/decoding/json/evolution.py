@@ -1,4 +1,4 @@
-"""The type of a table's values from what is known of it and what a batch was seen to hold."""
+"""Joins the known type of a table's values with the types observed in a batch."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _NUMBERS = _WHOLE | {seen.DOUBLE}
 
 
 def evolved(known: st.DataType | None, observed: Observed, max_fields: int) -> st.DataType:
-    """The type to decode with: `known` with new fields and with what Iceberg can promote.
+    """The type to decode with: `known` with new fields and with Iceberg's promotions.
 
     What Iceberg cannot promote stays. New fields come behind the known ones, in the order of their names, up to
     `max_fields` in all, nested ones included. NullType: nothing says a type yet.
@@ -60,7 +60,7 @@ class _Evolution:
                 return known
 
     def new(self, observed: Observed) -> st.DataType | None:
-        """None where nothing says a type, or no more fields may be added."""
+        """None if nothing indicates a type, or no more fields may be added."""
         kinds = observed.kinds
         if kinds == {seen.STRUCT}:
             struct = self._struct(st.StructType(), observed.fields)
@@ -94,7 +94,7 @@ def _new_fields(by_name: Mapping[str, tuple[str, Observed]]) -> list[tuple[str, 
 
 
 def _can_be_a_column(name: str) -> bool:
-    """Not without a name, with half a surrogate pair, or with a NUL; nor with a text where a name should be."""
+    """True if the name is neither empty nor too long, and has no half of a surrogate pair and no NUL."""
     return 0 < len(name) <= _MAX_NAME_CHARACTERS and _NO_NAME.search(name) is None
 
 
@@ -110,7 +110,7 @@ def _scalar(observed: Observed) -> st.DataType:
 
 
 def _by_name_but_for_case(observed: Mapping[str, Observed]) -> dict[str, tuple[str, Observed]]:
-    """Fields by folded name, with the spelling that comes first in order."""
+    """Fields by folded name, with the spelling that sorts first."""
     by_name: dict[str, tuple[str, Observed]] = {}
     for name in sorted(observed):
         spelling, found = by_name.get(folded(name), (name, seen.NOTHING))

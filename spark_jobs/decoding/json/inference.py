@@ -1,4 +1,4 @@
-"""What a column of JSON values holds, for the type of the table: by blocks where Arrow's reader serves."""
+"""Observes the types in a column of JSON values: in blocks where Arrow's reader can read them."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ _SPLIT = 8
 
 
 def observe_column(column: pa.Array, framing: Framing, *, exact_digits: bool) -> Observed:
-    """Everything that the values of a column of type binary are. What is no JSON says nothing.
+    """All kinds of the values of a column of type binary. Values that are not JSON are ignored.
 
     `exact_digits`: also how many digits whole numbers have, which takes a look at each.
     """
@@ -40,7 +40,7 @@ def observe_column(column: pa.Array, framing: Framing, *, exact_digits: bool) ->
 def observe_batches(
     batches: Iterable[pa.RecordBatch], framing: Framing, *, exact_digits: bool
 ) -> Iterator[str]:
-    """For `mapInArrow`: what the first column of a task's batches holds, as one text."""
+    """For `mapInArrow`: the types observed in the first column of a task's batches, as one text."""
     found = NOTHING
     for batch in batches:
         column = batch.column(0).cast(pa.binary())
@@ -49,7 +49,7 @@ def observe_batches(
 
 
 def joined(texts: Iterable[str]) -> Observed:
-    """What all tasks saw."""
+    """The types that all tasks observed."""
     return reduce(join, (from_plain(json.loads(text)) for text in texts), NOTHING)
 
 
@@ -76,7 +76,7 @@ def _one_by_one(column: pa.Array) -> Observed:
 
 
 def _of_table(table: pa.Table) -> Observed | None:
-    """None where Arrow's types do not tell: there each value is looked at."""
+    """None if Arrow's types are not precise enough: then each value is parsed."""
     fields = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         found = _of_array(column.combine_chunks(), 1)
@@ -121,7 +121,7 @@ def _of_structs(array: pa.Array, depth: int) -> Observed | None:
 
 
 def _of_doubles(array: pa.Array) -> Observed | None:
-    """Whole numbers may be among them: only small ones, which are doubles as well as ints, say nothing more."""
+    """Whole numbers may be among them: only small ones, which are doubles as well as ints, add no kind."""
     numbers = array.drop_null().to_numpy(zero_copy_only=False)
     small = bool((np.abs(numbers) < _INT_LIMIT).all())
     return Observed(kinds=frozenset({seen.DOUBLE})) if small else None

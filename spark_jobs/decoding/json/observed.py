@@ -1,4 +1,4 @@
-"""What JSON values were seen to be: a join of kinds that does not depend on the order they came in."""
+"""The observed types of JSON values: a join of kinds that does not depend on their order."""
 
 import math
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from typing import Any
 from spark_jobs.decoding.json.parser import Number
 
 MAX_TYPE_DEPTH = 32
-"""What is nested deeper is kept as JSON text: neither Spark nor a reader of the table copes with more."""
+"""Deeper levels stay JSON text: neither Spark nor a reader of the table copes with more."""
 MAX_FIELDS_SEEN = 10_000
-"""Of one object; far above what a table may have, and a bound for topics with keys as field names."""
+"""Per object; far above a table's limit, and a bound for topics that use keys as field names."""
 
 BOOLEAN, INT, LONG, DECIMAL, DOUBLE, STRING, ARRAY, STRUCT = (
     "boolean",
@@ -38,7 +38,7 @@ class Observed:
 
     @property
     def is_untyped(self) -> bool:
-        """Whether nothing but null, empty arrays and empty objects was seen."""
+        """True if only null, empty arrays and empty objects were observed."""
         return (
             self.kinds <= {ARRAY, STRUCT}
             and (self.element is None or self.element.is_untyped)
@@ -52,7 +52,7 @@ _SEEN = {kind: Observed(kinds=frozenset({kind})) for kind in (BOOLEAN, DOUBLE, S
 
 
 def observe(value: object, depth: int = 0) -> Observed:
-    """What one parsed value is."""
+    """The observed types of one parsed value."""
     match value:
         case None:
             return NOTHING
@@ -61,7 +61,7 @@ def observe(value: object, depth: int = 0) -> Observed:
         case int():
             return observed_whole(value)
         case Number():
-            # Beyond a double's range no column would hold it; NaN and Infinity are doubles.
+            # No column can store a number beyond a double's range; NaN and Infinity are doubles.
             return _SEEN[DOUBLE] if value in ("Infinity", "-Infinity") or _is_double(value) else NOTHING
         case str():
             return _SEEN[STRING]
@@ -78,7 +78,7 @@ def observe(value: object, depth: int = 0) -> Observed:
 
 
 def join(one: Observed, other: Observed) -> Observed:
-    """Both together; commutative, associative and idempotent."""
+    """The join of both; commutative, associative and idempotent."""
     if one is other or other is NOTHING:
         return one
     if one is NOTHING:
@@ -92,7 +92,7 @@ def join(one: Observed, other: Observed) -> Observed:
 
 
 def to_plain(observed: Observed) -> dict[str, Any]:
-    """For JSON, and back with `from_plain`."""
+    """As JSON; `from_plain` is the inverse."""
     plain: dict[str, Any] = {"kinds": sorted(observed.kinds), "digits": observed.digits}
     if observed.element is not None:
         plain["element"] = to_plain(observed.element)
@@ -102,7 +102,7 @@ def to_plain(observed: Observed) -> dict[str, Any]:
 
 
 def from_plain(plain: dict[str, Any]) -> Observed:
-    """What `to_plain` wrote."""
+    """The inverse of `to_plain`."""
     element = plain.get("element")
     return Observed(
         kinds=frozenset(plain["kinds"]),
@@ -113,7 +113,7 @@ def from_plain(plain: dict[str, Any]) -> Observed:
 
 
 def observed_whole(number: int) -> Observed:
-    """What a whole number is: the smallest type that holds it, if a column can."""
+    """The kind of a whole number: the smallest type that can store it, if a column can."""
     digits = len(str(abs(number)))
     for kind, limit in _LIMITS:
         if -limit <= number < limit:
@@ -142,7 +142,7 @@ def _join_fields(one: Mapping[str, Observed], other: Mapping[str, Observed]) -> 
 
 
 def _bounded(fields: dict[str, Observed]) -> dict[str, Observed]:
-    """The first names in order: the same ones, in whatever order objects with endlessly many names are joined."""
+    """The names that sort first: the same ones, in whatever order objects with ever new names are joined."""
     if len(fields) <= MAX_FIELDS_SEEN:
         return fields
     return {name: fields[name] for name in sorted(fields)[:MAX_FIELDS_SEEN]}

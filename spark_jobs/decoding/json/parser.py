@@ -1,4 +1,4 @@
-"""Text to JSON values, strictly: nothing behind the value, numbers as they were written, duplicates remembered."""
+"""Strict parser of JSON text: nothing follows the value, numbers keep their text, repeated names are reported."""
 
 import json
 import re
@@ -12,13 +12,13 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL
 
 
 class Number(str):
-    """The text of a number that is not written as a whole one, or of NaN, Infinity or -Infinity."""
+    """The text of a number with fraction or exponent, or of NaN, Infinity or -Infinity."""
 
     __slots__ = ()
 
 
 class AmbiguousObject(dict[str, object]):
-    """An object in which `names` stand more than once."""
+    """An object in which `names` occur more than once."""
 
     __slots__ = ("names",)
 
@@ -46,7 +46,7 @@ def parse(data: bytes) -> object:
 
 
 def text_of(value: object) -> str:
-    """A parsed value as compact JSON text; a string as itself. Raises `UndecodableError` for an ambiguous object."""
+    """A parsed value as compact JSON text; a string as it is. Raises `UndecodableError` for an ambiguous object."""
     match value:
         case str():
             return str(value)

@@ -1,4 +1,4 @@
-"""The type of JSON values from what the user gives: Spark DDL, or Spark's own JSON for types."""
+"""Parses the type of JSON values: Spark DDL, or Spark's own JSON for types."""
 
 import json
 
@@ -12,7 +12,7 @@ _LEGAL = "Spark DDL such as 'id bigint, tags array<string>', or a type as Spark 
 
 
 def read_type(text: str, source: str) -> st.DataType:
-    """The type that `text` says. `source` names it in errors. DDL needs an active Spark session.
+    """The type in `text`. `source` names it in errors. DDL needs an active Spark session.
 
     Raises `SettingError`.
     """
@@ -31,7 +31,7 @@ def _from_json(text: str, source: str) -> st.DataType:
     try:
         return st._parse_datatype_json_value(found)
     except (PySparkException, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise SettingError(f"{source}: {_what(error)}; legal is {_LEGAL}") from None
+        raise SettingError(f"{source}: {_message_of(error)}; legal is {_LEGAL}") from None
 
 
 def _from_ddl(text: str, source: str) -> st.DataType:
@@ -40,9 +40,9 @@ def _from_ddl(text: str, source: str) -> st.DataType:
     try:
         return st._parse_datatype_string(text)
     except (PySparkException, RecursionError) as error:
-        raise SettingError(f"{source}: {_what(error)}; legal is {_LEGAL}") from None
+        raise SettingError(f"{source}: {_message_of(error)}; legal is {_LEGAL}") from None
 
 
-def _what(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

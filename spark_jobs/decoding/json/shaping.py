@@ -1,4 +1,4 @@
-"""From the table that Arrow's JSON reader gives to a column of the type that is wanted, or a refusal."""
+"""Casts the table of Arrow's JSON reader to a column of the wanted type, or refuses."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ _NOT_READ = (st.BinaryType, st.MapType, st.NullType)
 
 
 def reading_schema(data_type: st.DataType) -> pa.Schema | None:
-    """The schema to read objects with; None if Arrow's reader does not serve for such a type."""
+    """The schema to read objects with; None if Arrow's reader cannot be used for such a type."""
     if not isinstance(data_type, st.StructType):
         return None
     fields = [(field.name, _reading_type(field.dataType)) for field in data_type.fields]
@@ -80,11 +80,11 @@ def _shaped_struct(array: pa.Array, data_type: st.StructType) -> pa.Array | None
 
 
 def _has_more(kind: pa.DataType, data_type: st.StructType) -> bool:
-    """Whether a field beyond the type says something, or has a name of the type's in another case."""
+    """True if a field beyond the type has a value, or has a name of the type's in another case."""
     wanted = set(data_type.names)
     but_for_case = set(map(folded, wanted))
     others = [field for field in kind if field.name not in wanted]
-    return any(says_something(field.type) or folded(field.name) in but_for_case for field in others)
+    return any(is_informative(field.type) or folded(field.name) in but_for_case for field in others)
 
 
 def _list_like(array: pa.Array, values: pa.Array) -> pa.Array:
@@ -93,10 +93,10 @@ def _list_like(array: pa.Array, values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, values, mask=mask)
 
 
-def says_something(kind: pa.DataType) -> bool:
-    """Whether an inferred type is more than null, empty arrays and empty objects."""
+def is_informative(kind: pa.DataType) -> bool:
+    """True if an inferred type is more than null, empty arrays and empty objects."""
     if pa.types.is_struct(kind):
-        return any(says_something(kind.field(index).type) for index in range(kind.num_fields))
+        return any(is_informative(kind.field(index).type) for index in range(kind.num_fields))
     if pa.types.is_list(kind):
-        return says_something(kind.value_type)
+        return is_informative(kind.value_type)
     return not pa.types.is_null(kind)

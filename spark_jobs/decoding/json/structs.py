@@ -1,4 +1,4 @@
-"""JSON objects to structs: which field goes where, and what becomes of fields that the type does not name."""
+"""Converts JSON objects to structs: matches fields by name and handles fields that the type does not have."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ Convert = Callable[[object], object]
 
 
 def is_untyped(value: object) -> bool:
-    """Whether `value` says nothing of its type: null, and empty arrays and objects, or such within such."""
+    """True if `value` has no type: null, and empty arrays and objects, also nested ones."""
     match value:
         case None:
             return True
@@ -28,7 +28,7 @@ def struct_of(fields: Sequence[tuple[str, Convert]], *, drop_unknown: bool) -> C
 
 
 def _given(fields: Sequence[tuple[str, Convert]]) -> Convert:
-    """By the exact names, as Spark's from_json. A repeated name matters only if it is a field's."""
+    """By the exact names, like Spark's from_json. A repeated name matters only if it is a field's."""
     names = frozenset(name for name, _ in fields)
 
     def of(value: object) -> object:
@@ -41,7 +41,7 @@ def _given(fields: Sequence[tuple[str, Convert]]) -> Convert:
 
 
 def _inferred(fields: Sequence[tuple[str, Convert]]) -> Convert:
-    """By the names but for case, because tables cannot tell such fields apart. Nothing may get lost."""
+    """By the names without regard to case, because tables cannot tell such fields apart. No field may be lost."""
     spelled = {folded(name): name for name, _ in fields}
 
     def of(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Parsed JSON to the values of a Spark type: what fits without loss, and a reason for all else."""
+"""Converts parsed JSON to the values of a Spark type: without loss, or with a reason why not."""
 
 import base64
 import binascii
@@ -148,7 +148,7 @@ def _single(value: int | str) -> float:
 
 
 def _floating(value: object, nearest: Callable[[int | str], float], wanted: str) -> object:
-    """The nearest value of a number written with fraction or exponent; a whole number must be held exactly."""
+    """The nearest value of a number with fraction or exponent; a whole number must be represented exactly."""
     try:
         if type(value) is int:
             if nearest(value) == value:
@@ -221,7 +221,7 @@ def _date(value: object) -> object:
 
 
 def _timestamp(value: object) -> object:
-    """Microseconds since 1970 in UTC. What has no offset is UTC; digits behind microseconds are cut off."""
+    """Microseconds since 1970 in UTC. A text without offset is UTC; digits behind microseconds are cut off."""
     found = _TIMESTAMP.fullmatch(value) if type(value) is str else None
     text = (found[1] + (found[2] or "")) if found else None
     arrow_type = pa.timestamp("us", "UTC" if found and found[2] else None)
@@ -236,7 +236,7 @@ def _timestamp_ntz(value: object) -> object:
 
 
 def _from_text(value: object, text: object, arrow_type: pa.DataType, wanted: str) -> object:
-    """Arrow reads dates and times here as well as in the fast reader, so that both agree."""
+    """Arrow parses dates and times here as in the fast reader, so that both agree."""
     if type(text) is not str:
         raise _mismatch(value, wanted)
     try:

@@ -1,4 +1,4 @@
-"""A column of Protobuf values decoded by the official runtime, with or without Confluent's framing."""
+"""Decodes a column of Protobuf values with the official runtime, with or without Confluent's framing."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class ProtobufDecoder:
     """Decodes columns of Protobuf values."""
 
     def __init__(self, protobuf_format: ProtobufFormat) -> None:
-        # A descriptor is good only as long as its pool, which the class keeps.
+        # A descriptor is valid only as long as its pool, which the class keeps.
         self._descriptor = read_descriptor(protobuf_format.descriptor_set, protobuf_format.message, _SOURCE)
         self._class = GetMessageClass(self._descriptor)
         self._convert = message_converter(self._descriptor)
@@ -69,7 +69,7 @@ class ProtobufDecoder:
         return self._convert(message)
 
     def _content(self, data: bytes) -> bytes:
-        """The message; no message begins with byte 0, so that framing can be told by it."""
+        """The message. No message begins with byte 0, so that the first byte shows the framing."""
         if self._framing is Framing.NONE or (self._framing is Framing.AUTO and data[:1] != b"\0"):
             return data
         framing.schema_id(data)

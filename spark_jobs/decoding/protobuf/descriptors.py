@@ -21,7 +21,7 @@ from spark_jobs.decoding.protobuf.types import spark_type
 from spark_jobs.decoding.types import require_usable
 
 _SHOWN_NAMES = 20
-# What protoc brings itself may be missing in a set: it is the same everywhere.
+# protoc's own files may be missing in a set: they are the same everywhere.
 _WELL_KNOWN = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
     for module in (
@@ -37,7 +37,7 @@ _WELL_KNOWN = {
 
 
 def check_message(descriptor_set: bytes, message: str, path: str) -> None:
-    """Raise `SettingError`, naming the file `path`, unless values of `message` can be columns."""
+    """Raise `SettingError`, naming the file `path`, if values of `message` cannot be columns."""
     source = f"schema file {path!r}"
     require_usable(
         spark_type(read_descriptor(descriptor_set, message, source), source), source, text_keys=False
@@ -60,7 +60,7 @@ def read_descriptor(descriptor_set: bytes, message: str, source: str) -> Descrip
 
 
 def index_path(descriptor: Descriptor) -> tuple[int, ...]:
-    """Where the message stands in its file: its index among its outer message's, outermost first."""
+    """The message's position in its file: its index among its outer message's, outermost first."""
     outer = descriptor.containing_type
     if outer is None:
         return (list(descriptor.file.message_types_by_name.values()).index(descriptor),)

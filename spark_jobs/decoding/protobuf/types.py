@@ -1,4 +1,4 @@
-"""Protobuf's types as Spark's: unsigned numbers keep their value, wrappers are what they wrap, enums their names."""
+"""Protobuf's types as Spark's: unsigned numbers keep their value, wrappers are unwrapped, enums are names."""
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -45,7 +45,7 @@ def spark_type(descriptor: Descriptor, source: str) -> st.DataType:
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether the field is a map, which Protobuf writes as a repeated message of key and value."""
+    """True if the field is a map, which Protobuf writes as a repeated message of key and value."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 

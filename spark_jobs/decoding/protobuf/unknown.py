@@ -1,4 +1,4 @@
-"""Fields of a message that its descriptor does not place: newer ones are dropped, all else is a problem."""
+"""Fields that a message's descriptor cannot place: newer ones are dropped, all others are problems."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ _VARINT = 0
 
 
 def require_only_newer_fields(message: Message) -> None:
-    """Raise `UndecodableError` unless what is unknown in `message` are numbers that its descriptor does not have.
+    """Raise `UndecodableError` unless all unknown fields of `message` have numbers that its descriptor lacks.
 
-    A known number among them was written with another wire type, or is a number that a closed enum does not
-    name: the runtime passes over both, and the field would silently be empty. A message of nothing but
-    unknown fields is most likely of another type.
+    An unknown field of a known number has another wire type, or a value that a closed enum does not name: the
+    runtime ignores both, and the field would silently be empty. A message of unknown fields only is most likely of
+    another type.
     """
     _require(message)
     if not message.ListFields():
@@ -68,7 +68,7 @@ def _misplaced(field: FieldDescriptor, wire_type: int, data: Any) -> Undecodable
 
 
 def has_unknown(message: Message) -> bool:
-    """Whether anything in `message` is unknown. Drops it."""
+    """True if `message` has an unknown field. Removes it."""
     size = message.ByteSize()
     message.DiscardUnknownFields()
     return bool(message.ByteSize() != size)

@@ -1,4 +1,4 @@
-"""Parsed Protobuf messages to what `pyarrow.array` takes for their column."""
+"""Converts parsed Protobuf messages to the values that `pyarrow.array` takes for their column."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -58,7 +58,7 @@ def _struct(fields: list[tuple[str, bool, Convert | None]]) -> Convert:
 
 
 def _field(field: FieldDescriptor) -> Convert | None:
-    """None where the value is what is wanted."""
+    """None if the value needs no conversion."""
     if is_map(field):
         return _map(field)
     convert = _single(field)
@@ -78,7 +78,7 @@ def _scalar(field: FieldDescriptor) -> Convert | None:
 
 
 def _text(value: Any) -> object:
-    """Before proto3 strings were not checked; the runtime then gives bytes for one that is not UTF-8."""
+    """Strings were not checked before proto3; the runtime then returns bytes for one that is not UTF-8."""
     if type(value) is not str:
         try:
             return bytes(value).decode()
@@ -115,7 +115,7 @@ def _map(field: FieldDescriptor) -> Convert:
             except UndecodableError as problem:
                 raise problem.within(str(key)) from None
             pairs.append((key if convert_key is None else convert_key(key), converted))
-        # The runtime's order is not that of the bytes, and changes; the same value must give the same row.
+        # The runtime's order differs from that of the bytes, and changes; the same value must give the same row.
         return sorted(pairs, key=_first)
 
     return of
@@ -145,7 +145,7 @@ def unnamed(number: int, enum: EnumDescriptor) -> UndecodableError:
 
 
 def _timestamp(message: Any) -> object:
-    """Microseconds since 1970; what is finer is cut off."""
+    """Microseconds since 1970; finer digits are cut off."""
     seconds, nanos = message.seconds, message.nanos
     if not _FIRST_SECOND <= seconds <= _LAST_SECOND or not 0 <= nanos < _NANOS_PER_SEC:
         raise UndecodableError(f"is no timestamp of the years 1 to 9999: seconds {seconds}, nanos {nanos}")

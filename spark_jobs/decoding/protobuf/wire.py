@@ -1,4 +1,4 @@
-"""Why bytes are not a Protobuf message: the place where its wire format or a string breaks.
+"""Explains why bytes are not a Protobuf message: finds where their wire format or a string breaks.
 
 The runtime only says that something is broken. This walk is for values that it refused.
 

@@ -25,8 +25,8 @@ from kafscale.objects.bucket.config import open_bucket
 from kafscale.objects.bucket.requests import Patience
 from kafscale.objects.bucket.store import BucketStore
 from kafscale.settings.broker import load_settings
+from tests.support.ports import free_port
 from tests.support.scripted_s3 import Answer, How, ScriptedS3, error, scripted_s3
-from tests.support.waiting import free_port
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig

@@ -23,7 +23,7 @@ from kafscale.settings.broker import load_settings
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.scripted_s3 import Answer, How, ScriptedS3, error, scripted_s3
 from tests.support.scripted_uploads import completed
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
 KIB, MIB = 2**10, 2**20
 KEY = "n/t/0/segment-0.kfs"
@@ -343,7 +343,7 @@ class TestEnds:
             await asyncio.Event().wait()
 
         creating = asyncio.create_task(store.put_if_absent_streamed(KEY, endless(), 3000))
-        await asyncio.wait_for(is_waiting.wait(), 10)
+        await asyncio.wait_for(is_waiting.wait(), PATIENCE_SEC)
         creating.cancel()
         with pytest.raises(asyncio.CancelledError):
             await creating
@@ -358,7 +358,7 @@ class TestEnds:
 
         async def failing() -> AsyncIterator[Buffer]:
             yield BODY[:1000]
-            await asyncio.wait_for(scripted.begun.wait(), 10)
+            await asyncio.wait_for(scripted.begun.wait(), PATIENCE_SEC)
             raise KeyError("the caller's")
 
         with pytest.raises(KeyError):

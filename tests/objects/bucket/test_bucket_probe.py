@@ -19,9 +19,9 @@ from kafscale.objects.memory_store import MemoryStore
 from kafscale.objects.object_store import ObjectInfo
 from kafscale.protocol.types import Buffer
 from kafscale.settings.broker import load_settings
+from tests.support.ports import free_port
 from tests.support.s3_server import s3_server
 from tests.support.scripted_s3 import Answer, How, error, scripted_s3
-from tests.support.waiting import free_port
 
 IMPATIENCE = Patience(attempt_sec=0.5, call_sec=1.0, first_pause_sec=0.01)
 

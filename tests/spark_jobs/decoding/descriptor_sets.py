@@ -46,7 +46,7 @@ def presence(found: FieldDescriptorProto, index: int) -> FieldDescriptorProto:
 
 
 def map_entry(name: str, key: str, value: str) -> DescriptorProto:
-    """What a map is written as: its field is repeated and of this type."""
+    """The message of a map's entries, as it is written: the map's field is repeated and of this type."""
     entry = message(name, field("key", 1, key), field("value", 2, value))
     entry.options.map_entry = True
     return entry
@@ -88,5 +88,5 @@ def file(
 
 
 def descriptor_set(*files: FileDescriptorProto) -> bytes:
-    """What `protoc --descriptor_set_out` writes."""
+    """The output of `protoc --descriptor_set_out`."""
     return bytes(FileDescriptorSet(file=files).SerializeToString())

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
@@ -171,6 +172,53 @@ def test_items_without_bytes_are_bounded() -> None:
         "value.b: has a block of 1152921504606846975 items, and 2 bytes are left"
     )
     assert decoded(by_id, b"\0\0\0\0\1" + b"\x10\0\0", Framing.CONFLUENT) == ({"a": None}, None)
+
+
+def varint(number: int) -> bytes:
+    """The encoding of a number that is not negative, as long as Avro writes it."""
+    target = io.BytesIO()
+    schemaless_writer(target, "long", number)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("items", "data", "reason"),
+    [
+        ("null", varint(1000) * 3000 + b"\0", "value.a: has 1000 items in 2 bytes"),
+        (
+            {"type": "array", "items": "null"},
+            varint(3000) + (varint(6000) + b"\0") * 3000 + b"\0",
+            "value.a[0]: has 6000 items in 2 bytes",
+        ),
+        (
+            {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]},
+            varint(10) + varint(9) + b"\0",
+            "value.a: has 19 items in 2 bytes",
+        ),
+    ],
+)
+def test_blocks_without_bytes_do_not_add_up(items: Any, data: bytes, reason: str) -> None:
+    """Every block alone is within the bytes that are left; all of them were 2,000 times the value's size."""
+    writer = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": {"type": "array", "items": items}}],
+    }
+    reader = {"type": "record", "name": "R", "fields": [{"name": "b", "type": "int", "default": 7}]}
+    schemas = AvroSchemas(reader=read_schemas(json.dumps(reader), ()).reader, writers={1: model(writer)})
+    tracemalloc.start()
+    try:
+        found, error = decoded(schemas, b"\0\0\0\0\1" + data, Framing.CONFLUENT)
+        assert (found, error) == (None, reason)
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_sixteen_items_may_have_no_bytes() -> None:
+    schema = {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}
+    assert decoded(schema, varint(10) + varint(6) + b"\0") == ([b""] * 16, None)
+    assert decoded(schema, varint(10) + varint(9) + b"\0") == (None, "value: has 19 items in 2 bytes")
 
 
 def model(schema: Any) -> AvroType:

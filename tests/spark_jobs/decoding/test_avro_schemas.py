@@ -196,7 +196,7 @@ def test_each_value_is_read_by_its_id(tmp_path: Path) -> None:
     )
 
 
-def test_branches_that_the_reader_lacks_are_problems_of_their_values(tmp_path: Path) -> None:
+def test_a_branch_that_the_reader_lacks_fails_its_values_only(tmp_path: Path) -> None:
     (tmp_path / "w.avsc").write_text(json.dumps(record(a=["int", "string"])))
     schemas = read_schemas(json.dumps(record(a="long")), [f"1={tmp_path}/w.avsc"])
     header = b"\0\0\0\0\1"
@@ -210,7 +210,7 @@ def test_branches_that_the_reader_lacks_are_problems_of_their_values(tmp_path: P
     )
 
 
-def test_without_framing_by_option_a_value_that_reads_both_ways_is_not_guessed() -> None:
+def test_a_value_that_reads_framed_and_plain_is_not_guessed() -> None:
     schema = {"type": "array", "items": "int"}
     plain = b"\x02\x0a\0"
     assert decoded(schema, plain, Framing.AUTO) == ([5], None)

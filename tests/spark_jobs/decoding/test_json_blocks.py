@@ -20,7 +20,7 @@ from tests.spark_jobs.decoding.json_texts import DATA, OBJECTS
 from tests.spark_jobs.decoding.spark_types import STRUCTS
 
 ROWS = 17
-"""So many are worth a block."""
+"""Enough values for a block."""
 
 
 def parts_of(column: pa.Array) -> list[pa.Array]:

@@ -1,4 +1,4 @@
-"""How the type of inferred values grows."""
+"""The growth of the type of inferred values."""
 
 from functools import reduce
 

@@ -1,4 +1,4 @@
-"""What is JSON, and what is not."""
+"""Texts that are JSON, and texts that are not."""
 
 import json
 

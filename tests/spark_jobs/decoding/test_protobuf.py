@@ -129,7 +129,7 @@ def test_every_kind_of_field_is_a_column() -> None:
     )
 
 
-def test_fields_that_are_not_written_are_their_default_or_null_with_presence() -> None:
+def test_unwritten_fields_are_defaults_or_null_with_presence() -> None:
     assert decoded(b"") == (EMPTY_ORDER, None)
     assert decoded(new(card="").SerializeToString()) == (EMPTY_ORDER | {"card": ""}, None)
 
@@ -261,7 +261,7 @@ def test_reasons_name_field_and_problem(data: bytes, reason: str) -> None:
     assert error == reason or reason.endswith(": ")
 
 
-def test_fields_that_are_newer_than_the_descriptor_set_are_dropped() -> None:
+def test_fields_newer_than_the_descriptor_set_are_dropped() -> None:
     assert decoded(NAME + b"\xf8\x07\x01") == (EMPTY_ORDER | {"name": "x"}, None)
 
 

@@ -27,7 +27,7 @@ class IcebergCatalog:
     read_properties: Mapping[str, str]
 
     def spark_settings(self) -> dict[str, str]:
-        """The same as settings of a Spark session."""
+        """The catalog as settings of a Spark session."""
         prefix = f"spark.sql.catalog.{self.name}"
         return {prefix: CATALOG_CLASS} | {
             f"{prefix}.{name}": value for name, value in self.properties.items()

@@ -15,7 +15,7 @@ from tests.support.process import ServerProcess, clean_environment
 from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-TIMEOUT_SEC = 180.0
+TIMEOUT_SEC = 600.0
 _numbers = itertools.count(1)
 
 

@@ -24,7 +24,7 @@ _STORE_FIELDS = set(StoreSettings.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
-    """What a run came to. `output`: what it printed, to either stream."""
+    """The result of a run. `output`: both streams."""
 
     exit_code: int
     output: str
@@ -73,7 +73,7 @@ class Exporter:
         return ["--topic", self.topic, "--table", self.table, *self._more, *more]
 
     def environment(self) -> dict[str, str]:
-        """What says where the stores are."""
+        """The options that locate the stores."""
         return store_environment(self.settings)
 
     def run(self, *more: str) -> ExportResult:
@@ -99,12 +99,12 @@ class Exporter:
         return read_table(self.catalog, self.dead_letter_table)
 
     def state(self) -> ExportState:
-        """What the table's newest snapshot says of the topic."""
+        """The export state in the table's newest snapshot."""
         return state_in(self.read().history[-1].summary, self.topic)
 
 
 def state_in(stored: Mapping[str, str], topic: str) -> ExportState:
-    """What a snapshot's summary, or a table's properties, say of the topic."""
+    """The export state in a snapshot's summary, or in a table's properties."""
     return decode_state(topic, stored[property_of(topic)])
 
 

@@ -21,9 +21,9 @@ _POLL_SEC = 0.01
 
 
 class Point(StrEnum):
-    """Where the export of a batch can be stopped; each is met once for each batch."""
+    """The points at which the export of a batch can be stopped; each is met once for each batch."""
 
-    STAGED = "rows are written, nobody sees them"
+    STAGED = "rows are written, and invisible"
     DEAD_LETTERS_PUBLISHED = "dead letters are in their table, the rows are not"
     COMMITTING = "every check was passed, the commit to the table is next"
     PUBLISHED = "rows are in the table, and nothing else knows"

@@ -1,4 +1,4 @@
-"""Memory right before a page that nobody may touch: whoever reads past its end is killed at once."""
+"""Memory right before a page without access: a read past its end kills the process at once."""
 
 import ctypes
 import mmap

@@ -85,7 +85,7 @@ class MemoryTopic:
             yield found
 
     def rows(self, *some: Split) -> list[Row]:
-        """What the splits hold."""
+        """The records of the splits."""
         rows: list[Row] = []
         for split in some:
             with self.batches(split) as found:
@@ -100,7 +100,7 @@ class MemoryTopic:
         return {row[4]: row[1] for row in rows}
 
     def values_between(self, first_offset: int, next_offset: int = END) -> dict[int, bytes | None]:
-        """What `read` should come to."""
+        """The expected result of `read`."""
         return {
             offset: value for offset, value in self.values.items() if first_offset <= offset < next_offset
         }

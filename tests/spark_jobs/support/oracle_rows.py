@@ -1,4 +1,4 @@
-"""What the columns must hold, by the decoder that makes an object of every record."""
+"""The expected columns, by the decoder that makes an object of every record."""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +53,7 @@ def expected_rows(
     *,
     include_headers: bool = True,
 ) -> list[Row]:
-    """The same by the oracle. Raises as `record_columns` does."""
+    """The rows by the oracle. Raises as `record_columns` does."""
     rows: list[Row] = []
     for position, header in walk(data, 0, len(data), "object"):
         if header.base_offset >= next_offset:
@@ -72,7 +72,7 @@ def expected_rows(
 
 
 def outcome(rows: Callable[[memoryview], list[Row]], data: memoryview) -> list[Row] | str:
-    """The rows, or that there is an error: which one of several faults is told first may differ."""
+    """The rows, or the fact of an error: which one of several faults is found first may differ."""
     try:
         return rows(data)
     except CorruptDataError:

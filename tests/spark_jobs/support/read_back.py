@@ -1,4 +1,4 @@
-"""What lies in Iceberg tables, read with pyiceberg: another implementation than the one that wrote them."""
+"""The content of Iceberg tables, read with pyiceberg: another implementation than the one that wrote them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ def read_table(catalog: IcebergCatalog, name: str) -> WrittenTable:
 
 
 def table_exists(catalog: IcebergCatalog, name: str) -> bool:
-    """Whether there is such a table."""
+    """True if the table exists."""
     _, *parts = name.split(".")
     if catalog.database is None:
         return _metadata_file(Path(catalog.warehouse).joinpath(*parts)) is not None

@@ -23,13 +23,13 @@ def source_options(settings: Settings, topic: str | None, options: dict[str, str
 
 
 def batch_reader(settings: Settings, topic: str | None = "events", **options: str) -> BatchReader:
-    """What `spark.read` makes."""
+    """The result of `spark.read`."""
     source = _source(settings, topic, options)
     return source.reader(source.schema())
 
 
 def stream_reader(settings: Settings, topic: str | None = "events", **options: str) -> StreamReader:
-    """What `spark.readStream` makes."""
+    """The result of `spark.readStream`."""
     source = _source(settings, topic, options)
     return source.streamReader(source.schema())
 

@@ -86,7 +86,7 @@ class StoredTopic:
     async def leave_unpublished(self, partition: int, batches: Sequence[Batch]) -> str:
         """Put the next segment and do not publish it; returns its key.
 
-        The next append goes on one offset later, as a leader does that meets an older one's leftover.
+        The next append is one offset later, as by a leader that meets the upload of an older one.
         """
         record = await self.record(partition)
         encoded, _ = _encode(batches, record)
@@ -157,11 +157,11 @@ class StoredTopic:
 
     async def _publish(self, partition: int, before: PartitionRecord, after: PartitionRecord) -> None:
         found, revision = await self._held(partition)
-        assert found == before, f"somebody else wrote the record of {self.topic}-{partition}"
+        assert found == before, f"another writer wrote the record of {self.topic}-{partition}"
         key = keys.partition(self.topic, partition)
         put = Put(key, encode_partition_record(after))
         done = await self.metadata.transact([Compare(key, revision)], [put])
-        assert done.succeeded, f"somebody else wrote the record of {self.topic}-{partition}"
+        assert done.succeeded, f"another writer wrote the record of {self.topic}-{partition}"
 
     async def _put_segment(self, partition: int, batches: Sequence[bytes]) -> SegmentReference:
         headers = [read_header(batch, 0) for batch in batches]

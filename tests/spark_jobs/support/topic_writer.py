@@ -145,7 +145,7 @@ class TopicWriter:
         return self.run(found)
 
     def stored(self, partition: int | None = None) -> list[Stored]:
-        """What is published and has not expired, by partition and offset."""
+        """The published records that have not expired, by partition and offset."""
         return sorted(
             (
                 record
@@ -157,7 +157,7 @@ class TopicWriter:
         )
 
     def rows(self, partition: int | None = None) -> list[dict[str, Any]]:
-        """The same as rows of a table; see `Stored.row`."""
+        """The published records as rows of a table; see `Stored.row`."""
         return [record.row() for record in self.stored(partition)]
 
     def run(self, work: Callable[[StoredTopic], Awaitable[Result]]) -> Result:
