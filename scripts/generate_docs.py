@@ -175,7 +175,7 @@ def _command_option(option: click.Option) -> tuple[str, str, str]:
 
 
 def refused_options_table() -> str:
-    """Options of Spark's own Kafka source that have no effect here."""
+    """Options of Spark's own Kafka source that mean nothing here."""
     rows = [(f"`{name}`", hint) for name, hint in REFUSED.items()]
     return _table(("Option", "Instead"), (*rows, ("every other `kafka.*`", KAFKA_HINT)))
 
@@ -298,7 +298,7 @@ def filled(text: str, name: str, content: str) -> str:
 
 
 def generated(document: str) -> str:
-    """The document with its generated parts."""
+    """The document as it should be."""
     text = (ROOT / document).read_text()
     for name, content in GENERATED[document].items():
         text = filled(text, name, content())

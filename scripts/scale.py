@@ -207,7 +207,7 @@ def _percent(share: float) -> str:
 
 
 def broker_rows() -> Iterator[tuple[str, ...]]:
-    """The cost when a broker starts or stops."""
+    """What it costs that a broker comes or goes."""
     for brokers, partitions in ((3, 1_000), (10, 10_000), (30, 10_000), (100, 10_000), (100, 100_000)):
         events = EVENTS_PER_MOVE * partitions / brokers
         keep_alives = brokers * RENEWALS_PER_TTL / LEASE_TTL_SEC
@@ -226,7 +226,7 @@ def broker_rows() -> Iterator[tuple[str, ...]]:
 
 
 def partition_rows() -> Iterator[tuple[str, ...]]:
-    """The cost of partitions without writes."""
+    """What partitions cost that nobody writes to."""
     idle = sizing.record_bytes(0)
     for partitions in (1_000, 10_000, 100_000):
         yield (
