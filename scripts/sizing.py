@@ -290,5 +290,5 @@ def memory_rows() -> Iterator[tuple[str, str]]:
         ("KAFSCALE_GROUP_MEMORY_BYTES", DEFAULTS.group_memory_bytes),
     ):
         yield f"`{name}`", f"{size_bytes / 2**20:,.0f}"
-    yield "Python, libraries, what is under way", "200"
+    yield "Python, libraries, requests in flight", "200"
     yield "**together**", f"**{broker_memory_bytes() / 2**20:,.0f}**"
