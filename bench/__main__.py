@@ -31,7 +31,7 @@ _RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What the command line says."""
+    """The options of the command line."""
 
     peers: Sequence[Peer]
     workloads: Sequence[Workload]
@@ -41,25 +41,25 @@ class _Asked:
 
 
 @click.command(help="Measure Kafscale beside Apache Kafka and print a table. Asserts nothing about times.")
-@click.option("--quick", is_flag=True, help="Shorter windows and volumes, fewer kinds: a direction.")
+@click.option("--quick", is_flag=True, help="Shorter windows and volumes, fewer kinds: a first impression.")
 @click.option("--repeat", "repeats", default=3, show_default=True, type=click.IntRange(min=1))
 @click.option("--only", multiple=True, type=click.Choice(list(WORKLOADS)), help="Workload; may be repeated.")
 @click.option("--peer", "names", multiple=True, type=click.Choice(list(PEERS)), help="May be repeated.")
 @click.option("--payload", default=RANDOM, show_default=True, type=click.Choice(KINDS))
 @click.option("--size", "sizes", multiple=True, type=click.IntRange(1, 900_000), help="Record bytes.")
 @click.option("--partitions", multiple=True, type=click.IntRange(min=1), help="Of throughput and cold.")
-@click.option("--standing", multiple=True, type=click.IntRange(min=0), help="Partitions that stand there.")
+@click.option("--standing", multiple=True, type=click.IntRange(min=0), help="Idle partitions.")
 @click.option(
     "--work-dir",
     default=Path(tempfile.gettempdir()),
     show_default=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
-    help="Where the brokers' data folders are made; should be a real disk.",
+    help="Where the brokers' data folders are created; should be a real disk.",
 )
 @click.option(
     "--json", "json_path", type=click.Path(path_type=Path), help="Default: bench/results/TIME.json."
 )
-@click.option("--list", "only_lists", is_flag=True, help="List the workloads with their times, and end.")
+@click.option("--list", "only_lists", is_flag=True, help="List the workloads with their times, and exit.")
 def main(
     quick: bool,
     repeats: int,
@@ -139,7 +139,7 @@ def _to_reach(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def _available(peers: list[Peer]) -> list[Peer]:
-    """The peers that this machine can run; what is missing is said, the rest is measured."""
+    """The peers that this machine can run; missing ones are reported, the others are measured."""
     try:
         if any(peer.name == KAFKA for peer in peers):
             java()
@@ -185,6 +185,6 @@ def _about_lines(about: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    # Told to stop, it reports what it has and leaves no broker behind, as after an interrupt.
+    # SIGTERM reports the results and leaves no broker behind, as an interrupt does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     main()

@@ -10,7 +10,7 @@ from bench.kafka_libs import java, kafka_libraries
 from tests.support.ports import free_port
 
 # config/server.properties of the Kafka 4.1 release, values unchanged, with free ports and our log folder.
-# What is replicated there is replicated to all nodes.
+# Replicated topics are replicated to all nodes.
 _KAFKA_PROPERTIES = """\
 process.roles=broker,controller
 node.id={node_id}
@@ -52,7 +52,7 @@ _KAFKA_JVM = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Node:
-    """A node's place among all: its number, from 1, and the controllers' ports of all in order."""
+    """A node's place in its cluster: its number, from 1, and all controllers' ports in order."""
 
     node_id: int
     controller_ports: Sequence[int]
@@ -67,7 +67,7 @@ class _Node:
 
 
 class ApacheKafka(Broker):
-    """One Apache Kafka node (KRaft, broker and controller in one) as its release ships it."""
+    """One Apache Kafka node (KRaft, combined broker and controller) with the settings of its release."""
 
     def __init__(self, work_dir: Path, node: _Node | None = None) -> None:
         super().__init__(work_dir)
@@ -100,7 +100,7 @@ class ApacheKafka(Broker):
 
 
 def kafka_nodes(work_dir: Path, count: int) -> list[ApacheKafka]:
-    """The nodes of one cluster, each broker and controller, none of them started."""
+    """The nodes of one cluster, each a broker and controller, not started."""
     ports = [free_port() for _ in range(count)]
     places = [_Node(node_id=number, controller_ports=ports) for number in range(1, count + 1)]
     return [ApacheKafka(work_dir, place) for place in places]

@@ -1,4 +1,4 @@
-"""What a broker counts of its flushes, from its metrics."""
+"""A broker's counters of its flushes, from its metrics."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from bench.kafscale_broker import Kafscale
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushCounts:
-    """Flushes that were published and transactions at the metadata store, since the broker's start."""
+    """Published flushes and transactions at the metadata store, since the broker's start."""
 
     flushes: float
     transactions: float
@@ -21,7 +21,7 @@ class FlushCounts:
 
 
 def flush_counts(broker: Kafscale) -> FlushCounts:
-    """As of now."""
+    """The counters now."""
     flushes = transactions = 0.0
     for family in text_string_to_metric_families(broker.metrics()):
         for sample in family.samples:

@@ -1,4 +1,4 @@
-"""A broker under test: it starts on free ports with its own data folder, and stops without a trace."""
+"""A broker under test: it starts on free ports with its own data folder, and leaves nothing behind."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class BrokerError(Exception):
-    """A broker under test did not start or stop as it should; the text ends with its log."""
+    """A broker under test did not start or stop as it should; the text includes the end of its log."""
 
 
 class Broker(ABC):
@@ -37,7 +37,7 @@ class Broker(ABC):
 
     @property
     def speaks_kafka(self) -> bool:
-        """Whether clients can use it; if not, it answers prebuilt Produce frames only."""
+        """True if clients can use it; otherwise it answers prebuilt Produce frames only."""
         return True
 
     @property
@@ -48,7 +48,7 @@ class Broker(ABC):
 
     @property
     def host(self) -> str:
-        """Where it listens, with `port`."""
+        """The host of its listener; see `port`."""
         return HOST
 
     @property
@@ -63,7 +63,7 @@ class Broker(ABC):
         return Client(HOST, self.port, timeout_seconds)
 
     def start(self, is_up: Callable[["Broker"], bool] | None = None) -> float:
-        """Starts the process and returns the seconds from exec until `is_up` (default: `ready`) holds."""
+        """Starts the process and returns the seconds from exec until `is_up` (default: `ready`) is true."""
         self.launch()
         return self.wait_until_up(is_up)
 
@@ -81,7 +81,7 @@ class Broker(ABC):
             )
 
     def wait_until_up(self, is_up: Callable[["Broker"], bool] | None = None) -> float:
-        """Returns the seconds from the launch until `is_up` (default: `ready`) holds. Raises `BrokerError`."""
+        """Returns the seconds from the launch until `is_up` (default: `ready`) is true. Raises `BrokerError`."""
         check = is_up or type(self).ready
         while not check(self):
             if self._process is None or self._process.poll() is not None:
@@ -93,7 +93,7 @@ class Broker(ABC):
         return time.perf_counter() - self._launched_at
 
     def stop(self) -> float:
-        """Stops the process by SIGTERM and returns how many seconds it took to end."""
+        """Stops the process by SIGTERM and returns how many seconds it took to exit."""
         if self._process is None:
             return 0.0
         begin = time.perf_counter()
@@ -106,14 +106,14 @@ class Broker(ABC):
         return time.perf_counter() - begin
 
     def kill(self) -> None:
-        """Ends the process at once."""
+        """Kills the process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def remove(self) -> None:
-        """Stops the process and deletes its data folder, also when an interrupt comes in between."""
+        """Stops the process and deletes its data folder, also if an interrupt comes in between."""
         try:
             self.stop()
         finally:
@@ -121,11 +121,11 @@ class Broker(ABC):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def drop_page_cache(self) -> None:
-        """What it has written goes to the disk and out of the kernel's memory."""
+        """Writes its files to the disk and evicts them from the kernel's memory."""
         drop_page_cache(self.folder)
 
     def ready(self) -> bool:
-        """Whether a client can use the broker: ApiVersions and Metadata are answered."""
+        """True if a client can use the broker: it answers ApiVersions and Metadata."""
         try:
             with self.client(timeout_seconds=2.0) as client:
                 client.api_versions()

@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that makes every request as late as a distant bucket's, and counts what is billed."""
+"""A proxy in front of an S3 server that delays every request like a distant bucket, and counts billed requests."""
 
 import asyncio
 import math
@@ -16,13 +16,13 @@ _WRITES = frozenset({"PUT", "POST"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """A log-normal distribution by two of its percentiles, in milliseconds."""
+    """A log-normal distribution, given by two of its percentiles, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
 
     def draw_sec(self, generator: random.Random) -> float:
-        """One value of it, in seconds."""
+        """A random value of it, in seconds."""
         spread = math.log(self.p99_ms / self.p50_ms) / _Z99
         return self.p50_ms / 1000 * math.exp(spread * generator.gauss(0.0, 1.0))
 
@@ -43,7 +43,7 @@ class Bill:
 
 
 def bill(counts: "Counter[RequestKind]") -> Bill:
-    """What these requests are billed as."""
+    """The billing class of these requests."""
     puts = gets = 0
     for kind, number in counts.items():
         if kind.method in _WRITES or (kind.method == "GET" and kind.suffix == "bucket"):
@@ -54,7 +54,7 @@ def bill(counts: "Counter[RequestKind]") -> Bill:
 
 
 class LateBucket(ObjectStoreProxy):
-    """Every request is forwarded after a time drawn for its kind; DELETE and LIST take that of a GET."""
+    """Forwards each request after a delay drawn for its kind; DELETE and LIST take that of a GET."""
 
     def __init__(self, upstream: str, *, put: Lateness, get: Lateness, seed: int) -> None:
         super().__init__(upstream, seed=seed)
@@ -64,15 +64,15 @@ class LateBucket(ObjectStoreProxy):
 
     @property
     def puts_done(self) -> int:
-        """How many PUTs have been answered."""
+        """The number of PUTs that have been answered."""
         return len(self._put_milliseconds)
 
     def put_milliseconds(self, since: int) -> list[float]:
-        """How long each took here, after the first `since`, from its last byte to its reply; sorted."""
+        """The durations, after the first `since`, from a request's last byte to its reply; sorted."""
         return sorted(self._put_milliseconds[since:])
 
     def bill(self) -> Bill:
-        """What has been asked so far."""
+        """The requests so far."""
         return bill(self.counts())
 
     def _fault_for(self, head: Head) -> Fault:

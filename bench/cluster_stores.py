@@ -1,4 +1,4 @@
-"""The stores of a cluster under test: etcd and an S3 server of this machine, the latter at once or late."""
+"""The stores of a cluster under test: etcd and an S3 server of this machine, with or without delay."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class ClusterStores:
 
 @contextmanager
 def cluster_stores(folder: Path) -> Iterator[ClusterStores]:
-    """Both in the block. Raises `BrokerError` where one of them is not installed."""
+    """Runs both stores in the block. Raises `BrokerError` if one of them is not installed."""
     missing = etcd_missing() or s3_server_missing()
     if missing:
         raise BrokerError(missing)
@@ -36,7 +36,7 @@ def cluster_stores(folder: Path) -> Iterator[ClusterStores]:
 
 @contextmanager
 def late_bucket(stores: ClusterStores) -> Iterator[tuple[LateBucket, ClusterStores]]:
-    """The same stores behind a late proxy, and that proxy."""
+    """The same stores behind a delaying proxy, and that proxy."""
     endpoint = stores.settings["KAFSCALE_S3_ENDPOINT"]
     bucket = LateBucket(endpoint, put=PUT_LATENESS, get=GET_LATENESS, seed=_SEED)
     with bucket:

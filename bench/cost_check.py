@@ -1,6 +1,6 @@
-"""`python -m bench.cost_check`: fails when the broker's CPU, as a ratio to the ceiling's, got clearly worse.
+"""`python -m bench.cost_check`: fails if the broker's CPU, as a ratio to the ceiling's, is clearly worse.
 
-With `--record` it writes down what it sees, as what later runs are compared with.
+With `--record` it stores its results for later runs to compare with.
 """
 
 import sys
@@ -29,7 +29,7 @@ def recorded() -> Recorded:
 
 
 def check(work_dir: Path, held: Recorded) -> tuple[Verdict, str]:
-    """Measure until it is clear. Returns what is clear, and what was seen."""
+    """Measure until the result is clear. Returns the result, and its report."""
     with cost_rounds(work_dir) as rounds:
         while (found := verdict(rounds.costs, held)) is Verdict.NOT_CLEAR:
             rounds.measure()
@@ -37,21 +37,21 @@ def check(work_dir: Path, held: Recorded) -> tuple[Verdict, str]:
 
 
 def record(work_dir: Path) -> tuple[str, str]:
-    """Measure twice as long as a check needs. Returns the file's text, and what was seen."""
+    """Measure twice as long as a check needs. Returns the file's text, and its report."""
     with cost_rounds(work_dir) as rounds:
         for _ in range(2 * ENOUGH_ROUNDS):
             rounds.measure()
         return encode_recorded(rounds.costs), report(rounds.costs, {})
 
 
-@click.command(help="Hold the broker's CPU, as a ratio to the no-op ceiling's, against the recorded ratios.")
-@click.option("--record", "records", is_flag=True, help="Write down what is seen instead.")
+@click.command(help="Compare the broker's CPU, as a ratio to the no-op ceiling's, with the recorded ratios.")
+@click.option("--record", "records", is_flag=True, help="Record the ratios instead.")
 @click.option(
     "--work-dir",
     default=Path(tempfile.gettempdir()),
     show_default=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
-    help="Where the data folders are made; should be a real disk.",
+    help="Where the data folders are created; should be a real disk.",
 )
 def main(records: bool, work_dir: Path) -> None:
     if records:

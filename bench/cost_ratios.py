@@ -1,4 +1,4 @@
-"""Broker CPU as a ratio to the no-op ceiling's: held against the ratios that were recorded. Pure.
+"""Broker CPU as a ratio to the no-op ceiling's, compared with the recorded ratios. Pure.
 
 A ratio is that of the two best samples: whatever else runs on the machine only adds to a process' CPU time, by
 caches and memory that it takes away, so the least disturbed sample says most. Machines differ less in it than in
@@ -12,21 +12,21 @@ from enum import Enum
 from typing import Final
 
 FEWEST_ROUNDS: Final = 3
-"""Of what is as recorded."""
+"""For a figure that is as recorded."""
 
 ENOUGH_ROUNDS: Final = 6
-"""Before a figure is called worse whose best samples agree."""
+"""Before a figure counts as worse whose best samples agree."""
 
 MOST_ROUNDS: Final = 12
-"""Before a figure is called worse whose best samples differ still: a machine that is busy with other work."""
+"""Before a figure counts as worse whose best samples still differ: a machine with other load."""
 
 AGREE: Final = 1.1
-"""The best two samples agree when the second is at most so many times the first."""
+"""The best two samples agree if the second is at most so many times the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What is compared. `margin`: how many times the recorded ratio is not clearly worse yet."""
+    """A compared figure. `margin`: how many times the recorded ratio is not clearly worse yet."""
 
     name: str
     unit: str
@@ -48,12 +48,12 @@ class Costs:
 
     @property
     def ratio(self) -> float:
-        """The best of ours to the best of the ceiling."""
+        """The ratio of our best sample to the ceiling's best."""
         return min(self.ours) / min(self.ceiling)
 
     @property
     def agree(self) -> bool:
-        """Whether the best two samples of either agree."""
+        """True if the best two samples of both agree."""
         return all(_best_two_agree(samples) for samples in (self.ours, self.ceiling))
 
 
@@ -64,11 +64,11 @@ def _best_two_agree(samples: Sequence[float]) -> bool:
 
 Measured = Mapping[Figure, Costs]
 Recorded = Mapping[str, float]
-"""A figure's name to its ratio."""
+"""The ratio of each figure by its name."""
 
 
 class Verdict(Enum):
-    """What rounds so far say."""
+    """The verdict of the rounds so far."""
 
     AS_RECORDED = "as recorded"
     NOT_CLEAR = "not clear yet"
@@ -76,12 +76,12 @@ class Verdict(Enum):
 
 
 def is_over(figure: Figure, costs: Costs, recorded: Recorded) -> bool:
-    """Whether the figure is past its margin."""
+    """True if the figure is past its margin."""
     return costs.ratio > recorded[figure.name] * figure.margin
 
 
 def verdict(measured: Measured, recorded: Recorded) -> Verdict:
-    """Worse: past its margin after so many rounds that chance is out of the question."""
+    """The figures that are worse: past their margin after so many rounds that chance is ruled out."""
     rounds = min(len(costs.ours) for costs in measured.values())
     if rounds < FEWEST_ROUNDS:
         return Verdict.NOT_CLEAR
@@ -94,7 +94,7 @@ def verdict(measured: Measured, recorded: Recorded) -> Verdict:
 
 
 def report(measured: Measured, recorded: Recorded) -> str:
-    """A line for each figure: its ratio, what was recorded, what is too much, and the samples of both."""
+    """A line for each figure: its ratio, the recorded one, the limit, and the samples of both."""
     return "\n".join(_line(figure, costs, recorded) for figure, costs in measured.items())
 
 
@@ -112,7 +112,7 @@ def _samples(seconds: Sequence[float]) -> str:
 
 
 def encode_recorded(measured: Measured) -> str:
-    """The text of the file that keeps the ratios."""
+    """The text of the file of recorded ratios."""
     return (
         json.dumps({figure.name: round(costs.ratio, 2) for figure, costs in measured.items()}, indent=2)
         + "\n"
@@ -120,7 +120,7 @@ def encode_recorded(measured: Measured) -> str:
 
 
 def decode_recorded(text: str) -> Recorded:
-    """What `encode_recorded` wrote. Raises ValueError when it is not a positive ratio for each figure."""
+    """The ratios from `encode_recorded`. Raises ValueError unless there is a positive ratio for each figure."""
     found = json.loads(text)
     names = {figure.name for figure in FIGURES}
     if not isinstance(found, dict) or set(found) != names:

@@ -1,4 +1,4 @@
-"""Rounds that measure what a request and a GB cost the broker and the no-op server in CPU, in turns.
+"""Rounds that measure the CPU of a request and of a GB at the broker and at the no-op server, in turns.
 
 The same prebuilt frames go to both, a fixed number of them, and the CPU of the server's process is read before the
 first and after the last reply.
@@ -20,14 +20,14 @@ from bench.replies import FrameCounter, ProduceReplies
 from bench.wire import FetchPlace, WireError, check_fetch_reply, fetch_frame, produce_frame
 
 SETTINGS = {
-    # Acknowledgements come sooner, and the rounds are shorter.
+    # With it acknowledgements come sooner, and the rounds are shorter.
     "KAFSCALE_FLUSH_INTERVAL_MS": "100",
-    # Full after the warm-up: from then on no memory is touched for the first time, whose price differs by machine.
+    # Full after the warm-up: later no memory is touched for the first time, whose price differs by machine.
     "KAFSCALE_CACHE_SIZE": str(64 * 1024 * 1024),
-    # Its work would fall into whichever load runs by then.
+    # Its work would fall into the load that runs at that time.
     "KAFSCALE_MERGE_BYTES_PER_SEC": "0",
 }
-"""All else is as it is by default."""
+"""All other settings have their defaults."""
 
 _TOPICS = ("tiny", "frames")
 _GB = 1e9
@@ -45,12 +45,12 @@ class Load:
 
     @property
     def requests(self) -> int:
-        """How many in all."""
+        """The number of requests in all."""
         return self.in_block * self.blocks
 
 
 _LOADS = {
-    # As many as take each of them 0.2 to 0.6 s of CPU, which /proc tells in hundredths.
+    # So many that each takes 0.2 to 0.6 s of CPU, which /proc counts in hundredths.
     TINY: (Load(in_block=100, blocks=160, ahead=8_000), Load(in_block=400, blocks=1_500, ahead=8_000)),
     FRAMES: (Load(in_block=1, blocks=300, ahead=32), Load(in_block=1, blocks=4_000, ahead=32)),
     FETCH: (Load(in_block=1, blocks=1_500, ahead=4), Load(in_block=1, blocks=2_500, ahead=4)),
@@ -69,20 +69,20 @@ class CostRounds:
         self.costs = {figure: Costs() for figure in FIGURES}
 
     def warm_up(self) -> None:
-        """Each load in small, unmeasured."""
+        """Runs each load in small, unmeasured."""
         for figure, parts in _WARM_UP.items():
             for server, load, part in zip((self._ours, self._ceiling), _LOADS[figure], parts, strict=True):
                 small = Load(in_block=load.in_block, blocks=load.blocks // part, ahead=load.ahead)
                 self._cpu_of_unit(figure, server, small)
 
     def measure(self) -> None:
-        """One round: each figure for the broker and at once for the ceiling."""
+        """One round: each figure for the broker and then for the ceiling."""
         for figure, (ours, ceiling) in _LOADS.items():
             self.costs[figure].ours.append(self._cpu_of_unit(figure, self._ours, ours))
             self.costs[figure].ceiling.append(self._cpu_of_unit(figure, self._ceiling, ceiling))
 
     def _cpu_of_unit(self, figure: Figure, server: Broker, load: Load) -> float:
-        """CPU seconds of the server for a request or a GB."""
+        """CPU seconds of the server per request or GB."""
         match figure.name:
             case TINY.name:
                 return self._run(server, self._tiny, load, _produce_counter)[0] / load.requests
@@ -108,7 +108,7 @@ class CostRounds:
     def _run(
         server: Broker, frame: bytes, load: Load, counter: Callable[[bytes], CountReplies]
     ) -> tuple[float, int]:
-        """CPU seconds, and how many bytes came back."""
+        """CPU seconds, and the number of bytes that came back."""
         with server.client() as client:
             first = client.exchange(frame)
         count = counter(first)

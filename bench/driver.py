@@ -39,7 +39,7 @@ _STALL_SECONDS = 30.0
 
 @dataclass(slots=True)
 class _Stall:
-    """Ends a run in which nothing moves any more, instead of waiting for ever."""
+    """Ends a run without progress, instead of waiting without limit."""
 
     what: str
     last: float = field(default_factory=time.monotonic)
@@ -96,7 +96,7 @@ def drive_consume(spec: ConsumeSpec) -> Window:
     """Reads the same range in each pass, timed from the first fetch to the last record.
 
     Each pass has its own consumer: the one before may have left a fetch that waits for new data, and a
-    client has only one fetch under way at a broker.
+    client has only one fetch in flight at a broker.
     """
     meter = Meter(spec.broker_pids)
     total = 0
@@ -114,7 +114,7 @@ def drive_consume(spec: ConsumeSpec) -> Window:
 
 
 def _range_to_consume(spec: ConsumeSpec, consumer: Consumer) -> tuple[dict[int, int], int]:
-    """Partition -> first offset, and how many records to take, from whichever partition they come."""
+    """The first offset of each partition, and the number of records to read, from any of the partitions."""
     per_partition = spec.records // spec.partitions
     offsets, wanted = {}, 0
     for partition in range(spec.partitions):

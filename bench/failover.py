@@ -1,8 +1,8 @@
 """How long partitions go without an acknowledgement when their leader stops or dies: `python -m bench.failover`.
 
 Three brokers on etcd and an S3 server of this machine, one topic. A few of the partitions that one broker leads
-are written to all the time, each by a producer of its own that waits for every acknowledgement, asks who leads
-whenever it hears an error, and tries again after 5 ms. Then that broker is told to stop, or is killed.
+are written to all the time, each by a producer of its own that waits for every acknowledgement, fetches metadata
+at every error, and retries after 5 ms. Then that broker is stopped, or killed.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ STEADY_SEC = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one stop or kill cost. The gaps are those of the partitions that were written to, in seconds."""
+    """The effect of one stop or kill. The gaps are those of the partitions that were written to, in seconds."""
 
     what: str
     gaps_sec: list[float]
@@ -41,7 +41,7 @@ class Round:
 
 
 class Leaders:
-    """Who leads, asked for all producers together: a client of its own for each would measure this process."""
+    """The current leaders, fetched for all producers together: a client for each would measure this process."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -50,7 +50,7 @@ class Leaders:
         self._known: dict[int, int] = {}
 
     def leader(self, partition: int, asked_after: float) -> int:
-        """The partition's leader by an answer that was asked for later than `asked_after`."""
+        """The partition's leader from metadata that was requested after `asked_after`."""
         with self._lock:
             if self._asked_at <= asked_after:
                 asked_at = time.monotonic()
@@ -71,7 +71,7 @@ class Producer(threading.Thread):
         self._stop_event = stop
 
     def run(self) -> None:
-        """Until told to stop."""
+        """Write until stopped."""
         while not self._stop_event.is_set():
             with contextlib.suppress(*AWAY, AssertionError, KeyError):
                 self._write_to_leader()

@@ -23,7 +23,7 @@ _COUNTED_BYTES = 1  # so that the window's records are bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fetch:
-    """One request, and what is known of its reply: where its records begin, how many bytes are whole batches."""
+    """One request, and what is known of its reply: where the records start, and the size of the whole batches."""
 
     frame: bytes
     records_at: int
@@ -31,7 +31,7 @@ class _Fetch:
 
 
 def drive_fetch_frames(spec: FetchFramesSpec) -> Window:
-    """Keeps every connection asked during warm-up and window. The window's records are bytes of whole batches."""
+    """Keeps requests in flight on every connection in warm-up and window. Its records are bytes of whole batches."""
     fetches = _plan(spec)
     meter = Meter(spec.broker_pids)
     with ExitStack() as stack:
@@ -46,7 +46,7 @@ def drive_fetch_frames(spec: FetchFramesSpec) -> Window:
 
 
 def _plan(spec: FetchFramesSpec) -> list[_Fetch]:
-    """One pass over the partitions in turns, each asked from where its last reply ended."""
+    """One pass over the partitions in turns, each from the end of its last reply."""
     share = spec.volume_bytes // len(spec.start_offsets)
     by_partition = []
     with Client(spec.host, spec.port) as client:
@@ -76,7 +76,7 @@ def _plan_partition(
 
 
 def whole_batches(records: bytes) -> tuple[int, int]:
-    """How many bytes are whole batches, and the offset after the last of them. Brokers may cut the last one off."""
+    """The size of the whole batches, and the offset after the last of them. Brokers may truncate the last one."""
     at = next_offset = 0
     while at + _BASE_OFFSET_BYTES + _LENGTH_BYTES <= len(records):
         base = int.from_bytes(records[at : at + _BASE_OFFSET_BYTES], "big")
@@ -93,19 +93,19 @@ def whole_batches(records: bytes) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Connection:
-    """One connection with the fetches that are not answered yet, oldest first."""
+    """One connection with its unanswered fetches, oldest first."""
 
     socket: socket.socket
     waiting: deque[_Fetch] = field(default_factory=deque)
     _head: bytes = b""
-    _left: int = 0  # of the reply under way, after its head
+    _left: int = 0  # of the reply in progress, after its head
 
     def ask(self, fetch: _Fetch) -> None:
         self.socket.sendall(fetch.frame)
         self.waiting.append(fetch)
 
     def receive(self, room: memoryview) -> int:
-        """Take what is there, up to the end of a reply; returns the whole batches' bytes of a reply that ended."""
+        """Receive, up to the end of a reply; returns the whole batches' bytes of a completed reply."""
         fetch = self.waiting[0]
         if len(self._head) < fetch.records_at:
             self._receive_head(fetch)
@@ -120,7 +120,7 @@ class _Connection:
         return self.waiting.popleft().whole_bytes
 
     def _receive_head(self, fetch: _Fetch) -> None:
-        """What comes before the records. Raises WireError when there are none."""
+        """The bytes before the records. Raises WireError if there are none."""
         piece = self.socket.recv(fetch.records_at - len(self._head))
         if not piece:
             raise WireError("the broker closed the connection")

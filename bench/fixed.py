@@ -1,7 +1,7 @@
 """The raw driver for a fixed amount of work: so many requests, and the CPU of the server from before to after.
 
-What a time window cannot give: a broker that acknowledges by the flush answers in bursts, and a window of a second
-would cut them at any place. Here every request that was paid for is counted, and no other.
+A time window cannot measure it: a broker that acknowledges by the flush answers in bursts, and a window of a second
+would cut them anywhere. Here exactly the requests that were answered are counted.
 """
 
 import select
@@ -15,7 +15,7 @@ _RECEIVE_BYTES = 1024 * 1024
 _STALL_SECONDS = 60.0
 
 CountReplies = Callable[[memoryview], int]
-"""Of received bytes: how many replies have come to their end with them."""
+"""The number of replies that are complete with these bytes."""
 
 
 def exchange_many(

@@ -16,7 +16,7 @@ _STALL_SECONDS = 30.0
 
 
 def drive_frames(spec: FramesSpec) -> Window:
-    """Keeps `in_flight_frames` on their way during warm-up and window, then waits for the last reply."""
+    """Keeps `in_flight_frames` in flight during warm-up and window, then waits for the last reply."""
     frames = _frames(spec)
     with Client(spec.host, spec.port) as client:
         replies = ProduceReplies(client.exchange(frames[0]))
@@ -40,7 +40,7 @@ def _pipeline(
 ) -> int:
     """Sends and receives until the window is over and all is answered; returns the frames answered."""
     view = memoryview(block)
-    sent_of_block = 0  # bytes of the block under way; 0: none is
+    sent_of_block = 0  # bytes of the block in progress; 0: none is
     in_flight = done = 0
     poller = select.poll()
     poller.register(connection, select.POLLIN | select.POLLOUT)

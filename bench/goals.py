@@ -1,4 +1,4 @@
-"""What the measured figures should reach, and the section of the report that says whether they do."""
+"""The goals of the measured figures, and the section of the report that says which are met."""
 
 import re
 import statistics
@@ -18,7 +18,7 @@ _MANY_PARTITIONS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A limit that is to be kept at least, and one to aim at, for a metric of the rows whose names match.
+    """A limit to keep, and one to aim at, for a metric of the rows whose names match.
 
     `divided_by`: the peer whose median the figure is divided by; None: the median itself.
     """
@@ -33,7 +33,7 @@ class Goal:
     tolerance: float = 0.0
 
     def verdict(self, value: float) -> str:
-        """In one word or two."""
+        """The comparison in one word or two."""
         for limit, word in ((self.aim, "aim"), (self.at_least, "at least")):
             if value >= limit - self.tolerance if self.higher_is_better else value <= limit + self.tolerance:
                 return word
@@ -71,16 +71,16 @@ GOALS = (
     _ratio("broker CPU per GB produced / Kafka", r"produce \d+ B, .*", "broker CPU s/GB", KAFKA, 0.5, 0.25),
     _ratio("tiny requests per second / warmed Kafka", r"tiny requests, .*", "requests/s", KAFKA, 0.8, 1.3),
     _ratio("1 MiB-frame MB/s / no-op ceiling", re.escape(PRODUCE_ROW), "MB/s", NOOP, 0.6, 0.9),
-    # What lies between is a sync of the disk, which Kafka does not wait for.
+    # Between them lies a sync of the disk, which Kafka does not wait for.
     _ratio("MB/s with 5 requests in flight / Kafka", r"5 in flight, .*", "MB/s", KAFKA, 0.8, 1.0),
     _at_most("durable ack p50 / PUT p50", _ONE_PARTITION, ACK_P50, 2.0, 1.6),
     _at_most("durable ack p99 / PUT p99", _ONE_PARTITION, ACK_P99, 1.5, 1.3),
-    # A checkpoint, every so many flushes, is a transaction more.
+    # A checkpoint, every so many flushes, is one transaction more.
     replace(
         _at_most("metadata transactions per flush, 1 partition", _SERIAL_FLUSHES, TRANSACTIONS, 1.0, 1.0),
         tolerance=0.05,
     ),
-    # The aim is that many flushes share one transaction: two are the fewest that are many.
+    # The aim is that many flushes share one transaction: two are the fewest.
     replace(
         _at_most("metadata transactions per flush, many partitions", _MANY_FLUSHES, TRANSACTIONS, 1.0, 0.5),
         tolerance=0.05,
@@ -94,7 +94,7 @@ GOALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """What one row comes to under a goal: the value of each peer that has one."""
+    """The figures of one row under a goal: the value of each peer that has one."""
 
     goal: Goal
     row: str
@@ -102,7 +102,7 @@ class Figure:
 
 
 def figures(measurements: Sequence[Measurement], goals: Sequence[Goal] = GOALS) -> Iterator[Figure]:
-    """Every goal with each row that it is for; a goal that nothing was measured for has none."""
+    """Every goal with each row that it applies to; a goal without measurements has none."""
     for goal in goals:
         for row, medians in _medians(measurements, goal).items():
             divisor = 1.0 if goal.divided_by is None else medians.get(goal.divided_by, 0.0)

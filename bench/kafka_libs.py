@@ -1,4 +1,4 @@
-"""The jars and the Java of the Apache Kafka peer; the folder is the one the compatibility tests use."""
+"""The jars and the Java of the Apache Kafka peer; the compatibility tests use the same folder."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ class KafkaUnavailableError(Exception):
 
 
 def kafka_libraries() -> Path:
-    """The folder with Kafka's jars; Maven fetches them first when they are not there."""
+    """The folder with Kafka's jars; Maven fetches them first if they are missing."""
     try:
         install_kafka_libs()
     except CannotInstallError as error:

@@ -19,7 +19,7 @@ class Kafscale(Broker):
 
     @property
     def data_folder(self) -> Path:
-        """Where its object store and its metadata are."""
+        """The settings of its object store and metadata."""
         return self.folder / "data"
 
     def command(self) -> list[str]:
@@ -34,14 +34,14 @@ class Kafscale(Broker):
         }
 
     def readyz(self) -> bool:
-        """Whether the health endpoint calls the broker ready."""
+        """True if the health endpoint says that the broker is ready."""
         try:
             return self._http_get("/readyz")[0] == http.HTTPStatus.OK
         except OSError:
             return False
 
     def metrics(self) -> str:
-        """What the broker counts, in Prometheus' text form."""
+        """The broker's metrics, in Prometheus' text format."""
         return self._http_get("/metrics")[1]
 
     def _http_get(self, path: str) -> tuple[int, str]:

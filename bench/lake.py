@@ -132,7 +132,7 @@ def main(
 def _measure(
     plan: LakePlan, peers: list[LakePeer], work_dir: Path, path: Path
 ) -> tuple[list[Measurement], dict[str, Any]]:
-    """What was measured is in the file also where a run ends early. Raises `ClickException`."""
+    """The measurements are in the file also if a run fails. Raises `ClickException`."""
     with tempfile.TemporaryDirectory(prefix="kafscale-lake-", dir=work_dir) as folder:
         run = LakeRun(plan, peers, Path(folder), to_stderr)
         try:

@@ -10,7 +10,7 @@ KAFKA_SOURCE = JarSet(_FOLDER / "pom.xml", _FOLDER.parent / ".tools" / "spark-ka
 
 
 def lake_jars() -> tuple[str, ...]:
-    """The paths of all; Maven fetches first what is not there. Raises `StartupError`."""
+    """The paths of all jars; Maven fetches missing ones first. Raises `StartupError`."""
     KAFKA_SOURCE.fetch()
     ICEBERG.fetch()
     runtime = [jar for jar in ICEBERG.paths() if jar.name.startswith("iceberg-spark-runtime")]

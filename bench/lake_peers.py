@@ -1,4 +1,4 @@
-"""What the lake benchmark reads through: a Spark data source, and the options that name one topic to it."""
+"""The readers of the lake benchmark: a Spark data source, and the options that name one topic to it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _SPLIT_BYTES = str(1024**4)
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Those that were written to. Kafka's must run while it is read; the other one is stopped by then."""
+    """The brokers that were written to. Kafka's must run while it is read; the other one is stopped by then."""
 
     kafka: ApacheKafka
     kafscale: Kafscale

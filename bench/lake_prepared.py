@@ -1,6 +1,6 @@
 """A stand-in for a data source that costs nothing: Arrow batches made once, handed to Spark again and again.
 
-What remains is what Spark itself asks of a data source written in Python: batches over a socket, rows out of them.
+What remains is the cost of any data source in Python for Spark itself: batches over a socket, rows out of them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _BATCH_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class PreparedPart(InputPartition):
-    """One task: `records` of them."""
+    """One task of `records` records."""
 
     partition: int
     records: int
@@ -43,7 +43,7 @@ class PreparedSource(DataSource):
 
 
 class PreparedReader(DataSourceReader):
-    """As many batches of the same records as it takes."""
+    """The number of batches, all of the same records."""
 
     def __init__(self, *, records: int, record_bytes: int, partitions: int) -> None:
         self._records = records

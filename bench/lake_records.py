@@ -37,7 +37,7 @@ class Dataset:
 
 
 def write(dataset: Dataset, broker: Broker) -> None:
-    """Make the topic and write it; every record is acknowledged. Raises `LibrdkafkaError`."""
+    """Create the topic and write it; every record is acknowledged. Raises `LibrdkafkaError`."""
     with broker.client() as client:
         client.create_topic(dataset.topic, dataset.partitions)
     producer = Producer(dataset.topic, _properties(dataset, broker))
@@ -51,7 +51,7 @@ def _properties(dataset: Dataset, broker: Broker) -> dict[str, str]:
     return {
         "bootstrap.servers": broker.bootstrap,
         "acks": "all",
-        # A batch ends when it is full: what is in it then does not depend on how fast a broker answers.
+        # A batch ends when it is full, so that its content does not depend on how fast a broker answers.
         "linger.ms": "1000",
         "batch.size": str(dataset.batch_bytes),
         "batch.num.messages": "10000",

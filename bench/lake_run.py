@@ -25,7 +25,7 @@ KAFSCALE_SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakePlan:
-    """What is read: every data set into every sink by every peer, with each number of cores."""
+    """The reads: every data set into every sink by every peer, with each number of cores."""
 
     datasets: tuple[Dataset, ...]
     tiny: Dataset
@@ -39,7 +39,7 @@ class LakePlan:
 
 
 class LakeRun:
-    """Measurements gather in `measured`."""
+    """Measurements are collected in `measured`."""
 
     def __init__(
         self, plan: LakePlan, peers: Sequence[LakePeer], work_dir: Path, progress: Callable[[str], None]
@@ -89,7 +89,7 @@ class LakeRun:
     def _rounds(
         self, session: "_Session", dataset: Dataset, sink: str
     ) -> Iterator[tuple[LakePeer, int, Cost]]:
-        """Warm-ups, then rounds: forth, back, forth, so that none is always the one after another."""
+        """Warm-ups, then rounds: forward, backward, forward, so that no peer always follows the same one."""
         peers = list(self._peers)
         for _ in range(self._plan.warm_ups):
             for peer in peers:
@@ -113,7 +113,7 @@ class LakeRun:
 
 
 class _Session:
-    """One Spark session over what was written."""
+    """One Spark session over the written topics."""
 
     def __init__(self, plan: LakePlan, spark: SparkProcess, brokers: Brokers) -> None:
         self._spark = spark
@@ -124,7 +124,7 @@ class _Session:
         return self._spark.read(self._spec(peer, dataset, sink))
 
     def compare(self, dataset: Dataset, peers: Sequence[LakePeer]) -> None:
-        """All that read what was written must give the same records. Raises `SparkProcessError`."""
+        """All readers of the same topic must return the same records. Raises `SparkProcessError`."""
         digests = {
             peer.name: self._spark.digest(self._spec(peer, dataset, NOOP))
             for peer in peers

@@ -20,7 +20,7 @@ _TABLE = "bench.db.records"
 
 
 def open_session(spec: SessionSpec) -> SparkSession:
-    """The same settings whatever is read: Spark's own but for memory, folders, and what makes noise."""
+    """The same settings for every read: Spark's defaults but for memory, folders, and noise."""
     folder = Path(spec.folder)
     settings = {
         "spark.jars": ",".join(spec.jars),
@@ -49,7 +49,7 @@ def open_session(spec: SessionSpec) -> SparkSession:
 
 
 class Reads:
-    """The reads of one session, each timed with the CPU of everything that takes part."""
+    """The reads of one session, each timed with the CPU of all processes that take part."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -59,7 +59,7 @@ class Reads:
         self._jvm_pid: int = gateway.proc.pid
 
     def read(self, spec: ReadSpec) -> Cost:
-        """Raises what Spark raises."""
+        """Raises Spark's errors."""
         self._reads += 1
         group = f"read-{self._reads}"
         self._session.sparkContext.setJobGroup(group, spec.source)
@@ -86,7 +86,7 @@ class Reads:
         )
 
     def digest(self, spec: ReadSpec) -> Digest:
-        """A hash of everything that two brokers give alike: the timestamps they do not."""
+        """A hash of everything that is equal for two brokers: all but the timestamps."""
         found = (
             self._load(spec)
             .select(f.xxhash64("topic", "partition", "offset", "key", "value", "headers").alias("hash"))
@@ -100,12 +100,12 @@ class Reads:
         return self._session.read.format(spec.source).options(**spec.options).load()
 
     def _cpu(self, spec: ReadSpec) -> tuple[float, float, float]:
-        """Of the JVM, of this process with all that came of it, and of the broker, in seconds."""
+        """CPU of the JVM, of this process with its descendants, and of the broker, in seconds."""
         broker = process_tree_cpu(spec.broker_pid).total if spec.broker_pid else 0.0
         return process_cpu(self._jvm_pid).total, process_tree_cpu_with_ended(os.getpid()).total, broker
 
     def _tasks(self, group: str) -> int:
-        """Of the job that had most: the others make the table, or commit."""
+        """The tasks of the largest job: the others create the table, or commit."""
         tracker = self._session.sparkContext.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
@@ -113,7 +113,7 @@ class Reads:
 
 
 def main() -> None:
-    """Entry point of the process. Whatever else it and Spark print goes to stderr."""
+    """Entry point of the process. All other output of it and of Spark goes to stderr."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     opened = json.loads(sys.stdin.readline())

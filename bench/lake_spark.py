@@ -1,4 +1,4 @@
-"""The benchmark's side of a Spark process (`bench.lake_session`): asks it, reads its answers, ends it."""
+"""The benchmark's side of a Spark process (`bench.lake_session`): sends requests, reads answers, stops it."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ _STOP_TIMEOUT_SECONDS = 60.0
 
 
 class SparkProcessError(Exception):
-    """Spark failed; the text ends with what it logged."""
+    """Spark failed; the text includes the end of its log."""
 
 
 class SparkProcess:

@@ -1,4 +1,4 @@
-"""What the lake benchmark asks of its Spark process and what it gets back; both travel as one line of JSON."""
+"""Requests to the lake benchmark's Spark process and its answers; both travel as one line of JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSpec:
-    """Read what `options` say through the data source `source`, every column of it, into `sink`."""
+    """Read by `options` through the data source `source`, all columns, into `sink`."""
 
     source: str
     options: Mapping[str, str]
@@ -29,23 +29,23 @@ class ReadSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One read: from the making of the data frame to the end of the job. CPU of user and system, in seconds."""
+    """One read: from the creation of the data frame to the end of the job. CPU of user and system, in seconds."""
 
     seconds: float
     tasks: int
-    jvm_seconds: float  # the JVM that is driver and executor
-    python_seconds: float  # the driver's Python, the workers, and whatever else was started and has ended
+    jvm_seconds: float  # the JVM, which is driver and executor
+    python_seconds: float  # the driver's Python, the workers, and all other child processes that have exited
     broker_seconds: float
 
     @property
     def spark_seconds(self) -> float:
-        """CPU of all that Spark is."""
+        """CPU of all Spark processes."""
         return self.jvm_seconds + self.python_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """What was read, whatever its order: its rows, and a hash over partition, offset, key, value and headers."""
+    """The digest of a read in any order: its rows, and a hash over partition, offset, key, value and headers."""
 
     rows: int
     hash: int

@@ -20,7 +20,7 @@ _FATAL_ERRORS = {-150: "fatal error", -187: "all brokers down", -193: "cannot re
 
 
 class LibrdkafkaError(Exception):
-    """librdkafka refused a call or could not deliver; the text is its own."""
+    """librdkafka refused a call or could not deliver; the text is librdkafka's."""
 
 
 class Message(Structure):
@@ -91,7 +91,7 @@ class _Handle:
         self._topic_name = topic.encode()
 
     def watermarks(self, partition: int, timeout_ms: int = 10_000) -> tuple[int, int]:
-        """(log start offset, high watermark) of a partition, asked of the broker."""
+        """(log start offset, high watermark) of a partition, requested from the broker."""
         low, high = c_int64(), c_int64()
         code = _LIBRARY.rd_kafka_query_watermark_offsets(
             self._handle, self._topic_name, c_int32(partition), byref(low), byref(high), c_int(timeout_ms)
@@ -106,7 +106,7 @@ class _Handle:
 
 
 class BatchTemplate:
-    """Records ready to be handed to `Producer.produce` again and again; keeps their bytes alive."""
+    """Records ready for `Producer.produce`, again and again; keeps their bytes alive."""
 
     def __init__(self, values: Sequence[bytes], keys: Sequence[bytes] = ()) -> None:
         self._values = [ctypes.create_string_buffer(value, len(value)) for value in values]
@@ -193,13 +193,13 @@ class Consumer(_Handle):
             self._started.append(partition)
 
     def poll(self, timeout_ms: int) -> int:
-        """Drops all records that wait (or come within `timeout_ms`) and returns their number."""
+        """Drops all waiting records (or those within `timeout_ms`) and returns their number."""
         return max(
             0, int(_LIBRARY.rd_kafka_consume_callback_queue(self._queue, timeout_ms, self._ignore, None))
         )
 
     def stop(self) -> None:
-        """Stops all partitions that were started; records that still waited are dropped."""
+        """Stops all started partitions; waiting records are dropped."""
         for partition in self._started:
             _LIBRARY.rd_kafka_consume_stop(self._topic, c_int32(partition))
         self._started.clear()

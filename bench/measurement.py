@@ -1,4 +1,4 @@
-"""One measured value with everything needed to find it again; the JSON file is a list of these."""
+"""One measured value with everything needed to identify it; the JSON file is a list of these."""
 
 from dataclasses import dataclass
 

@@ -46,15 +46,15 @@ class Meter:
         return len(self._edges) % 2 == 1
 
     def open(self, records: int) -> None:
-        """`records`: how many were done before."""
+        """`records`: how many were processed before."""
         self._mark(records, opens=True)
 
     def close(self, records: int) -> None:
-        """`records`: how many are done by now."""
+        """`records`: how many are processed by now."""
         self._mark(records, opens=False)
 
     def window(self, record_bytes: int, total_records: int) -> Window:
-        """What all stretches add up to. Raises ValueError when the meter is open or was never opened."""
+        """The sum of all stretches. Raises ValueError if the meter is open or was never opened."""
         if self.is_open or self.never_opened:
             raise ValueError("the window was not opened and closed")
         stretches = list(zip(self._edges[::2], self._edges[1::2], strict=True))

@@ -57,7 +57,7 @@ class _NoOpConnection(asyncio.BufferedProtocol):
         self._make_room()
 
     def _answer_fetch(self, correlation_id: memoryview) -> None:
-        """The records are written from where they lie, as a cache's would be."""
+        """The records are written from where they are, as a cache's would be."""
         reply = self._fetch_reply
         if not reply:
             values = [b"x" * _FETCHED_RECORD_BYTES] * _FETCHED_RECORDS

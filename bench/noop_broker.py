@@ -1,4 +1,4 @@
-"""The no-op server, started and stopped as a broker is."""
+"""The no-op server, started and stopped like a broker."""
 
 import sys
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ _LAST_REPLIES_SECONDS = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class _Connection:
-    """One connection; `due` holds when the records were due whose replies are still to come."""
+    """One connection; `due` has the due times of the records without a reply yet."""
 
     socket: socket.socket
     replies: ProduceReplies
@@ -27,7 +27,7 @@ class _Connection:
 
 
 def drive_paced(spec: PacedSpec) -> Latencies:
-    """Sends on whether replies come or not; the records go round the partitions and the connections."""
+    """Sends independently of replies; the records go round the partitions and the connections."""
     values = record_pool(spec.payload, spec.record_bytes)
     frames = [
         produce_frame(spec.topic, partition, [values[partition % len(values)]], correlation_id=partition)
@@ -81,7 +81,7 @@ def _run(
 
 
 def _poller(connections: list[_Connection]) -> select.epoll:
-    """A poller that hears of replies on all of them."""
+    """A poller for replies on all connections."""
     poller = select.epoll()
     for connection in connections:
         poller.register(connection.socket.fileno(), select.EPOLLIN)
@@ -89,7 +89,7 @@ def _poller(connections: list[_Connection]) -> select.epoll:
 
 
 def _answered(connection: _Connection, opens: float) -> list[float]:
-    """Milliseconds of those that have been answered now and were due in the window."""
+    """Milliseconds of the records that have been answered now and were due in the window."""
     received = connection.socket.recv(_RECEIVE_BYTES)
     if not received:
         raise WireError("the broker closed the connection")

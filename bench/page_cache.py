@@ -1,4 +1,4 @@
-"""The kernel's page cache of a folder's files: emptied before a read that is to come from the disk."""
+"""The kernel's page cache of a folder's files: dropped before a read that has to come from the disk."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def drop_page_cache(folder: Path) -> int:
-    """Write what is dirty, and give up the cached pages of every file below; returns how many files that were.
+    """Write dirty pages, and drop the cached pages of every file below; returns the number of files.
 
     Pages that a process has mapped stay. Needs no rights (posix_fadvise, POSIX_FADV_DONTNEED).
     """
@@ -14,7 +14,7 @@ def drop_page_cache(folder: Path) -> int:
     files = 0
     for parent, _folders, names in os.walk(folder):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                 descriptor = os.open(os.path.join(parent, name), os.O_RDONLY)
                 try:
                     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""The columns of the report: which brokers are measured, and with which settings."""
+"""The columns of the report: the brokers that are measured, and their settings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Peer:
 
     @property
     def speaks_kafka(self) -> bool:
-        """Whether clients can use it; if not, it answers prebuilt frames only."""
+        """True if clients can use it; otherwise it answers prebuilt frames only."""
         return self.name != NOOP
 
     def make(self, work_dir: Path, stores: Mapping[str, str] | None = None) -> Broker:

@@ -1,4 +1,4 @@
-"""How much is measured: sizes, durations, volumes and client settings, stated once."""
+"""The amounts of a run: sizes, durations, volumes and client settings, stated once."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +37,7 @@ class Plan:
     consume_tail_bytes: int = 512 * _MIB
     consume_cold_bytes: int = 512 * _MIB
     consume_passes: int = 3
-    write_timeout_seconds: float = 120.0  # of what is written only to be read
+    write_timeout_seconds: float = 120.0  # of records that are written only to be read
     tiny_record_bytes: int = 100
     tiny_in_flight: int = 20_000
     frame_bytes: int = _MIB
@@ -49,12 +49,12 @@ class Plan:
     limited_batch_bytes: tuple[int, ...] = (16 * 1024, 128 * 1024)  # Java's batch.size, and one that is tuned
     limited_partitions: tuple[int, ...] = (1, 6)
     limited_lingers_ms: tuple[int, ...] = (0, 5)
-    settle_seconds: float = 5.0  # after a start, before a broker is called at rest
+    settle_seconds: float = 5.0  # after a start, before a broker counts as idle
     rest_seconds: float = 5.0
     standing_partitions: tuple[int, ...] = (0, 1_000, 10_000)
     startup_repeats: int = 1
     connections: int = 1_000
-    connection_partitions: int = 10_000  # that exist meanwhile
+    connection_partitions: int = 10_000  # of topics that exist meanwhile
     partitions_of_a_poll: int = 10
     poll_waits_ms: tuple[int, ...] = (30_000, 500)
     poll_seconds: float = 10.0
@@ -71,12 +71,12 @@ class Plan:
     consume_properties: dict[str, str] = field(default_factory=lambda: dict(CONSUME_PROPERTIES))
 
     def in_flight_bytes(self, partitions: int) -> int:
-        """What a producer has under way: enough for every partition's buffer, less than librdkafka's own limit."""
+        """A producer's limit in flight: enough for every partition's buffer, less than librdkafka's own limit."""
         return max(64 * _MIB, min(256 * _MIB, partitions * 4 * _MIB))
 
 
 def quick_plan(**changes: Any) -> Plan:
-    """Every workload, for a direction: too short for a decision."""
+    """Every workload, for a first impression: too short for a decision."""
     return Plan(
         **{
             "warmup_seconds": 1.0,

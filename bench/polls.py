@@ -1,4 +1,4 @@
-"""Many open connections: with nothing to say, or each with a Fetch that waits for records that do not come."""
+"""Many open connections: idle, or each with a Fetch that waits for records that do not come."""
 
 import resource
 import select
@@ -21,7 +21,7 @@ _ASK_AGAIN_SECONDS = 0.1
 
 
 def drive_polls(spec: PollsSpec) -> Polled:
-    """Opens all connections, lets them settle, then measures; a Fetch that was answered is sent again at once."""
+    """Opens all connections, lets them settle, then measures; an answered Fetch is sent again at once."""
     _allow_files(spec.connections + _SPARE_FILES)
     frames = _frames(spec) if spec.max_wait_ms else []
     before = memory(spec.broker_pids[0]).resident_bytes
@@ -41,7 +41,7 @@ def _allow_files(count: int) -> None:
 
 
 def _connect(spec: PollsSpec, stack: ExitStack) -> socket.socket:
-    """A connection that has asked what every client asks first."""
+    """A connection that has sent every client's first requests."""
     connection = stack.enter_context(socket.create_connection((spec.host, spec.port), timeout=30.0))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(api_versions_frame())
@@ -66,7 +66,7 @@ def _frames(spec: PollsSpec) -> list[bytes]:
 
 
 def _until_served(client: Client, places: list[FetchPlace]) -> None:
-    """Kafka names a leader of each partition some time before that leads them all. Raises WireError."""
+    """Wait for all leaders: Kafka names a leader some time before it leads. Raises WireError."""
     frame = fetch_frame(places, max_bytes=_POLL_BYTES, max_wait_ms=1)
     deadline = time.monotonic() + _SERVED_SECONDS
     while True:

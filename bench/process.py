@@ -1,4 +1,4 @@
-"""What the operating system knows of a process and of the machine: CPU seconds, memory, writeback."""
+"""The operating system's figures of a process and of the machine: CPU seconds, memory, writeback."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ _BYTES_PER_KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuSeconds:
-    """CPU time spent so far, in seconds; the difference of two readings is what a window cost."""
+    """CPU time so far, in seconds; the difference of two readings is the cost of a window."""
 
     user: float
     system: float
@@ -26,7 +26,7 @@ class CpuSeconds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Memory of one process in bytes; `private_bytes` leaves out pages shared with other processes."""
+    """Memory of one process in bytes; `private_bytes` does not include pages shared with other processes."""
 
     resident_bytes: int
     peak_resident_bytes: int
@@ -35,7 +35,7 @@ class Memory:
 
 
 def process_tree_cpu(pid: int) -> CpuSeconds:
-    """CPU of `pid`, all its threads (ended ones too), and its living descendants (see proc(5), stat)."""
+    """CPU of `pid`, all its threads (ended ones included), and its living descendants (see proc(5), stat)."""
     user = system = 0
     for member in _with_descendants(pid):
         fields = _stat_fields(member)
@@ -67,7 +67,7 @@ def process_cpu(pid: int) -> CpuSeconds:
 
 
 def machine_cpu() -> CpuSeconds:
-    """CPU the whole machine spent on anything, kernel threads included; idle, iowait and steal left out."""
+    """CPU of the whole machine, kernel threads included; idle, iowait and steal excluded."""
     first_line = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     user, nice, system, _idle, _iowait, irq, softirq = (int(ticks) for ticks in first_line[1:8])
     return CpuSeconds(
@@ -88,7 +88,7 @@ def memory(pid: int) -> Memory:
 
 
 def filesystem_type(path: Path) -> str:
-    """The type of the file system that holds `path`, such as ext4 or tmpfs (from /proc/mounts)."""
+    """The type of the file system of `path`, such as ext4 or tmpfs (from /proc/mounts)."""
     resolved = path.resolve()
     best_length, best_type = -1, "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
@@ -116,7 +116,7 @@ def _processes() -> Iterator[tuple[int, int]]:
         try:
             yield int(entry), int(_stat_fields(int(entry))[1])
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while the list was read
+            continue  # it exited while the list was read
 
 
 def _stat_fields(pid: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a broker says of its reads: GETs and the time they took, Fetch requests; and the CPU that they cost it."""
+"""A broker's counters of its reads: GETs and their duration, Fetch requests, and their CPU."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.kafscale_broker import Kafscale
 from kafscale.protocol.api_keys import ApiKey
 
-# How a broker reads segments and indexes. What it reads with `get` is whole and small: a checkpoint after a start.
+# How a broker reads segments and indexes. A `get` reads a small object whole: a checkpoint after a start.
 _SEGMENT_GETS = ("get_range", "read_into", "size_bytes")
 _OTHER_GETS = ("get",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What a broker has counted since its start: GETs, how long they took together, Fetch requests, CPU.
+    """A broker's counters since its start: GETs, their total duration, Fetch requests, CPU.
 
     `gets` are those of segments and indexes, to which alone the time belongs.
     """
@@ -36,7 +36,7 @@ class Counts:
 
 
 def counts(broker: Kafscale) -> Counts:
-    """From `/metrics` and the operating system."""
+    """The counters from `/metrics` and the operating system."""
     samples = [
         sample for family in text_string_to_metric_families(broker.metrics()) for sample in family.samples
     ]

@@ -1,4 +1,4 @@
-"""The object stores that reads are measured over: a folder with late GETs, or an S3 server behind a late proxy."""
+"""The object stores of the read benchmark: a folder with slow GETs, or an S3 server behind a slow proxy."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ class SlowBroker(Kafscale):
 
 
 class ReadStore:
-    """A broker to be, and its object store as somebody else sees it who has to wait as long for a GET."""
+    """A broker that is not started yet, and its object store for a client with the same delay."""
 
     def __init__(self, broker: Kafscale, kind: str, get_ms: float) -> None:
         self.broker = broker
@@ -55,7 +55,7 @@ class ReadStore:
 
 @contextmanager
 def read_store(kind: str, work_dir: Path, settings: Mapping[str, str], get_ms: float) -> Iterator[ReadStore]:
-    """A broker that was not started yet over such a store; both are removed in the end."""
+    """A broker, not started yet, over such a store; both are removed in the end."""
     with contextlib.ExitStack() as stack:
         if kind == FOLDER:
             broker: Kafscale = SlowBroker(work_dir, settings, get_ms)

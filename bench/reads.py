@@ -35,12 +35,12 @@ from bench.report import text_report, write_json
 TOPIC, TAIL_TOPIC = "reads", "tail"
 PEER = "kafscale"
 DRAIN_TIMEOUT_SEC = 120.0
-# What KAFSCALE_S3_CONCURRENCY allows for reads by default: a quarter of its 64 slots is for writes only.
+# KAFSCALE_S3_CONCURRENCY's limit for reads by default: a quarter of its 64 slots is for writes only.
 MANY_AT_ONCE = 48
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 _SETTINGS = {
-    # A flush for every request; what comes of it stays as it is.
+    # One flush for each request, without merging.
     "KAFSCALE_FLUSH_INTERVAL_MS": "0",
     "KAFSCALE_COMPRESSION_CODEC": "producer",
     "KAFSCALE_MERGE_BYTES_PER_SEC": "0",
@@ -49,7 +49,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """How much is written, and how it is read."""
+    """The amounts of writes and reads."""
 
     segments: int
     records_per_segment: int
@@ -65,7 +65,7 @@ class ReadPlan:
 
 
 class Session:
-    """One run: measurements gather in `measured`."""
+    """One run: measurements are collected in `measured`."""
 
     def __init__(self, store: ReadStore, plan: ReadPlan) -> None:
         self.measured: list[Measurement] = []
@@ -75,7 +75,7 @@ class Session:
         self._values = record_pool(RANDOM, plan.record_bytes)
 
     def prepare(self) -> None:
-        """Write the segments, each with a request of its own, and stop the broker."""
+        """Write the segments, with one request each, and stop the broker."""
         with self._started():
             with self._broker.client() as client:
                 client.create_topic(TOPIC, 1)
@@ -110,7 +110,7 @@ class Session:
             await objects.close()
 
     def measure(self, repeat: int, one_at_a_time_sec: float) -> None:
-        """Every kind of read once; the broker starts anew for each that is to be cold."""
+        """Every kind of read once; the broker is restarted before each cold one."""
         with self._started():
             self._drain("cold, 1 consumer", repeat, 1, one_at_a_time_sec)
             self._read_again(repeat)
@@ -147,7 +147,7 @@ class Session:
         )
 
     def _read_again(self, repeat: int) -> None:
-        """Each pass by a consumer that is connected already: a pass takes less time than that."""
+        """Each pass uses a consumer that is already connected: a pass is shorter than connecting."""
         plan, times = self._plan, []
         before = counts(self._broker)
         for _ in range(plan.warm_passes):
@@ -176,7 +176,7 @@ class Session:
             low, end = consumer.get_watermark_offsets(TopicPartition(TAIL_TOPIC, 0), timeout=10)
             if end > low:
                 consumer.assign([TopicPartition(TAIL_TOPIC, 0, end - 1)])
-                _take(consumer, 1)  # what an earlier broker wrote is not in the cache
+                _take(consumer, 1)  # an earlier broker's segments are not in the cache
             else:
                 consumer.assign([TopicPartition(TAIL_TOPIC, 0, 0)])
             before = counts(self._broker)
@@ -197,7 +197,7 @@ class Session:
         )
 
     def _send(self, producer: Producer, topic: str, records: int) -> None:
-        """One batch, acknowledged."""
+        """Produce one batch and wait for its acknowledgement."""
         failures: list[KafkaError] = []
 
         def report(error: KafkaError | None, _: Message) -> None:
@@ -234,7 +234,7 @@ class _Reader(threading.Thread):
         self._failure: BaseException | None = None
 
     def run(self) -> None:
-        """From the making of the consumer to the last record."""
+        """From the creation of the consumer to the last record."""
         try:
             with _consumer(self._broker) as consumer:
                 consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -243,14 +243,14 @@ class _Reader(threading.Thread):
             self._failure = problem
 
     def check(self) -> None:
-        """Raise what went wrong."""
+        """Raise the error of the consumer, if any."""
         if self._failure is not None:
             raise self._failure
 
 
 @contextmanager
 def _consumer(broker: Kafscale) -> Iterator[Consumer]:
-    """With librdkafka's defaults; it joins no group."""
+    """A consumer with librdkafka's defaults, without a group."""
     properties = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": "bench-reads",
@@ -262,8 +262,8 @@ def _consumer(broker: Kafscale) -> Iterator[Consumer]:
 
 
 def _producer(broker: Kafscale) -> Producer:
-    """One whose batch waits until its records are together; `flush` sends it."""
-    # It may outlive the broker for a moment, of which there is nothing to say.
+    """A producer whose batch waits until its records are complete; `flush` sends it."""
+    # It may outlive the broker for a moment; that is no error.
     return Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1000, "log_level": 0})
 
 

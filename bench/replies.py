@@ -1,4 +1,4 @@
-"""Replies as raw drivers see them: counted, and looked at where an error would stand, without decoding each."""
+"""Replies for raw drivers: counted, with a check of the error code only, without decoding each."""
 
 from bench.wire import WireError, produce_error_position
 
@@ -14,7 +14,7 @@ class ProduceReplies:
         self._left = b""
 
     def count(self, received: bytes) -> int:
-        """How many whole replies came; raises WireError when one carries an error code."""
+        """The number of whole replies; raises WireError if one carries an error code."""
         data = self._left + received
         whole = len(data) // self._size
         end = whole * self._size
@@ -34,7 +34,7 @@ class FrameCounter:
         self._size = self._left = 0
 
     def count(self, received: memoryview) -> int:
-        """How many frames have come to their end with these bytes."""
+        """The number of frames that are complete with these bytes."""
         whole = at = 0
         while at < len(received):
             if len(self._length) < _LENGTH_BYTES:

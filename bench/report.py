@@ -13,7 +13,7 @@ from bench.peers import KAFKA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a row should reach: a ratio to Kafka or a plain value, at least or at most."""
+    """The target of a row: a ratio to Kafka or a plain value, at least or at most."""
 
     workload_prefix: str
     metric: str
@@ -32,7 +32,7 @@ class Target:
 
 
 def _read_targets() -> Iterable[Target]:
-    """Those of `bench.reads`."""
+    """The targets of `bench.reads`."""
     plain = (
         ("cold, 1 consumer", "times as fast as one at a time", 20.0, True),
         ("cold, ", "GETs per segment", 1.0, False),
@@ -43,7 +43,7 @@ def _read_targets() -> Iterable[Target]:
 
 
 def _lake_targets() -> Iterable[Target]:
-    """Those of `bench.lake`."""
+    """The targets of `bench.lake`."""
     for metric in ("rows per CPU second", "rows/s"):
         yield Target(workload_prefix="read ", metric=metric, limit=1.0, at_least=True, is_ratio=True)
 
@@ -118,7 +118,7 @@ def _cell(values: list[float] | None, reference: float | None, metric: str) -> s
 def _verdict(
     workload: str, metric: str, by_peer: dict[str, list[float]], peers: Sequence[str], reference: float | None
 ) -> str:
-    """The target and whether the first of our columns meets it; empty where nothing is asked."""
+    """The target, and if the first of our columns meets it; empty where there is none."""
     ours = next((peer for peer in peers if peer.startswith("kafscale") and peer in by_peer), None)
     for target in TARGETS:
         if not target.fits(workload, metric):

@@ -16,13 +16,13 @@ from bench.wire import WireError
 from bench.workloads.driving import DriverError
 from bench.workloads.workload import Stage, Workload
 
-# AssertionError: the test suite's servers and members say so when they do not do what they should.
+# AssertionError: raised by the test suite's servers and members on a failure.
 _FAILURES = (BrokerError, DriverError, KafkaUnavailableError, WireError, OSError, AssertionError)
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a run produced: the values, what failed (one line each), and the seconds that each workload took."""
+    """The results of a run: the values, the failures (one line each), and the seconds of each workload."""
 
     measurements: list[Measurement] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Outcome:
 def expected_seconds(
     peers: Sequence[Peer], workloads: Sequence[Workload], plan: Plan, repeats: int
 ) -> dict[str, float]:
-    """Workload -> about how long all its samples take."""
+    """The estimated duration of all samples of each workload."""
     return {
         workload.name: repeats * workload.seconds(plan) * sum(1 for peer in peers if workload.fits(peer))
         for workload in workloads
@@ -49,8 +49,8 @@ def run(
 ) -> Outcome:
     """Measures A B A B …, never two peers at once, each on a fresh data folder.
 
-    A failure ends that peer's sample of that workload only, an interrupt ends the run: what was measured before
-    stays.
+    A failure ends that peer's sample of that workload only, an interrupt ends the run: earlier measurements
+    are kept.
     """
     outcome = Outcome()
     try:
@@ -79,7 +79,7 @@ def _sample(
 ) -> None:
     begin = time.monotonic()
     try:
-        with closing(workload.run(stage)) as values:  # so that its broker ends here, whatever happens
+        with closing(workload.run(stage)) as values:  # so that its broker is stopped here in any case
             for row, metric, value in values:
                 outcome.measurements.append(
                     Measurement(peer=stage.peer.name, workload=row, metric=metric, value=value, repeat=repeat)

@@ -1,6 +1,6 @@
-"""`kafscale serve` whose local store answers a GET as late as a distant one: `python -m bench.slow_broker MS`.
+"""`kafscale serve` whose local store delays each GET like a distant one: `python -m bench.slow_broker MS`.
 
-The settings are the environment's. As many GETs may be under way as KAFSCALE_S3_CONCURRENCY lets a bucket have.
+The settings come from the environment. KAFSCALE_S3_CONCURRENCY limits the GETs in flight, as for a bucket.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ def slow_store(get_sec: float, concurrency: int) -> type[local.LocalStore]:
 
 
 def main() -> int:
-    """Serve until told to stop; returns the exit status."""
+    """Serve until stopped; returns the exit status."""
     settings = load_settings(os.environ)
     configure_logging(settings.log_level, settings.log_format)
-    # The broker opens its stores itself; this is the class that it finds.
+    # The broker opens its stores itself; this replaces the class that it uses.
     local.LocalStore = slow_store(float(sys.argv[1]) / 1000, settings.s3_concurrency)  # type: ignore[misc]
     return run(settings)
 

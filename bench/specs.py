@@ -1,4 +1,4 @@
-"""What the harness asks of a driver process and what it gets back; both travel as one line of JSON."""
+"""Requests to a driver process and its results; both travel as one line of JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -22,13 +22,13 @@ class ProduceSpec:
     properties: dict[str, str]
     in_flight_bytes: int
     in_flight_records: int
-    chunk_bytes: int  # handed to one partition by one call
+    chunk_bytes: int  # passed to one partition by one call
     at_most_records: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeSpec:
-    """Consume what a topic holds, `passes` times, after one pass that is not measured."""
+    """Consume a topic `passes` times, after one pass that is not measured."""
 
     bootstrap: str
     topic: str
@@ -75,7 +75,7 @@ class FramesSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFramesSpec:
-    """Fetch what a topic holds by prebuilt frames over raw connections, again and again, and drop the bytes.
+    """Fetch a topic by prebuilt frames over raw connections, again and again, and drop the bytes.
 
     Partition n is read from `start_offsets[n]` on; all of them together up to `volume_bytes`, and then again.
     `requests_ahead`: on each connection.
@@ -96,7 +96,7 @@ class FetchFramesSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedSpec:
-    """Produce one record to a request at a fixed rate over raw connections, whatever comes back when.
+    """Produce one record per request at a fixed rate over raw connections, independently of replies.
 
     A consumer follows all partitions meanwhile, and must get every record.
     """
@@ -128,7 +128,7 @@ class RepeatSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollsSpec:
-    """Hold connections open: with nothing to say, or each with a Fetch at the end of some empty partitions.
+    """Keep connections open: idle, or each with a Fetch at the end of some empty partitions.
 
     Connection n polls `partitions_each` partitions from the n-th lot on; lots go through `topics`, each of which
     has `topic_partitions`. `max_wait_ms`: of each Fetch; 0: nothing is asked.
@@ -147,14 +147,14 @@ class PollsSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What happened between the two edges of the measured window."""
+    """The measurements between the two edges of the window."""
 
     seconds: float
     records: int
     payload_bytes: int
     broker_user_seconds: float
     broker_system_seconds: float
-    machine_seconds: float  # CPU of the whole machine, the driver's own taken off
+    machine_seconds: float  # CPU of the whole machine, the driver's own subtracted
     driver_seconds: float
     total_records: int  # with warm-up and the rest after the window
 
@@ -174,7 +174,7 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated:
-    """What became of the same request, sent again and again. `milliseconds`: of each in the window, sorted."""
+    """The results of one request sent again and again. `milliseconds`: of each in the window, sorted."""
 
     window: Window  # its records are replies
     milliseconds: list[float]
@@ -211,20 +211,20 @@ _RESULTS: dict[str, type[Result]] = {kind.__name__: kind for kind in (Window, La
 
 
 def to_json(value: Spec | Result) -> str:
-    """One line."""
+    """The JSON, one line."""
     return json.dumps({"kind": type(value).__name__, "fields": asdict(value)})
 
 
 def spec_from_json(line: str) -> Spec:
-    """The inverse of `to_json`. Raises KeyError, TypeError for what is no spec."""
-    told = json.loads(line)
-    return SPECS[told["kind"]](**told["fields"])
+    """The inverse of `to_json`. Raises KeyError, TypeError for an invalid spec."""
+    decoded = json.loads(line)
+    return SPECS[decoded["kind"]](**decoded["fields"])
 
 
 def result_from_json(line: str) -> Result:
-    """The inverse of `to_json`. Raises KeyError, TypeError for what is no result."""
-    told = json.loads(line)
-    fields = told["fields"]
+    """The inverse of `to_json`. Raises KeyError, TypeError for an invalid result."""
+    decoded = json.loads(line)
+    fields = decoded["fields"]
     if isinstance(fields.get("window"), dict):
         fields["window"] = Window(**fields["window"])
-    return _RESULTS[told["kind"]](**fields)
+    return _RESULTS[decoded["kind"]](**fields)

@@ -1,7 +1,7 @@
 """CPU of each stage of a produce request that is a function of its own: `python -m bench.stages`.
 
-One batch to a request, into one partition. What the kernel and the event loop cost is not in here: docs/profile.md
-says how that is seen.
+One batch to a request, into one partition. The cost of the kernel and the event loop is not included: docs/profile.md
+says how to measure it.
 """
 
 import statistics

@@ -66,7 +66,7 @@ class Client:
         return {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
 
     def partitions_with_leader(self, *topics: str) -> int:
-        """How many partitions of these topics have a leader; none of one that is not known (yet)."""
+        """The number of these topics' partitions that have a leader; none of a topic that is not known (yet)."""
         reply = MetadataResponse.decode(
             self.exchange(metadata_frame(topics)), version=_METADATA_VERSION, header=True, framed=True
         )
@@ -87,7 +87,7 @@ class Client:
             time.sleep(0.01)
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes the topic; its data may go in the background."""
+        """Deletes the topic; its data may be deleted in the background."""
         request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=_TIMEOUT_MS)
         (deleted,) = self._request(request, DeleteTopicsResponse, _DELETE_TOPICS_VERSION).responses
         _raise_for(deleted.error_code, f"DeleteTopics {topic}")
@@ -118,7 +118,7 @@ class Client:
 
 
 def introduce(connected: socket.socket) -> None:
-    """Say that this client reads batches in whatever codec they are stored, as librdkafka does.
+    """Declare, as librdkafka does, that this client reads batches in any codec.
 
     To others Kafscale sends them decompressed.
     """
@@ -151,7 +151,7 @@ def metadata_frame(topics: Sequence[str]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlace:
-    """What a Fetch asks of a partition."""
+    """A Fetch request's values for one partition."""
 
     topic: str
     partition: int
@@ -265,7 +265,7 @@ def produce_reply(correlation_id: int) -> bytes:
 
 
 def produce_error_position(reply: bytes) -> int:
-    """Where the error code stands in this Produce v7 reply's frame (length included).
+    """The position of the error code in this Produce v7 reply's frame (length included).
 
     Raises WireError when the reply carries an error or answers other than one partition of one topic.
     """

@@ -10,13 +10,13 @@ RULES: Final = Path(__file__).resolve().parents[1] / "deploy/helm/kafscale/files
 
 
 def alerts() -> Iterator[dict[str, Any]]:
-    """Every rule of the file, in its order."""
+    """Every rule of the file, in order."""
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         yield from group["rules"]
 
 
 def alert_rows() -> Iterator[tuple[str, ...]]:
-    """Name with a link to its section, severity, and how long it must be so."""
+    """A row with the name, linked to its section, the severity, and the time until it fires."""
     for rule in alerts():
         name = rule["alert"]
         yield f"[{name}](#{name.lower()})", rule["labels"]["severity"], rule.get("for", "at once")

@@ -1,4 +1,4 @@
-"""The files of the chart that follow from the code: definitions, the values' schema, dashboards, variables."""
+"""The files of the chart that are made from the code: definitions, the values' schema, dashboards, variables."""
 
 import json
 from collections.abc import Callable
@@ -35,18 +35,18 @@ def definition_template(definition: dict[str, Any]) -> str:
 
 
 def _yaml(document: object) -> str:
-    """With nothing in it that the template engine would take for its own."""
+    """The text with everything escaped that the template engine would interpret."""
     text: str = yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True)
     return text.replace("{{", '{{ "{{" }}')
 
 
 def setting_variables() -> str:
-    """Which environment variable a name in `config` stands for, as JSON."""
+    """The environment variable of each name in `config`, as JSON."""
     return json.dumps({name: row.variable for name, row in sorted(ROWS.items())}, indent=2) + "\n"
 
 
 def written_files() -> dict[str, Callable[[], str]]:
-    """Each file's path in the project, and what makes its content."""
+    """Each file's path in the project, and the function that makes its content."""
     found: dict[str, Callable[[], str]] = {
         f"{CHART}/files/settings.json": setting_variables,
         f"{CHART}/values.schema.json": lambda: json.dumps(values_schema(), indent=2) + "\n",

@@ -1,4 +1,4 @@
-"""The chart's values: their documentation as it stands in values.yaml, and the schema that is made with it."""
+"""The chart's values: their documentation from values.yaml, and the schema that is generated with it."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _OWN_LABELS: Final = (
     *(f"app.kubernetes.io/{part}" for part in ("name", "instance", "component", "managed-by", "version")),
     "helm.sh/chart",
 )
-# Pods are selected by them, and a label that stands there twice is refused by strict readers.
+# Pods are selected by them, and strict readers refuse a label that appears twice.
 _LABELS: Final[Schema] = {**_STRINGS, "propertyNames": {"not": {"enum": list(_OWN_LABELS)}}}
 _SCHEDULE: Final[Schema] = {"type": "string", "pattern": r"^(@(hourly|daily|weekly|monthly)|\S+( \S+){4})$"}
 _SECONDS: Final[Schema] = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}
@@ -131,7 +131,7 @@ TYPES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """One value as values.yaml has it. `path`: with dots. `default`: as YAML of one line."""
+    """One value of values.yaml. `path`: with dots. `default`: as one line of YAML."""
 
     path: str
     default: str
@@ -139,13 +139,13 @@ class Value:
 
 
 def is_section(types: Mapping[str, Any]) -> bool:
-    """Whether it holds further values rather than being one."""
+    """True if it is a section, with further values, rather than a value."""
     return "type" not in types and "$ref" not in types
 
 
 @functools.cache
 def documented_values() -> tuple[Value, ...]:
-    """All of them, in their order. Raises `ValueError` for one without a comment above it."""
+    """All values, in their order. Raises `ValueError` for one without a comment above it."""
     text = VALUES.read_text()
     return tuple(_values(yaml.compose(text), TYPES, text.splitlines(), ()))
 
@@ -182,7 +182,7 @@ def _one_line(node: yaml.Node) -> str:
 
 
 def values_schema() -> dict[str, Any]:
-    """JSON Schema (draft 7) of all values. What is not named in it is refused."""
+    """JSON Schema (draft 7) of all values. Values that it does not name are refused."""
     documentation = {one.path: one.documentation for one in documented_values()}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -206,7 +206,7 @@ def _properties(
         if is_section(inner):
             properties = _properties(inner, documentation, path)
             found[name] = {"type": "object", "additionalProperties": False, "properties": properties}
-        elif "$ref" in inner:  # nothing may stand beside it in this draft
+        elif "$ref" in inner:  # this draft allows nothing beside it
             found[name] = dict(inner)
         else:
             found[name] = {"description": documentation[".".join(path)], **inner}
@@ -214,14 +214,14 @@ def _properties(
 
 
 def cluster_spec() -> Schema:
-    """Of `directCluster.spec`: as a KafscaleCluster's, without what needs the operator, in JSON Schema's own words.
+    """The schema of `directCluster.spec`: a KafscaleCluster's, without what needs the operator, in plain JSON Schema.
 
-    Nothing is required here: `{}` stands there while the direct cluster is not wanted. The templates refuse what
+    Nothing is required here: it is `{}` while the direct cluster is off. The templates refuse what
     is missing, and what excludes each other.
     """
     spec = cluster_schema.spec()
     spec["properties"]["etcd"]["properties"].pop("managed")
-    # `kafscale backup` reaches its bucket as it does the records'.
+    # `kafscale backup` reads its bucket as it reads the records'.
     spec["properties"]["backups"]["properties"]["s3"]["properties"].pop("pathStyle")
     return _plain(spec, is_top=True)
 

@@ -1,7 +1,7 @@
 """`make demo`: the whole story on an empty machine. Orders go to a broker, from there to Iceberg, and SQL reads them.
 
-Run it as `python -m scripts.demo`. Everything is in a temporary folder, which is gone at the end. The jobs run in
-this process, one after the other in one Spark session: to start Spark for each was most of the time.
+Run it as `python -m scripts.demo`. Everything is in a temporary folder, which is removed at the end. The jobs run in
+this process, one after the other in one Spark session: starting Spark for each one took most of the time.
 """
 
 import argparse
@@ -53,7 +53,7 @@ FROM {TABLE}.snapshots WHERE summary['kafscale.export.{TOPIC}'] IS NOT NULL ORDE
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message is for the user."""
+    """The demo cannot continue; the message is for the user."""
 
 
 class Demo:
@@ -80,7 +80,7 @@ class Demo:
 
     @contextlib.contextmanager
     def broker(self) -> Iterator[None]:
-        """A broker that serves. Raises `DemoError`, `ClusterError`."""
+        """Start a broker and return once it serves. Raises `DemoError`, `ClusterError`."""
         self._broker.start()
         try:
             deadline = time.monotonic() + START_TIMEOUT_S
@@ -94,17 +94,17 @@ class Demo:
             self._broker.wait()
 
     def shop(self) -> Shop:
-        """A producer of orders."""
+        """Start a producer of orders."""
         return Shop(self._bootstrap, seed=7)
 
     def export(self) -> None:
-        """As anyone would run it. Raises `DemoError`."""
+        """Run a command as any user would. Raises `DemoError`."""
         from spark_jobs import export
 
         run_job(export, *self.common_arguments(), "--partition-by", "days(timestamp)")
 
     def exports(self) -> None:
-        """What the metadata store tells of exports. Raises `DemoError`."""
+        """The state of exports from the metadata store. Raises `DemoError`."""
         print("\n    $ kafscale exports\n", flush=True)
         kafscale = self._broker.command[0]
         done = subprocess.run([kafscale, "exports"], env=dict(self._broker.environment), check=False)
@@ -112,20 +112,20 @@ class Demo:
             raise DemoError(f"kafscale exports ended with exit code {done.returncode}")
 
     def reconcile(self) -> None:
-        """Raises `DemoError` where topic and table differ."""
+        """Raises `DemoError` if topic and table differ."""
         from spark_jobs import reconcile
 
         run_job(reconcile, *self.common_arguments())
 
     def common_arguments(self) -> list[str]:
-        """What export and reconcile are told alike."""
+        """The options that export and reconcile share."""
         return [
             "--topic", TOPIC, "--table", TABLE, "--value-format", "json", "--key-format", "string",
             "--warehouse", str(self._warehouse), "--data-dir", str(self._data),
         ]  # fmt: skip
 
     def query(self, expected: Shop) -> None:
-        """SQL over the tables. Raises `DemoError` when a record is missing, or is there twice."""
+        """Query the tables with SQL. Raises `DemoError` if a record is missing, or is there twice."""
         from spark_jobs.catalogs import Catalog
         from spark_jobs.session import open_session
         from spark_jobs.session_options import SessionOptions
@@ -153,7 +153,7 @@ class Demo:
 
 
 def run_job(job: ModuleType, *arguments: str) -> None:
-    """Run a job's command here, in the Spark session that is there. Raises `DemoError` where it fails."""
+    """Run a job's command in the open Spark session. Raises `DemoError` if it fails."""
     print(f"\n    $ python -m {job.__name__} {shlex.join(arguments)}\n", flush=True)
     try:
         job.main.main(list(arguments), prog_name=job.__name__, standalone_mode=False)
@@ -165,7 +165,7 @@ def run_job(job: ModuleType, *arguments: str) -> None:
 
 
 def end_spark() -> None:
-    """End the session of the jobs, if one was opened."""
+    """Close the session of the jobs, if one was opened."""
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
@@ -173,8 +173,8 @@ def end_spark() -> None:
         session.stop()
 
 
-def tell(demo: Demo) -> None:
-    """The story. Raises `DemoError`, `ClusterError`, the client's errors."""
+def run_story(demo: Demo) -> None:
+    """Run the demo. Raises `DemoError`, `ClusterError`, the client's errors."""
     _head("1. A broker, and orders of a web shop")
     with demo.broker():
         _say(
@@ -227,19 +227,19 @@ def _free_ports(count: int) -> list[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tell the story; exit code 0 when every record was found once, 1 otherwise."""
+    """Run the demo; exit code 0 if every record was found once, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the folder with the data and the table")
     options = parser.parse_args(arguments)
-    # Also when it is told to end it cleans up.
+    # SIGTERM also cleans up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # What is set here is meant for other brokers.
+    # Variables of this shell are meant for other brokers.
     for name in [name for name in os.environ if name.startswith("KAFSCALE_")]:
         del os.environ[name]
     folder = Path(tempfile.mkdtemp(prefix="kafscale-demo-"))
     began = time.monotonic()
     try:
-        tell(Demo(folder))
+        run_story(Demo(folder))
         print(
             f"\nThat took {time.monotonic() - began:.0f} s. docs/lake-export.md has the rest of it.",
             flush=True,

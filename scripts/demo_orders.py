@@ -31,9 +31,9 @@ class Order:
 
 
 def orders(numbers: range, now_ms: int, seed: int, *, with_coupons: bool) -> Iterator[Order]:
-    """Orders of the three days before `now_ms`; one in `BROKEN_EVERY` is no JSON. The seed decides them.
+    """Orders of the three days before `now_ms`; one in `BROKEN_EVERY` is no JSON. The seed determines them.
 
-    `with_coupons`: the shop's newer release, whose orders have a field more.
+    `with_coupons`: the shop's newer release, whose orders have one more field.
     """
     chance = random.Random(seed)
     for number in numbers:
@@ -76,16 +76,16 @@ class Shop:
 
     @property
     def sent(self) -> int:
-        """Orders that were acknowledged so far, broken ones among them."""
+        """The number of orders acknowledged so far, broken ones included."""
         return self._next
 
     @property
     def broken(self) -> int:
-        """How many of them are no JSON."""
+        """The number of them that are no JSON."""
         return self._next // BROKEN_EVERY
 
     def send(self, count: int, *, with_coupons: bool = False) -> None:
-        """Send so many and wait until each is acknowledged. Raises the client's error."""
+        """Send so many orders and wait until each is acknowledged. Raises the client's error."""
         numbers = range(self._next, self._next + count)
         now_ms = round(time.time() * 1000)
         sending = [
@@ -100,7 +100,7 @@ class Shop:
         self._next = numbers.stop
 
     def open(self) -> None:
-        """Go on selling, 100 orders at a time, until `close`."""
+        """Keep selling, 100 orders at a time, until `close`."""
         self._thread = threading.Thread(target=self._sell, name="shop")
         self._thread.start()
 
@@ -109,7 +109,7 @@ class Shop:
             self.send(100, with_coupons=True)
 
     def close(self) -> None:
-        """Stop selling. What was sent is acknowledged then."""
+        """Stop selling; returns once all orders are acknowledged."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -58,12 +58,12 @@ def _default(text: str) -> str:
 
 
 def metrics_table() -> str:
-    """Every metric of the broker, in the order of its export."""
+    """Every metric of the broker, in the order of the export."""
     return _metrics_table(FAMILIES)
 
 
 def export_metrics_table() -> str:
-    """Every metric of the lake export, in their order."""
+    """Every metric of the lake export, in order."""
     return _metrics_table(export_metric_families.FAMILIES)
 
 
@@ -83,7 +83,7 @@ def _metrics_table(families: Iterable[Family]) -> str:
 
 
 def supported_apis_table() -> str:
-    """Every API that is served, by key."""
+    """Every API that the broker serves, by key."""
     return _table(
         ("Key", "API", "Versions"),
         (
@@ -112,7 +112,7 @@ def topic_configs_table() -> str:
 
 
 def group_states_drawing() -> str:
-    """The ways from one state of a group to another, with the events that may lead there."""
+    """The transitions between the states of a group, with the events that cause them."""
     events: dict[tuple[GroupState, GroupState], list[str]] = {}
     for (state, event), row in TABLE.items():
         for to in row.to:
@@ -125,7 +125,7 @@ def group_states_drawing() -> str:
 
 
 def group_events_table() -> str:
-    """What each event does in each state of a group."""
+    """The effect of each event in each state of a group."""
     return _table(
         ("State", "Event", "What happens", "State after it"),
         (
@@ -171,7 +171,7 @@ def _effect(effect: Act | Refuse) -> str:
 
 
 def source_options_table() -> str:
-    """Every option of the Spark source that says what to read, and how."""
+    """Every option of the Spark source that selects what it reads, and how."""
     return _table(
         ("Option", "Value", "Default", "Queries", "Meaning"),
         (
@@ -182,7 +182,7 @@ def source_options_table() -> str:
 
 
 def store_options_table() -> str:
-    """The short names of settings that say where the topics are."""
+    """The short names of settings that locate the topics."""
     settings = {row.variable: row for row in SETTINGS}
     return _table(
         ("Option", "Setting", "Default", "Meaning", "Legal"),
@@ -200,7 +200,7 @@ def store_options_table() -> str:
 
 
 def command_options_table(command: click.Command) -> str:
-    """Every option of a command, as its `--help` has them."""
+    """Every option of a command, from its `--help`."""
     options = [one for one in command.params if isinstance(one, click.Option) and one.name != "help"]
     return _table(("Option", "Default", "Meaning"), map(_command_option, options))
 
@@ -216,7 +216,7 @@ def _command_option(option: click.Option) -> tuple[str, str, str]:
 
 
 def refused_options_table() -> str:
-    """Options of Spark's own Kafka source that mean nothing here."""
+    """Options of Spark's own Kafka source that have no effect here."""
     rows = [(f"`{name}`", hint) for name, hint in REFUSED.items()]
     return _table(("Option", "Instead"), (*rows, ("every other `kafka.*`", KAFKA_HINT)))
 
@@ -344,7 +344,7 @@ def filled(text: str, name: str, content: str) -> str:
 
 
 def generated(document: str) -> str:
-    """The document as it should be."""
+    """The document with its generated parts."""
     text = (ROOT / document).read_text()
     for name, content in GENERATED[document].items():
         text = filled(text, name, content())

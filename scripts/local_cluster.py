@@ -1,6 +1,6 @@
 """`make cluster`: etcd, an S3 server and brokers on one machine, in one folder, until Ctrl-C.
 
-Run it as `python -m scripts.local_cluster`. Started again, it goes on with the data of the folder. With
+Run it as `python -m scripts.local_cluster`. Started again, it continues with the data of the folder. With
 `--stores-only` no broker starts: for commands that need that, as `kafscale recover` does.
 """
 
@@ -25,10 +25,10 @@ from tests.support.s3_install import VERSITYGW, install_s3_server
 HOST = "127.0.0.1"
 BUCKET, BACKUP_BUCKET = "kafscale", "backups"
 REGION = "us-east-1"
-ACCESS_KEY, SECRET_KEY = "kafscale", "kafscale-local"  # of a server that only this machine reaches
+ACCESS_KEY, SECRET_KEY = "kafscale", "kafscale-local"  # of a server that only this machine can reach
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
-AGAIN_AFTER_S = 15.0  # a broker that ended: long enough to see the others take over
+AGAIN_AFTER_S = 15.0  # before a crashed broker is restarted: long enough to see the others take over
 POLL_S = 0.1
 LOG_TAIL_BYTES = 64 * 1024
 LINE_WIDTH = 400
@@ -38,12 +38,12 @@ SETTINGS_FILE = "settings.env"
 
 
 class ClusterError(Exception):
-    """The cluster cannot start or go on; the message is one line for the user."""
+    """The cluster cannot start or continue; the message is one line for the user."""
 
 
 @dataclass(slots=True)
 class Server:
-    """One process of the cluster. `ready_path`: what it answers 200 to at `ready_port` when it is ready."""
+    """One process of the cluster. It is ready once `ready_path` at `ready_port` answers 200."""
 
     name: str
     command: Sequence[str]
@@ -55,7 +55,7 @@ class Server:
     ended_at: float | None = None
 
     def start(self) -> None:
-        """Start it without waiting; it does not see this terminal's Ctrl-C."""
+        """Start it without waiting; this terminal's Ctrl-C does not reach it."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 list(self.command),
@@ -73,7 +73,7 @@ class Server:
         return None if self.process is None else self.process.poll()
 
     def ready(self) -> bool:
-        """Raises `ClusterError` where it has ended."""
+        """Raises `ClusterError` if it has exited."""
         if self.exit_code is not None:
             raise ClusterError(self.why_it_ended())
         connection = http.client.HTTPConnection(HOST, self.ready_port, timeout=2)
@@ -86,24 +86,24 @@ class Server:
             connection.close()
 
     def why_it_ended(self) -> str:
-        """Its exit code or the signal that killed it, and what its log says last."""
+        """Its exit code, or the signal that killed it, and the last lines of its log."""
         code = self.exit_code or 0
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return self.with_log(f"{self.name} {how}")
 
     def with_log(self, problem: str) -> str:
-        """The problem, where the log is, and the last errors in it, a line each."""
+        """The problem, the path of the log, and the last errors in it, a line each."""
         told = last_errors(self.log)
         where = f"{problem}; its log is {self.log}"
-        return "\n    ".join([f"{where} and says last:", *told]) if told else where
+        return "\n    ".join([f"{where} and ends with:", *told]) if told else where
 
     def stop(self) -> None:
-        """Ask it to end, without waiting."""
+        """Send SIGTERM without waiting."""
         if self.process is not None and self.exit_code is None:
             self.process.terminate()
 
     def wait(self) -> None:
-        """Until it has ended; after `STOP_TIMEOUT_S` it is killed."""
+        """Wait until it has exited; after `STOP_TIMEOUT_S` it is killed."""
         if self.process is None:
             return
         try:
@@ -139,7 +139,7 @@ class LocalCluster:
         return ",".join(f"{HOST}:{self._broker_port(number)}" for number in range(1, self.brokers + 1))
 
     def start(self, *, is_serving: bool) -> None:
-        """Start the stores, then all brokers unless not `is_serving`; wait until they do. Raises `ClusterError`."""
+        """Start the stores, then all brokers if `is_serving`; wait until they are ready. Raises `ClusterError`."""
         for port in self.ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -153,7 +153,7 @@ class LocalCluster:
             _wait_until_ready(servers)
 
     def look_after(self) -> None:
-        """Start a broker that ended again. Raises `ClusterError` when a store has ended."""
+        """Restart brokers that have crashed. Raises `ClusterError` if a store has exited."""
         for server in self.stores:
             if server.exit_code is not None:
                 raise ClusterError(server.why_it_ended())
@@ -168,7 +168,7 @@ class LocalCluster:
                 print(f"{server.name} was started again", flush=True)
 
     def stop(self) -> None:
-        """Brokers first, all at once, so that what they hold reaches the stores."""
+        """Stop the brokers first, all at once, so that they flush what they accepted to the stores."""
         for servers in (self.serving, self.stores):
             for server in servers:
                 server.stop()
@@ -213,7 +213,7 @@ class LocalCluster:
         return self._server(f"broker-{number}", command, environment, port + 1, "/readyz")
 
     def _store_settings(self) -> dict[str, str]:
-        """Where the stores are: all that brokers and commands share."""
+        """The addresses of the stores, for brokers and commands."""
         return {
             "KAFSCALE_ETCD_ENDPOINTS": f"http://{HOST}:{self.ports[-3]}",
             "KAFSCALE_S3_BUCKET": BUCKET,
@@ -225,7 +225,7 @@ class LocalCluster:
         }
 
     def _write_settings(self) -> None:
-        """For a shell: `. settings.env`."""
+        """The settings for a shell: `. settings.env`."""
         lines = (f"export {name}={value}\n" for name, value in self._store_settings().items())
         (self.folder / SETTINGS_FILE).write_text("".join(lines))
 
@@ -243,7 +243,7 @@ class LocalCluster:
 
 
 def last_errors(log: Path) -> list[str]:
-    """The last lines of a log that tell of an error, or its last lines where none does; cut to a screen's width."""
+    """The last lines of a log with an error, or its last lines if there is none; cut to a screen's width."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
@@ -295,7 +295,7 @@ Data and logs: {cluster.folder}. Ctrl-C stops everything; without --stores-only 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the cluster until SIGINT or SIGTERM; the exit code is 0 then."""
+    """Run the cluster until SIGINT or SIGTERM; then the exit code is 0."""
     parser = argparse.ArgumentParser(prog="local_cluster", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("kafscale-cluster"), help="for data and logs")
     parser.add_argument("--port", type=int, default=9092, help="the first of the ports")
@@ -310,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         try:
             for what, install in (("etcd", install_etcd), ("versitygw (S3)", install_s3_server)):
-                print(f"{what}: ", end="", flush=True)  # to build it takes a minute or two, the first time
+                print(f"{what}: ", end="", flush=True)  # the first build takes a minute or two
                 print(install(), flush=True)
             cluster = LocalCluster(options.folder.absolute(), options.port, options.brokers)
             stack.callback(cluster.stop)

@@ -34,7 +34,7 @@ class Lock:
     extra: str
 
     def requirements(self) -> list[Requirement]:
-        """Those of pyproject.toml that its packages have to satisfy."""
+        """The requirements of pyproject.toml that its packages have to satisfy."""
         project: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
         return [
             Requirement(text)
@@ -46,7 +46,7 @@ class Lock:
         return {canonicalize_name(name): version for name, version in _PIN.findall(self.path.read_text())}
 
     def problems(self) -> Iterator[str]:
-        """Each requirement that the file does not satisfy, and each package without a hash, in a line."""
+        """Each requirement that the file does not satisfy, and each package without a hash, a line each."""
         pins = self.pins()
         for requirement in self.requirements():
             version = pins.get(canonicalize_name(requirement.name))
@@ -64,7 +64,7 @@ LOCKS = (
 
 
 def write(lock: Lock) -> None:
-    """Resolve anew and write the file."""
+    """Resolve again and write the file."""
     command = [
         str(Path(sys.executable).with_name("uv")),
         *("pip", "compile", "pyproject.toml", "--extra", lock.extra, "--generate-hashes"),
@@ -85,7 +85,7 @@ def write(lock: Lock) -> None:
 
 
 def main() -> int:
-    """Write, or check."""
+    """Write the files, or check them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The fields of the custom resources as rows of a table: path, type, default, meaning, and what is legal."""
+"""The fields of the custom resources as rows of a table: path, type, default, meaning, legal values."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ Row = tuple[str, ...]
 
 
 def cluster_fields() -> Iterator[Row]:
-    """Those of KafscaleCluster's `spec`; the settings under `config` have their own table, in docs/settings.md."""
+    """The fields of KafscaleCluster's `spec`; docs/settings.md has the settings under `config`."""
     yield from _fields(cluster_schema.spec(), "", without=frozenset({"config"}))
 
 
 def topic_fields() -> Iterator[Row]:
-    """Those of KafscaleTopic's `spec`."""
+    """The fields of KafscaleTopic's `spec`."""
     yield from _fields(topic_schema.spec(), "")
 
 

@@ -1,6 +1,6 @@
-"""How far one etcd, one bucket prefix and brokers of this kind go: the tables of docs/scale.md. Pure.
+"""The limits of one etcd, one bucket prefix and such brokers: the tables of docs/scale.md. Pure.
 
-What was measured stands in `Figures`; put others in, and every table follows.
+`Figures` has the measured values; every table follows from them.
 """
 
 import math
@@ -15,10 +15,10 @@ from kafscale.metadata.request_rules import MAX_OPERATIONS
 from scripts import sizing
 
 S3_PUTS_PER_SEC: Final = 3_500
-"""PUT, POST, COPY and DELETE for each partition of a bucket's keys, at least: Amazon's guidelines."""
+"""PUT, POST, COPY and DELETE per second for each partition of a bucket's keys, at least: Amazon's guidelines."""
 
 ETCD_FILE_BYTES: Final = 8 * 2**30
-"""What etcd's documentation suggests as the largest database."""
+"""The largest database that etcd's documentation suggests."""
 
 LEASE_TTL_SEC: Final = sizing.DEFAULTS.lease_ttl_sec
 RENEWALS_PER_TTL: Final = 4
@@ -26,19 +26,19 @@ KEYS_PER_CLAIM: Final = 2
 """A partition's record and its leader key."""
 
 EVENTS_PER_MOVE: Final = 2
-"""The leader key goes, and comes."""
+"""The leader key is deleted, and created."""
 
 BATCHES_PER_SEC: Final = 10.0
-"""Of a busy partition."""
+"""The record of a busy partition."""
 
 HISTORY_SEC: Final = 120
 BUSY_CORE: Final = 0.7
-"""As much of a core as a broker should use in the long run."""
+"""The share of a core that a broker should use permanently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """CPU times of one process in the units that the names say; docs/scale.md tells how they were measured."""
+    """CPU times of one process, in the units of the names; docs/scale.md says how they were measured."""
 
     produce_cpu_sec_per_gb: float = 2.0
     fetch_cpu_sec_per_gb: float = 0.37
@@ -61,7 +61,7 @@ MEASURED: Final = Figures()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A cluster's load. `busy`: so many of its partitions are written to, ten times a second each."""
+    """A cluster's load. `busy`: how many of its partitions are written to, ten times a second each."""
 
     name: str
     gb_per_sec: float
@@ -73,7 +73,7 @@ class Load:
 
     @property
     def flushes_per_sec(self) -> float:
-        """Of all partitions together; each is one transaction, two PUTs and a share of a third."""
+        """Flushes of all partitions; each is one transaction, two PUTs and a share of a third."""
         each = self.gb_per_sec * 1e9 / self.busy
         return self.busy * sizing.flushes_per_sec(
             BATCHES_PER_SEC, each, flush_interval_ms=self.flush_interval_ms
@@ -81,13 +81,13 @@ class Load:
 
     @property
     def puts_per_sec(self) -> float:
-        """Merging, a twentieth more, is left out."""
+        """PUTs per second; merging, a twentieth more, is not counted."""
         segment_bytes = self.gb_per_sec * 1e9 / self.flushes_per_sec
         return self.flushes_per_sec * sizing.puts_per_flush(segment_bytes)
 
     @property
     def dollars_a_month(self) -> float:
-        """What the PUTs cost."""
+        """The price of the PUTs."""
         seconds = sizing.SECONDS_PER_DAY * sizing.DAYS_PER_MONTH
         return self.puts_per_sec * seconds / 1e6 * sizing.Prices().per_million_puts
 
@@ -109,35 +109,35 @@ def flush_cores(load: Load, figures: Figures = MEASURED) -> float:
 
 
 def brokers_needed(load: Load, figures: Figures = MEASURED) -> int:
-    """By CPU alone."""
+    """The number of brokers by CPU alone."""
     return math.ceil((byte_cores(load, figures) + flush_cores(load, figures)) / BUSY_CORE)
 
 
 def preferred_sec(partitions: int, brokers: int, figures: Figures = MEASURED) -> float:
-    """CPU of each broker when one comes that was never there: who should lead what."""
+    """CPU of each broker when a new one joins: the computation of the preferred leaders."""
     if brokers <= RANKED:
         return partitions * brokers * figures.preferred_cpu_us_per_partition_and_broker / 1e6
     return partitions * figures.preferred_cpu_us_per_ranked_partition / 1e6
 
 
 def held_up_sec(partitions: int, brokers: int, figures: Figures = MEASURED) -> float:
-    """How long of that the event loop does nothing else, with topics that are small beside a pass."""
+    """How long the event loop is blocked by it, with topics that are small beside a pass."""
     return preferred_sec(min(partitions, PARTITIONS_OF_A_PASS), brokers, figures)
 
 
 def metadata_sec(partitions: int, figures: Figures = MEASURED) -> float:
-    """CPU of one reply that has every partition, built anew."""
+    """CPU of one reply with every partition, built from scratch."""
     return partitions * figures.metadata_cpu_us_per_partition / 1e6
 
 
 def move_etcd_sec(partitions: int, brokers: int, figures: Figures = MEASURED) -> float:
-    """CPU of etcd to tell every broker that one broker's partitions have other leaders."""
+    """CPU of etcd to notify every broker that one broker's partitions have other leaders."""
     events = EVENTS_PER_MOVE * partitions / brokers
     return events * (figures.etcd_cpu_us_per_key + brokers * figures.etcd_cpu_us_per_key_and_watcher) / 1e6
 
 
 def claim_transactions(partitions: int, brokers: int) -> int:
-    """Of all that take over what one broker led."""
+    """CPU of all brokers that take over the partitions of one."""
     return math.ceil(partitions / brokers / (MAX_OPERATIONS // KEYS_PER_CLAIM))
 
 
@@ -168,7 +168,7 @@ TARGETS: Final = (ONE_GB, HUNDRED_BROKERS, MANY_QUIET, MANY_BUSY)
 
 
 def load_rows() -> Iterator[tuple[str, ...]]:
-    """What loads take, by partitions and interval."""
+    """The cost of loads, by partitions and interval."""
     for load in LOADS:
         yield (
             f"{load.gb_per_sec:g}",
@@ -185,7 +185,7 @@ def load_rows() -> Iterator[tuple[str, ...]]:
 
 
 def target_rows() -> Iterator[tuple[str, ...]]:
-    """How much of each limit the targets take; the highest stand first in the first of them that breaks."""
+    """The targets' use of each limit; the highest use comes first."""
     renew_sec = LEASE_TTL_SEC - LEASE_TTL_SEC / RENEWALS_PER_TTL
     rows = (
         ("transactions of one etcd", lambda load: load.flushes_per_sec / MEASURED.etcd_transactions_per_sec),
@@ -207,7 +207,7 @@ def _percent(share: float) -> str:
 
 
 def broker_rows() -> Iterator[tuple[str, ...]]:
-    """What it costs that a broker comes or goes."""
+    """The cost when a broker starts or stops."""
     for brokers, partitions in ((3, 1_000), (10, 10_000), (30, 10_000), (100, 10_000), (100, 100_000)):
         events = EVENTS_PER_MOVE * partitions / brokers
         keep_alives = brokers * RENEWALS_PER_TTL / LEASE_TTL_SEC
@@ -226,7 +226,7 @@ def broker_rows() -> Iterator[tuple[str, ...]]:
 
 
 def partition_rows() -> Iterator[tuple[str, ...]]:
-    """What partitions cost that nobody writes to."""
+    """The cost of partitions without writes."""
     idle = sizing.record_bytes(0)
     for partitions in (1_000, 10_000, 100_000):
         yield (

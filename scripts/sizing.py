@@ -1,4 +1,4 @@
-"""How many requests, how much of etcd and how much memory a load takes: the figures of docs/sizing.md. Pure."""
+"""The requests, the size of etcd and the memory of a load: the figures of docs/sizing.md. Pure."""
 
 import functools
 import math
@@ -23,16 +23,16 @@ from kafscale.objects.bucket.store import MULTIPART_ABOVE_BYTES
 from kafscale.settings.broker import Settings
 
 PUTS_PER_FLUSH: Final = 2
-"""The segment and its index, without the second requests that are sent beside slow ones: see `puts_per_flush`."""
+"""The segment and its index, without the hedged requests beside slow ones: see `puts_per_flush`."""
 
 PUTS_PER_MERGE: Final = 3
 """The merged segment, its index and a checkpoint; up to 64 MiB, see `MULTIPART_ABOVE_BYTES`."""
 
 LISTS_PER_MERGE: Final = 1
-"""Checkpoints that are no longer needed are looked for."""
+"""The search for checkpoints that are no longer needed."""
 
 GETS_PER_MERGE: Final = 1
-"""The newest source's header, besides the sources themselves: one for each, and for every `PIECE_BYTES`."""
+"""The newest source's header, beside the sources themselves: one for each, and for every `PIECE_BYTES`."""
 
 SECONDS_PER_DAY: Final = 86_400
 DAYS_PER_MONTH: Final = 30
@@ -42,7 +42,7 @@ DEFAULTS: Final = Settings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """US dollars; those of Amazon S3 Standard in us-east-1 in 2026, to be replaced by one's own."""
+    """US dollars; those of Amazon S3 Standard in us-east-1 in 2026, to be replaced by your own."""
 
     per_million_puts: float = 5.00
     per_million_gets: float = 0.40
@@ -51,7 +51,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """Requests of one partition in a day. `puts`: all that are billed as such, LIST too."""
+    """Requests of one partition in a day. `puts`: all that are billed as such, LIST included."""
 
     flushes: float
     puts: float
@@ -59,7 +59,7 @@ class Calls:
     transactions: float
 
     def dollars_a_month(self, prices: Prices) -> float:
-        """What the requests cost."""
+        """The price of the requests."""
         millions = self.puts / 1e6 * prices.per_million_puts + self.gets / 1e6 * prices.per_million_gets
         return millions * DAYS_PER_MONTH
 
@@ -71,7 +71,7 @@ def flushes_per_sec(
     flush_interval_ms: int = DEFAULTS.flush_interval_ms,
     segment_bytes: int = DEFAULTS.segment_bytes,
 ) -> float:
-    """Of one partition whose batches come one after the other.
+    """One partition whose batches come one after the other.
 
     A flush begins when the oldest record is as old as the interval, or the buffer as large as a segment. After it
     the buffer is empty until the next batch comes.
@@ -83,7 +83,7 @@ def flushes_per_sec(
 
 
 def puts_per_flush(segment_bytes: float, hedged_percent: int = DEFAULTS.s3_hedged_puts_percent) -> float:
-    """The segment, its index, and the second requests beside the slowest of those that are small.
+    """The segment, its index, and the hedged requests beside the slowest small ones.
 
     Fewer where answers take less than the 5 ms that are waited at least, or where nearly all are equally late. On
     the embedded store nothing is sent twice: `hedged_percent` 0.
@@ -100,7 +100,7 @@ def calls_in_a_day(
     merges: bool = True,
     hedged_percent: int = DEFAULTS.s3_hedged_puts_percent,
 ) -> Calls:
-    """Of one partition that is written to all day, reads by consumers not counted: these are from memory."""
+    """Requests of one partition that is written to all day, without consumers' reads, which are from memory."""
     a_second = flushes_per_sec(batches_per_sec, bytes_per_sec, flush_interval_ms=flush_interval_ms)
     flushes = a_second * SECONDS_PER_DAY
     if flushes == 0:
@@ -121,28 +121,26 @@ def calls_in_a_day(
 
 @dataclass(slots=True)
 class Merging:
-    """What merging one partition takes."""
+    """The requests of merging one partition."""
 
     merges: int = 0
     puts: int = 0
     gets: int = 0
 
     def count(self, sources: tuple[SegmentReference, ...]) -> int:
-        """Count one merge; the size of what it makes."""
+        """Count one merge; returns the size of the result."""
         size_bytes = merged_size_bytes(sources)
         self.merges += 1
         self.puts += PUTS_PER_MERGE + LISTS_PER_MERGE
         if size_bytes > MULTIPART_ABOVE_BYTES:
-            self.puts += (
-                math.ceil(size_bytes / PART_BYTES) + 1
-            )  # instead of one: beginning, parts, completion
+            self.puts += math.ceil(size_bytes / PART_BYTES) + 1  # instead of one: start, parts, completion
         self.gets += GETS_PER_MERGE + sum(math.ceil(one.size_bytes / PIECE_BYTES) for one in sources)
         return size_bytes
 
 
 @functools.cache
 def merging_in_a_day(flushes_a_sec: float, segment_bytes: int, settings: Settings = DEFAULTS) -> Merging:
-    """As the planner of merges would have it: it is asked as often as a broker asks it, for a day."""
+    """Merging by the planner, called as often as a broker calls it, for a day."""
     limits = MergeLimits(
         target_bytes=settings.merge_target_bytes,
         min_segments=settings.merge_min_segments,
@@ -173,7 +171,7 @@ def _reference(first: int, last: int, size_bytes: int, timestamp_ms: int) -> Seg
 
 
 def record_bytes(segments: int, producers: int = 0) -> int:
-    """The size of a partition's record in etcd, which every publication writes anew."""
+    """The size of a partition's record in etcd, which every publication writes again."""
     batch = ProducerBatch(0, 0, 0)
     record = PartitionRecord(
         leader_epoch=1,
@@ -189,7 +187,7 @@ def record_bytes(segments: int, producers: int = 0) -> int:
 def etcd_bytes(
     partitions: int, publications_per_sec: float, retention_sec: float, bytes_a_record: int
 ) -> float:
-    """How large etcd's file becomes: the records, and their old revisions until these are compacted.
+    """The size of etcd's file: the records, and their old revisions until compaction.
 
     etcd compacts once in a retention and keeps one: up to two are there.
     """
@@ -197,7 +195,7 @@ def etcd_bytes(
 
 
 def broker_memory_bytes(settings: Settings = DEFAULTS) -> int:
-    """What a broker may take at most by its settings, and 200 MiB for Python, libraries and what is under way."""
+    """A broker's largest memory by its settings, and 200 MiB for Python, libraries and requests in flight."""
     return (
         settings.cache_size_bytes
         + settings.index_cache_size_bytes
@@ -226,7 +224,7 @@ def request_rows() -> Iterator[tuple[str, ...]]:
 
 
 def rate_rows() -> Iterator[tuple[str, ...]]:
-    """A partition by how often something is written to it, with the default interval."""
+    """A partition by the interval between its writes, with the default flush interval."""
     prices = Prices()
     for label, batches_per_sec in (
         ("10 times a second", 10.0),
@@ -241,7 +239,7 @@ def rate_rows() -> Iterator[tuple[str, ...]]:
 
 
 def cluster_rows() -> Iterator[tuple[str, ...]]:
-    """Whole clusters for a month: busy partitions, each ten times a second, and what they write."""
+    """Whole clusters for a month: busy partitions, each written to ten times a second."""
     prices = Prices()
     for partitions, mb_per_sec in ((10, 1), (100, 10), (100, 100), (1000, 10), (1000, 100)):
         for interval_ms in (500, 5000):
@@ -262,7 +260,7 @@ def cluster_rows() -> Iterator[tuple[str, ...]]:
 
 
 def etcd_rows() -> Iterator[tuple[str, ...]]:
-    """etcd's file by partitions and publications, at three times for which it keeps history."""
+    """etcd's file by partitions and publications, for three lengths of its history."""
     usual = record_bytes(CHECKPOINT_SEGMENTS // 2)
     for partitions, flush_rate in ((100, 100), (1000, 200), (1000, 1900), (5000, 1000), (5000, 9500)):
         sizes = (etcd_bytes(partitions, flush_rate, minutes * 60, usual) for minutes in (10, 2, 1))
@@ -270,7 +268,7 @@ def etcd_rows() -> Iterator[tuple[str, ...]]:
 
 
 def record_rows() -> Iterator[tuple[str, ...]]:
-    """A partition's record by what it holds."""
+    """A partition's record by its content."""
     for segments, producers in (
         (0, 0),
         (CHECKPOINT_SEGMENTS // 2, 0),

@@ -24,7 +24,7 @@ _RECORD_BYTES = 1024
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Running:
-    """A cluster that is ready. `stores`: process ids of what it keeps its data in, none of Kafka's."""
+    """A cluster that is ready. `stores`: process ids of its stores, none for Kafka."""
 
     brokers: Sequence[Broker]
     stores: Sequence[int]
@@ -54,7 +54,7 @@ def _measure(running: _Running, plan: Plan, brokers: str) -> Values:
 
 
 def _drive(running: _Running, spec: ProduceSpec | ConsumeSpec) -> tuple[Window, float]:
-    """What the brokers did together, and the stores' CPU seconds over the whole of it."""
+    """The brokers' counters together, and the stores' CPU seconds in the same time."""
     pids = [broker.pid for broker in running.brokers]
     bootstrap = ",".join(broker.bootstrap for broker in running.brokers)
     before = process_trees_cpu(running.stores).total

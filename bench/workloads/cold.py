@@ -1,4 +1,4 @@
-"""Consume what is in nobody's memory: the broker was restarted, and the page cache of its files dropped."""
+"""Cold consume: the broker was restarted, and the page cache of its files dropped."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ _WARM_UP_PASSES = 4
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """A topic and how many records were acknowledged in it."""
+    """A topic and the number of records acknowledged in it."""
 
     topic: str
     partitions: int
@@ -70,7 +70,7 @@ def _seconds(plan: Plan) -> float:
 
 COLD = Workload(
     name="cold",
-    describes="consume what is in nobody's memory: MB/s, broker CPU per GB",
+    describes="consume after a restart, from the disk: MB/s, broker CPU per GB",
     run=_cold,
     fits=clients_can_use,
     seconds=_seconds,

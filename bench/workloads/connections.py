@@ -15,7 +15,7 @@ _BYTES_PER_KB = 1e3
 
 
 def polls_row(connections: int, max_wait_ms: int, partitions: int) -> str:
-    """What a row of idle long polls is called."""
+    """The name of a row of idle long polls."""
     return f"{connections:,} idle long polls of {max_wait_ms / 1000:g} s, {partitions:,} partitions"
 
 

@@ -1,4 +1,4 @@
-"""What the drivers of several workloads are asked, with the plan's amounts."""
+"""The specs for the drivers of several workloads, with the plan's amounts."""
 
 from bench.brokers import Broker
 from bench.plan import Plan
@@ -7,7 +7,7 @@ from bench.workloads.topics import new_topic
 
 
 def produce_spec(broker: Broker, plan: Plan, topic: str, partitions: int, record_bytes: int) -> ProduceSpec:
-    """As many records as the broker takes in the time, by librdkafka."""
+    """As many records as the broker accepts in the time, by librdkafka."""
     return ProduceSpec(
         bootstrap=broker.bootstrap,
         topic=topic,
@@ -64,7 +64,7 @@ def whole_spec(
 def frames_spec(
     broker: Broker, plan: Plan, *, record_bytes: int, records: int, in_flight: int, warmup_seconds: float
 ) -> FramesSpec:
-    """Prebuilt Produce frames of `records` records each; the ceiling takes them too."""
+    """Prebuilt Produce frames of `records` records each; for the ceiling, too."""
     return FramesSpec(
         host=broker.host,
         port=broker.port,

@@ -17,7 +17,7 @@ class DriverError(Exception):
 
 
 def drive(spec: Spec, wanted: type[Wanted]) -> Wanted:
-    """Run the driver for it, whose result is of the type `wanted`. Raises `DriverError`."""
+    """Run the driver for the spec; its result is of the type `wanted`. Raises `DriverError`."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "bench.driver"],

@@ -1,4 +1,4 @@
-"""Durable acknowledgement over a bucket that is as late as a distant one: its time, its requests, their price."""
+"""Durable acknowledgement over a bucket with a distant one's latency: its time, its requests, their price."""
 
 import tempfile
 import time
@@ -29,7 +29,7 @@ _DOLLARS_PER_GET = 0.40 / 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Requests of one small record each, at a rate, round so many partitions."""
+    """Requests of one small record each, at a rate, over so many partitions in turn."""
 
     interval_ms: int
     partitions: int

@@ -48,7 +48,7 @@ def _fetch_spec(broker: Broker, plan: Plan, written: FramesSpec) -> FetchFramesS
 
 
 def _start_offsets(broker: Broker, plan: Plan, written: FramesSpec) -> list[int]:
-    """Where the newest bytes of each partition begin, about."""
+    """The approximate start of the newest bytes of each partition."""
     if not broker.speaks_kafka:
         return [0] * written.partitions
     newest = plan.consume_tail_bytes // written.partitions // written.record_bytes

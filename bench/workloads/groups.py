@@ -1,4 +1,4 @@
-"""A group that rebalances: one member more each time, all others join again at once; and its heartbeats."""
+"""A group that rebalances: one new member each time, all others join again at once; and its heartbeats."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from tests.support.group_crowd import CrowdMember, crowd
 from tests.support.group_wire import HEARTBEAT_VERSION, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 
 _GROUP = "bench"
-_SESSION_TIMEOUT_MS = 300_000  # longer than the workload: nobody but the one who asks needs heartbeats
+_SESSION_TIMEOUT_MS = 300_000  # longer than the workload: only the member that is measured needs heartbeats
 _ASK_AGAIN_SECONDS = 0.001
 _HEARTBEATS_IN_FLIGHT = 100
 _FIND_COORDINATOR_VERSION = 2
@@ -59,7 +59,7 @@ async def _measure(broker: Broker, plan: Plan) -> list[tuple[str, str, float]]:
 
 
 async def _until_coordinated(stranger: CrowdMember) -> None:
-    """Kafka makes its topic of offsets when somebody asks for the first coordinator."""
+    """Kafka creates its topic of offsets when the first coordinator is requested."""
     deadline = time.monotonic() + _COORDINATOR_SECONDS
     request = FindCoordinatorRequest(key=stranger.group, key_type=0)
     await stranger.call(request, FindCoordinatorResponse, _FIND_COORDINATOR_VERSION)

@@ -9,7 +9,7 @@ BYTES_PER_GB = 1e9
 
 
 def volume(workload: str, window: Window, writeback_per_gb: float = 0.0) -> Values:
-    """A window in which bytes are what counts. `writeback_per_gb`: machine CPU s/GB spent after it."""
+    """A window measured in bytes. `writeback_per_gb`: machine CPU s/GB spent after it."""
     gigabytes = window.payload_bytes / BYTES_PER_GB
     if not gigabytes:
         raise DriverError(f"{workload}: nothing came back in the window")
@@ -30,14 +30,14 @@ def requests(workload: str, window: Window) -> Values:
 
 
 def cores(workload: str, window: Window) -> Values:
-    """Who used the processors; `other` is neither broker nor driver: kernel threads, or a machine in use."""
+    """The use of the processors; `other` is neither broker nor driver: kernel threads, or other load."""
     yield workload, "broker cores", window.broker_seconds / window.seconds
     yield workload, "driver cores", window.driver_seconds / window.seconds
     yield workload, "other cores", max(0.0, window.machine_seconds - window.broker_seconds) / window.seconds
 
 
 def percentile(ordered: list[float], percent: float) -> float:
-    """The value that `percent` of them do not exceed. Raises `DriverError` where there are none."""
+    """The value that `percent` of them do not exceed. Raises `DriverError` if there are none."""
     if not ordered:
         raise DriverError("no request was answered in the window")
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

@@ -1,4 +1,4 @@
-"""Partitions that stand there with nothing to do: start-up, memory, CPU at rest, and what Metadata costs."""
+"""Idle partitions: start-up, memory, CPU at rest, and the cost of Metadata."""
 
 import tempfile
 import time
@@ -18,16 +18,16 @@ from bench.workloads.topics import new_topics
 from bench.workloads.workload import Stage, Values, Workload, clients_can_use
 
 EMBEDDED, CLUSTER = "", " on etcd and S3"
-"""Where a broker keeps its data, as rows call it: Kafka has nothing else than the first."""
+"""The name of the stores in rows: Kafka has only the first."""
 
 
 def start_row(partitions: int, stores: str = EMBEDDED) -> str:
-    """What the row of a start is called."""
+    """The name of a row of a start."""
     return f"start-up{stores}, {partitions:,} partitions"
 
 
 def rest_row(partitions: int, stores: str = EMBEDDED) -> str:
-    """What the row of a broker at rest is called."""
+    """The name of a row of a broker at rest."""
     return f"at rest{stores}, {partitions:,} partitions"
 
 
@@ -71,7 +71,7 @@ def _started_again(broker: Broker, plan: Plan, topics: Sequence[str], partitions
 
 
 def serves(topics: Sequence[str], partitions: int, broker: Broker) -> bool:
-    """Whether ApiVersions and Metadata are answered, and all partitions have leaders."""
+    """True if ApiVersions and Metadata are answered, and all partitions have leaders."""
     if not topics:
         return broker.ready()
     try:
@@ -105,12 +105,12 @@ def _metadata(broker: Broker, plan: Plan, topics: Sequence[str], partitions: int
         seconds=plan.seconds / 2,
         broker_pids=[broker.pid],
     )
-    told = drive(spec, Repeated)
+    measured = drive(spec, Repeated)
     name = f"Metadata of {partitions:,} partitions"
-    yield name, "p50 ms", percentile(told.milliseconds, 50)
-    yield name, "p99 ms", percentile(told.milliseconds, 99)
-    yield name, "broker CPU us/request", told.window.broker_seconds / told.window.records * 1e6
-    yield name, "reply KB", told.reply_bytes / 1e3
+    yield name, "p50 ms", percentile(measured.milliseconds, 50)
+    yield name, "p99 ms", percentile(measured.milliseconds, 99)
+    yield name, "broker CPU us/request", measured.window.broker_seconds / measured.window.records * 1e6
+    yield name, "reply KB", measured.reply_bytes / 1e3
 
 
 def _seconds(plan: Plan) -> float:

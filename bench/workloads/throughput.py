@@ -1,4 +1,4 @@
-"""Produce, and consume what is newest, for each size of records and each number of partitions."""
+"""Produce, and consume the newest records, for each record size and number of partitions."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ _WARM_UP_RECORD_BYTES = 1024
 
 
 def row_name(what: str, record_bytes: int, partitions: int) -> str:
-    """What a row of produce or consume is called."""
+    """The name of a row of produce or consume."""
     return f"{what} {record_bytes} B, {partitions} partition{'s' if partitions > 1 else ''}"
 
 
@@ -43,7 +43,7 @@ def _of_a_topic(broker: Broker, plan: Plan, partitions: int, record_bytes: int) 
 
 
 def warm_up(broker: Broker, plan: Plan) -> None:
-    """Drive a topic that is thrown away, so that a JIT has compiled what is then measured."""
+    """Drive a topic that is thrown away, so that a JIT has compiled the measured code."""
     if not plan.jit_warmup_seconds:
         return
     topic = new_topic(broker, plan.partitions)

@@ -1,4 +1,4 @@
-"""What a workload is: a named group of measurements that is taken of one peer at a time."""
+"""A workload: a named group of measurements of one peer at a time."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ Values = Generator[tuple[str, str, float], None, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What a workload has at hand: whom to measure, how much, and where brokers may keep their data."""
+    """The context of a workload: the peer, the amounts, and the folder for brokers' data."""
 
     peer: Peer
     plan: Plan
@@ -39,25 +39,25 @@ class Stage:
 
 
 def clients_can_use(peer: Peer) -> bool:
-    """For workloads of real clients: all peers but the ceiling."""
+    """All peers but the ceiling, for workloads of real clients."""
     return peer.speaks_kafka
 
 
 def any_peer(peer: Peer) -> bool:
-    """For workloads of prebuilt frames, which the ceiling answers too."""
+    """All peers, for workloads of prebuilt frames, which the ceiling answers, too."""
     return True
 
 
 def only_kafscale(peer: Peer) -> bool:
-    """For workloads of stores that the others do not have."""
+    """The peers with such stores, for workloads that need them."""
     return peer.is_kafscale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """`seconds` is about how long it takes for one peer once, with the brokers' starts and stops.
+    """`seconds` is the approximate duration for one peer once, with the brokers' starts and stops.
 
-    `limited_by` says what holds the load generator back, when the broker does not.
+    `limited_by`: the limit of the load generator, if the broker is not the limit.
     """
 
     name: str

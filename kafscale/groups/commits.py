@@ -1,4 +1,4 @@
-"""OffsetCommit: who may commit, how much, for which topics as they are now, and what became of each offset."""
+"""OffsetCommit: who may commit, how much, for which topics, and the outcome for each offset."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ _ATTEMPTS: Final = 5
 Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
-# So many offsets are encoded before others have their turn: about a millisecond's worth.
+# The offsets that are encoded before the event loop has its turn: about a millisecond's worth.
 _OFFSETS_PER_TURN: Final = 256
 
 
@@ -47,7 +47,7 @@ class PartlyCommittedError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A commit as it would be written. `keys` are the offsets'; `sizes`: what each takes in the store."""
+    """A commit as it would be written. `keys` are the offsets'; `sizes`: the bytes of each in the store."""
 
     offsets: Offsets
     operations: list[Operation | ConditionalPut]
@@ -100,12 +100,12 @@ class OffsetCommits:
         try:
             error_code = await self._commit(shard, running, decide, offsets)
         except (WriteInDoubtError, asyncio.CancelledError):
-            running.doubt_record()
+            running.note_indeterminate_record()
             raise
         finally:
             running.commits_under_way -= 1
-            if running.is_needless:
-                shard.forget(running)
+            if running.is_unused:
+                shard.remove(running)
         if error_code is ErrorCode.NONE and offsets:
             self._metrics.commits += len(offsets)
             self._metrics.commit_duration.observe(time.perf_counter() - began)
@@ -114,10 +114,10 @@ class OffsetCommits:
     async def _commit(
         self, shard: GroupShard, running: RunningGroup, decide: Callable[[], ErrorCode], offsets: Offsets
     ) -> ErrorCode:
-        """Again while a topic changes: what is written is for the topics as they are at that moment."""
+        """Retry while a topic changes, so that the offsets are written for the topics as they are then."""
         for attempt in range(1, _ATTEMPTS + 1):
             prepared = await self._prepare(running.group.group_id, offsets, is_repeated=attempt > 1)
-            # Nothing is awaited between the decision and the writer's queue: by then a member may be none.
+            # Nothing is awaited between the decision and the writer's queue: the member might be removed meanwhile.
             error_code = decide()
             if error_code is not ErrorCode.NONE or not offsets:
                 return error_code
@@ -150,10 +150,10 @@ class OffsetCommits:
     async def _for_topics_of_now(
         self, offsets: Offsets, *, ask_for_all: bool
     ) -> tuple[Offsets, Mapping[str, TopicCondition]]:
-        """The offsets with the ids of the topics, and what the commit depends on, by topic.
+        """The offsets with the current ids of their topics, and the conditions of the commit, by topic.
 
-        The store is asked where the view does not have the id that the offsets came with, and for all topics
-        once the view has turned out to be behind.
+        Topics are read from the store where the view does not have the id that the offsets came with, and all of
+        them once the view has turned out to be stale.
         """
         ids = {topic: committed.topic_id for (topic, _), committed in offsets.items()}
         topics: dict[str, TopicCondition] = {}
@@ -171,7 +171,7 @@ class OffsetCommits:
             }
         except (StoreError, CorruptDataError) as problem:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
-        # Of a topic that has gone the offset is written as it came: it means nothing any more, and expires.
+        # The offset of a deleted topic is written as it came: it is of no use, and expires.
         topics |= {
             topic: TopicCondition(item.key, stored_ids[topic], item.mod_revision)
             for topic, item in found.items()
@@ -193,15 +193,15 @@ class OffsetCommits:
         except WriteFailedError as problem:
             durable = problem.durable_count - (len(operations) - len(prepared.operations))
             if problem.durable_count:
-                running.doubt_record()
+                running.note_indeterminate_record()
             if durable <= 0 or isinstance(problem, ConditionChangedError):
                 raise
             raise PartlyCommittedError(problem, frozenset(list(prepared.offsets)[:durable])) from problem
         running.in_store = InStore.YES
-        shard.tell_committed(running, prepared.offsets)
+        shard.notify_committed(running, prepared.offsets)
 
     def _admit(self, running: RunningGroup, prepared: _Prepared) -> None:
-        """Count the commit as stored, or refuse all of it. Raises `KafkaError`."""
+        """Count the commit as stored. Raises `KafkaError` to refuse all of it."""
         growth = running.stored.growth(prepared.sizes)
         totals, shard_count = self._shards.totals.stored, self._shards.shard_count
         self._shards.limits.check_commit(running.stored, totals, shard_count, growth)
@@ -214,14 +214,14 @@ class OffsetCommits:
 
 
 def _record_put(running: RunningGroup) -> list[Operation]:
-    """The group's record with its first commit.
+    """The put of the group's record, for its first commit.
 
-    So with one after a write of the record whose outcome is unknown: offsets must not be there without it.
+    Also for a commit after an indeterminate write of the record: offsets must not be stored without it.
     """
     if running.in_store is InStore.YES:
         return []
     group = running.group
-    # Without members: who has joined by now is stored with the generation, once it has assignments.
+    # Without members: those that have joined are stored with the generation, once it has assignments.
     record = GroupRecord(
         generation=group.generation,
         state_since_ms=group.state_since_ms,

@@ -1,4 +1,4 @@
-"""The group coordinator: finds the group that a request means, lets it decide, and writes what must last."""
+"""The group coordinator: finds the group of a request, lets it decide, and writes what must be durable."""
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -37,8 +37,8 @@ _COORDINATED_ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_
 class GroupCoordinator:
     """The groups whose shards this broker coordinates.
 
-    Every method raises `KafkaError` for what concerns the request as a whole: NOT_COORDINATOR,
-    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (the store is away), INVALID_GROUP_ID.
+    Every method raises `KafkaError` for errors of the request as a whole: NOT_COORDINATOR,
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (the store is unavailable), INVALID_GROUP_ID.
     `now_ms` is a clock of Unix milliseconds that never goes back.
     """
 
@@ -79,7 +79,7 @@ class GroupCoordinator:
         can_skip_assignment: bool = False,
         reason: str = "",
     ) -> Joined:
-        """JoinGroup: returns when the next generation has its members. Raises INVALID_SESSION_TIMEOUT, too."""
+        """JoinGroup: returns when the next generation starts. Raises INVALID_SESSION_TIMEOUT, too."""
         running = self._member_group(group_id)
         self._check_session_timeout(session_timeout_ms)
         check_texts(group_instance_id, client_id, protocol_type, *(one.name for one in protocols))
@@ -120,9 +120,9 @@ class GroupCoordinator:
             )
 
     def _check_memory(self, group_id: str, running: RunningGroup | None, member_id: str, growth: int) -> None:
-        """Refuse what would take more than groups may, here or in the store, unless it takes no more than it did.
+        """Refuse a join that needs more memory, or room in the store, than groups may have.
 
-        `growth`: what the member says, with its texts.
+        `growth`: the bytes of the member's protocols and texts.
         """
         totals, settings = self._shards.totals, self._settings
         if running is None:
@@ -147,7 +147,7 @@ class GroupCoordinator:
         protocol_name: str | None,
         assignments: Mapping[str, bytes],
     ) -> Synced:
-        """SyncGroup: returns when the assignment is there and durable."""
+        """SyncGroup: returns when the assignment is durable."""
         running = self._member_group(group_id)
         if running is None:
             return Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -166,9 +166,9 @@ class GroupCoordinator:
         return cast(Synced, await running.ask(event, reply_id))
 
     def _check_assignments(self, group: Group, member_id: str, assignments: Mapping[str, bytes]) -> None:
-        """Refuse larger ones than before once the memory for groups is taken; only the leader's are kept.
+        """Refuse larger assignments than before once the memory for groups is used up; only the leader's are kept.
 
-        What fits before that is taken whole, so that one sync may go past the limit: by a record's size at most.
+        Below the limit they are accepted whole, so that one sync may exceed it: by a record's size at most.
         """
         totals, limit_bytes = self._shards.totals, self._settings.group_memory_bytes
         if member_id != group.leader or totals.memory_bytes <= limit_bytes:
@@ -186,7 +186,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, *, member_id: str, group_instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Heartbeat: writes nothing. While groups are being loaded every member is believed, as in Kafka."""
+        """Heartbeat: writes nothing. While groups are being loaded every member is accepted, as in Kafka."""
         try:
             running = self._member_group(group_id)
         except KafkaError as problem:
@@ -206,7 +206,7 @@ class GroupCoordinator:
         return cast(Decided, running.decide(event, reply_id)).error_code
 
     async def leave(self, group_id: str, members: tuple[LeavingMember, ...]) -> Left:
-        """LeaveGroup; the last members' returns when it is durable that they left."""
+        """LeaveGroup; that of the last members returns when it is durable."""
         running = self._member_group(group_id)
         if running is None:
             return Left(ErrorCode.NONE, tuple((member, ErrorCode.UNKNOWN_MEMBER_ID) for member in members))
@@ -225,7 +225,7 @@ class GroupCoordinator:
         generation: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> ErrorCode:
-        """OffsetCommit: NONE once every offset is durable. A group that is not there is made, without members.
+        """OffsetCommit: NONE once every offset is durable. Creates the group, without members, if there is none.
 
         Raises INVALID_COMMIT_OFFSET_SIZE as well, and `PartlyCommittedError`.
         """
@@ -249,9 +249,9 @@ class GroupCoordinator:
     async def fetch_offsets(
         self, group_id: str, *, require_stable: bool
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """OffsetFetch: every offset of the group; `require_stable` waits for commits that are under way here.
+        """OffsetFetch: every offset of the group; `require_stable` waits for commits in flight here.
 
-        Answered by every broker: what is read is what was acknowledged, by whichever coordinator (decision 0037).
+        Every broker answers it: the store has all acknowledged commits, of any coordinator (decision 0037).
         """
         try:
             shard = self._shards.shard(group_id)
@@ -287,7 +287,7 @@ class GroupCoordinator:
     # Groups
 
     def describe(self, group_id: str) -> Group | None:
-        """The group to read from, None when there is none."""
+        """The group, to read from, or None."""
         running = self._shards.group(group_id)
         return None if running is None else running.group
 

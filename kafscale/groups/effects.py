@@ -1,4 +1,4 @@
-"""What follows from an event: answers to requests, what must be stored, what is worth counting."""
+"""The effects of an event: answers to requests, records to store, rebalances to count."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from kafscale.protocol.error_codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as its leader hears of it. `metadata`: under the protocol that was selected."""
+    """A member as the leader receives it. `metadata`: for the selected protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -20,7 +20,7 @@ class JoinedMember:
 class Joined:
     """The answer to a `Join`. `members` is filled for the leader only.
 
-    `skip_assignment`: the leader is not to assign anew; everybody has an assignment of this generation.
+    `skip_assignment`: the leader is not to assign again; every member has an assignment of this generation.
     """
 
     error_code: ErrorCode = ErrorCode.NONE
@@ -45,7 +45,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The answer to a `Leave`: what became of each member, in the request's order."""
+    """The answer to a `Leave`: the result for each member, in the request's order."""
 
     error_code: ErrorCode
     members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
@@ -71,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Make the record durable, in the order of the effects, then tell `Stored` or `StoreFailed` for each."""
+    """Make the record durable, in the order of the effects; `Stored` or `StoreFailed` follows for each."""
 
     store_id: int
     record: GroupRecord
@@ -79,14 +79,14 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceStarted:
-    """The members are to join again."""
+    """The members have to join again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceCompleted:
-    """Every member can have its assignment. `duration_ms`: since the members were first to join."""
+    """Every member can fetch its assignment. `duration_ms`: since the rebalance started."""
 
     duration_ms: int
 

@@ -1,4 +1,4 @@
-"""What can happen to a group. `now_ms` is the coordinator's clock, which never goes back.
+"""The events of a group. `now_ms` is the coordinator's clock, which never goes back.
 
 Each request carries a `reply_id`, which exactly one `Answer` names sooner or later (effects.py).
 """
@@ -14,7 +14,7 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """A way of assigning partitions that a member can follow, and what it says to the leader under it."""
+    """An assignment protocol that a member supports, and its metadata for the leader."""
 
     name: str
     metadata: bytes
@@ -24,8 +24,8 @@ class Protocol:
 class Join:
     """JoinGroup. `new_member_id`: the id that the member gets if it has none. `reason`: for the log.
 
-    `member_id_required`: a dynamic member must come again with the id it was given (KIP-394).
-    `can_skip_assignment`: a leader that comes back can be told not to assign anew (KIP-814).
+    `member_id_required`: a dynamic member must join again with the id that it received (KIP-394).
+    `can_skip_assignment`: the client understands that a returning leader is not to assign again (KIP-814).
     """
 
     now_ms: int
@@ -92,7 +92,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """OffsetCommit: may this member, or somebody outside the group, commit now?"""
+    """OffsetCommit: the question if this member, or a client outside the group, may commit now."""
 
     now_ms: int
     reply_id: int
@@ -103,7 +103,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """DeleteGroups, or the end of an empty group whose offsets have expired."""
+    """DeleteGroups, or the expiry of an empty group without offsets."""
 
     now_ms: int
     reply_id: int
@@ -111,14 +111,14 @@ class Remove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
-    """The clock. Not sooner than `Group.next_deadline_ms` says is early, and does nothing."""
+    """The clock has advanced. Before `Group.next_deadline_ms` it has no effect."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What `Store` asked for is durable."""
+    """The record of a `Store` is durable."""
 
     now_ms: int
     store_id: int
@@ -126,7 +126,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFailed:
-    """It was not stored in time, or it is not known whether it was; the members hear `error_code`."""
+    """The record was not stored in time, or the outcome is unknown; the members get `error_code`."""
 
     now_ms: int
     store_id: int
@@ -135,7 +135,7 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unload:
-    """This broker is the group's coordinator no longer."""
+    """This broker is no longer the group's coordinator."""
 
     now_ms: int
 

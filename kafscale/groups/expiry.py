@@ -1,4 +1,4 @@
-"""The end of committed offsets: of groups that were given up long ago (KIP-211), and of topics that are gone."""
+"""The expiry of committed offsets: of groups that are unused for long (KIP-211), and of deleted topics."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ _MS_PER_MINUTE = 60_000
 
 
 class OffsetExpiry:
-    """Looks through the groups from time to time, and reads only those in which something may have expired."""
+    """Checks the groups periodically, and reads only those in which an offset may have expired."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class OffsetExpiry:
                 self._failures.report("all groups", problem)
 
     async def check(self) -> None:
-        """Remove what has expired by now, and groups of which nothing is left."""
+        """Delete the offsets that have expired, and groups that have none left."""
         groups = list(self._shards.all_groups())
         if self._topics_went:
             self._topics_went = False
@@ -149,7 +149,7 @@ class OffsetExpiry:
     async def _of_gone_topics(
         self, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> list[TopicPartition]:
-        """Asked of the store itself: a picture of the topics that lags behind must not cost an offset."""
+        """Offsets of deleted topics, by the store itself: a stale view must not cost an offset."""
         found = await stored_topics(self._store, (topic for topic, _ in offsets))
         topics = readable_topics(found)
         damaged = found.keys() - topics.keys()

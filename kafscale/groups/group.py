@@ -1,4 +1,4 @@
-"""A consumer group's data and what can be asked of it; which events change it how is said in machine.py."""
+"""A consumer group's data and queries on it; machine.py has the events that change it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,22 +10,22 @@ from kafscale.groups.events import Protocol
 from kafscale.groups.states import GroupState
 
 GROUP_MEMORY_BYTES = 1024
-"""What a group takes beside its members' subscriptions and assignments, roughly."""
+"""The memory of a group beside its members' subscriptions and assignments, roughly."""
 
 _MEMBER_MEMORY_BYTES = 1024
 _PENDING_MEMORY_BYTES = 256
-# So much of an id or another text is in the figures above; a client may send 32 KiB in each.
+# The figures above include this much of each id or other text; a client may send 32 KiB in each.
 _TEXT_BYTES_INCLUDED = 128
 
 
 def long_text_bytes(*texts: str | None) -> int:
-    """What texts of clients take beside what is counted for every group and member, roughly."""
+    """The memory of clients' texts beyond what is counted for every group and member, roughly."""
     return sum(max(0, len(text) - _TEXT_BYTES_INCLUDED) for text in texts if text is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPolicy:
-    """What the broker's settings say about groups."""
+    """The broker's settings for groups."""
 
     initial_rebalance_delay_ms: int
     max_size: int
@@ -33,10 +33,10 @@ class GroupPolicy:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member. `awaiting_join` and `awaiting_sync`: the request that is to be answered, if any.
+    """A member. `awaiting_join` and `awaiting_sync`: the request that waits for an answer, if any.
 
-    `is_new`: it has not completed a join yet. `expires_at_ms`: when it is dropped unless it is heard of.
-    `counted_bytes`: what its group counts for it.
+    `is_new`: it has not completed a join yet. `expires_at_ms`: when its session ends unless it is extended.
+    `counted_bytes`: its part of the group's `memory_bytes`.
     """
 
     member_id: str
@@ -54,26 +54,26 @@ class Member:
     counted_bytes: int = 0
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it says under this protocol; empty when it does not follow it."""
+        """Its metadata for this protocol; empty if it does not support it."""
         return next((one.metadata for one in self.protocols if one.name == protocol_name), b"")
 
     @property
     def can_expire(self) -> bool:
-        """A member whose request waits here is alive; a new one may have gone without being able to say so."""
+        """False while a request of the member waits here: it is alive. A new member may leave without notice."""
         return self.is_new or (self.awaiting_join is None and self.awaiting_sync is None)
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes, roughly."""
+        """The member's memory, roughly."""
         metadata = sum(len(one.name) + len(one.metadata) for one in self.protocols)
-        # A static member's instance id is a key of its group, too; another's is in its member id.
+        # A static member's instance id is also a key of its group; a dynamic member's client id is in its member id.
         texts = long_text_bytes(self.member_id, self.client_id, self.group_instance_id)
         return _MEMBER_MEMORY_BYTES + texts + metadata + len(self.assignment)
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A static member's new id on its way to the store. `former_leader`: who led before it had that id."""
+    """A static member's new id while it is being stored. `former_leader`: the leader before it had that id."""
 
     member_id: str
     former_leader: str | None
@@ -81,9 +81,9 @@ class Replacement:
 
 
 class Group:
-    """One group. Only the actions behind machine.py change it; the rest of the program reads.
+    """One group. Only the actions behind machine.py change it; all other code reads it.
 
-    `initial_remaining_ms`: while an empty group gathers its first members, how much longer it may.
+    `initial_remaining_ms`: how much longer an empty group may wait for its first members.
     """
 
     def __init__(self, group_id: str, policy: GroupPolicy, now_ms: int) -> None:
@@ -114,7 +114,7 @@ class Group:
 
     @classmethod
     def of(cls, group_id: str, policy: GroupPolicy, record: GroupRecord, now_ms: int) -> "Group":
-        """The group as another coordinator left it: Stable, or Empty. Its members have their time from now on."""
+        """The group as the previous coordinator stored it: Stable, or Empty. Its members' sessions start now."""
         group = cls(group_id, policy, now_ms)
         group.generation = record.generation
         group.protocol_type = record.protocol_type
@@ -138,10 +138,10 @@ class Group:
             group.leader = record.leader
         return group
 
-    # Questions
+    # Queries
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupRecord:
-        """What is to be stored. `assignments`: those of a generation that is about to be completed."""
+        """The record to store. `assignments`: those of a generation that is about to be completed."""
         return GroupRecord(
             generation=self.generation,
             state_since_ms=self.state_since_ms,
@@ -166,7 +166,7 @@ class Group:
         )
 
     def next_deadline_ms(self) -> int | None:
-        """When `TimePassed` will have something to do, unless something else happens before."""
+        """When `TimePassed` is due, unless another event comes first."""
         if self.state is GroupState.DEAD:
             return None
         deadlines = [member.expires_at_ms for member in self.members.values() if member.can_expire]
@@ -176,23 +176,23 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asked for, and not nothing: time has to pass between two deadlines."""
+        """The longest of the members' timeouts, at least 1: time has to pass between two deadlines."""
         return max(1, max((member.rebalance_timeout_ms for member in self.members.values()), default=0))
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is missing from the next generation, not even who was just given a member id."""
+        """True if no member is missing from the next generation, pending members included."""
         return not self.pending_members and all(
             member.awaiting_join is not None for member in self.members.values()
         )
 
     @property
     def awaiting_join_count(self) -> int:
-        """How many have joined the next generation."""
+        """The number of members that have joined the next generation."""
         return sum(member.awaiting_join is not None for member in self.members.values())
 
     def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
-        """Whether a member that follows these could be in one generation with those who are here."""
+        """True if a member with these protocols could share a generation with the present members."""
         if self.state is GroupState.EMPTY:
             return protocol_type != "" and any(True for _ in protocols)
         count = len(self.members)
@@ -201,7 +201,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer, of those that all can follow; there must be a member."""
+        """The protocol that most members prefer, of those that all support; there must be a member."""
         candidates = {name for name, count in self._protocol_counts.items() if count == len(self.members)}
         votes = Counter(
             next(one.name for one in member.protocols if one.name in candidates)
@@ -210,14 +210,14 @@ class Group:
         return votes.most_common(1)[0][0]
 
     def members_for_leader(self) -> tuple[JoinedMember, ...]:
-        """What the leader assigns from."""
+        """The members and their metadata, from which the leader computes the assignment."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()
         )
 
     def waiting_replies(self) -> Iterator[int]:
-        """Every request that an answer is owed to."""
+        """Every request that waits for an answer."""
         for member in self.members.values():
             if member.awaiting_join is not None:
                 yield member.awaiting_join
@@ -229,17 +229,17 @@ class Group:
     # Changes, for the actions
 
     def add(self, member: Member) -> None:
-        """Take the member in; the first one leads and fixes nothing but that."""
+        """Add the member; the first one becomes the leader."""
         if self.leader is None:
             self.leader = member.member_id
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.members[member.member_id] = member
-        self.forget_pending(member.member_id)
+        self.remove_pending(member.member_id)
         self._count(member, 1)
 
     def remove(self, member_id: str) -> Member:
-        """Take the member out, which must be here; somebody else leads if it led."""
+        """Remove the member, which must be in the group; if it was the leader, another one becomes it."""
         member = self.members.pop(member_id)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
@@ -250,7 +250,7 @@ class Group:
         return member
 
     def replace(self, old_member_id: str, new_member_id: str) -> Member:
-        """Give a static member a new id; its place, its assignment and its leadership stay."""
+        """Give a static member a new id; it keeps its place, its assignment and its leadership."""
         member = self.members.pop(old_member_id)
         member.member_id = new_member_id
         self.members[new_member_id] = member
@@ -262,35 +262,35 @@ class Group:
         return member
 
     def set_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
-        """The member follows other protocols from now on, or says something else under them."""
+        """Replace the member's protocols and their metadata."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
 
     def set_assignment(self, member: Member, assignment: bytes) -> None:
-        """The member's part."""
+        """Replace the member's assignment."""
         growth = len(assignment) - len(member.assignment)
         member.assignment = assignment
         member.counted_bytes += growth
         self.memory_bytes += growth
 
     def add_pending(self, member_id: str, expires_at_ms: int) -> None:
-        """Expect a member that was just given its id."""
+        """Expect a join from a member that has just received its id."""
         self.pending_members[member_id] = expires_at_ms
         self.memory_bytes += _PENDING_MEMORY_BYTES + long_text_bytes(member_id)
 
-    def forget_pending(self, member_id: str) -> None:
-        """Expect it no longer, if it was expected."""
+    def remove_pending(self, member_id: str) -> None:
+        """Remove the pending member, if there is one of this id."""
         if self.pending_members.pop(member_id, None) is not None:
             self.memory_bytes -= _PENDING_MEMORY_BYTES + long_text_bytes(member_id)
 
-    def forget_all_pending(self) -> None:
-        """Expect nobody."""
+    def remove_all_pending(self) -> None:
+        """Remove all pending members."""
         for member_id in list(self.pending_members):
-            self.forget_pending(member_id)
+            self.remove_pending(member_id)
 
     def next_store_id(self) -> int:
-        """A number for a `Store`."""
+        """The id of the next `Store`."""
         self._store_id += 1
         return self._store_id
 

@@ -1,4 +1,4 @@
-"""JoinGroup: who may join, and when that begins a rebalance (KIP-345 static members, KIP-394 member ids)."""
+"""JoinGroup: who may join, and when a join starts a rebalance (KIP-345 static members, KIP-394 member ids)."""
 
 from kafscale.groups.effects import Answer, Joined, Store, Synced
 from kafscale.groups.events import NO_MEMBER_ID, Join
@@ -8,7 +8,7 @@ from kafscale.groups.rebalancing import (
     answer_join,
     answer_sync,
     await_join,
-    complete_join_if_all_are_here,
+    complete_join_if_all_joined,
     current_generation,
     extend_session,
     prepare_rebalance,
@@ -21,11 +21,11 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.quoting import quoted
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""A new member has no session yet: it is dropped when its join has waited this long. Clients ask again sooner."""
+"""A new member has no session yet: it is removed when its join has waited this long. Clients retry sooner."""
 
 
 def join(group: Group, event: Join, out: Effects) -> None:
-    """Take the member in, or say why not."""
+    """Add the member or let it join again, or answer with an error."""
     if not _has_room(group, event.member_id):
         if event.member_id in group.members:
             remove_member(group, event.member_id, out)
@@ -52,7 +52,7 @@ def _has_room(group: Group, member_id: str) -> bool:
         case GroupState.EMPTY:
             return True
         case GroupState.PREPARING_REBALANCE:
-            # By those who have joined: a limit that was lowered keeps the last ones out (as Kafka does).
+            # Counts the members that have joined: a lowered limit keeps the last ones out (as Kafka does).
             waits = member is not None and member.awaiting_join is not None
             return waits or group.awaiting_join_count < group.policy.max_size
         case _:
@@ -62,9 +62,9 @@ def _has_room(group: Group, member_id: str) -> bool:
 def _join_new(group: Group, event: Join, out: Effects) -> None:
     instance_id = event.group_instance_id
     if instance_id is not None:
-        held = group.static_members.get(instance_id)
-        if held is not None:
-            _replace(group, held, event, out)
+        old_member_id = group.static_members.get(instance_id)
+        if old_member_id is not None:
+            _replace(group, old_member_id, event, out)
         else:
             _add(group, event.new_member_id, event, out)
     elif event.member_id_required:
@@ -108,12 +108,12 @@ def _join_known(group: Group, event: Join, out: Effects) -> None:
     unchanged = member.protocols == event.protocols
     is_leader = group.leader == member.member_id
     if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-        # It may not have got the answer to its first join.
+        # The answer to its first join may be lost.
         members = group.members_for_leader() if is_leader else ()
         out.append(Answer(event.reply_id, current_generation(group, member, members)))
     elif group.state is GroupState.STABLE and unchanged and not is_leader:
-        # It only has to fetch its assignment. A leader that comes again wants to assign anew: to topics that
-        # have new partitions, for one.
+        # It only has to fetch its assignment. A leader that joins again wants to assign again, for example
+        # because a topic has new partitions.
         out.append(Answer(event.reply_id, current_generation(group, member)))
     else:
         _update(group, member, event, out)
@@ -130,7 +130,7 @@ def _update(group: Group, member: Member, event: Join, out: Effects) -> None:
 
 
 def _replace(group: Group, old_member_id: str, event: Join, out: Effects) -> None:
-    """A static member came back, or a second one uses its instance id: whoever had the id is fenced."""
+    """A static member has returned, or a second one uses its instance id: the former owner of the id is fenced."""
     former_leader = group.leader
     member = group.replace(old_member_id, event.new_member_id)
     answer_join(member, Joined(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old_member_id), out)
@@ -141,9 +141,9 @@ def _replace(group: Group, old_member_id: str, event: Join, out: Effects) -> Non
     names = f"{quoted(event.group_instance_id or '')} joined again as {quoted(member.member_id)}"
     reason = f"static member {names}{_because(event)}"
     if group.state is GroupState.PREPARING_REBALANCE:
-        complete_join_if_all_are_here(group, event.now_ms, out)
+        complete_join_if_all_joined(group, event.now_ms, out)
     elif group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
-        # It goes on with the assignment it had, once its new id is durable: no rebalance.
+        # Without a rebalance it keeps its assignment, once its new id is durable.
         store_id = group.next_store_id()
         group.replacements_to_store[store_id] = Replacement(
             member.member_id, former_leader, event.can_skip_assignment

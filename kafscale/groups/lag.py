@@ -1,7 +1,7 @@
-"""Consumer lag: how far each group is behind in each partition, of as many partitions as a limit allows.
+"""Consumer lag: how far each group is behind in each partition, for as many partitions as a limit allows.
 
-The table is kept by the event loop and read by the scrape's thread. First come, first served: what comes when
-the limit is reached is left out, and counted. It gets a place at its next commit once one is free.
+The event loop updates the table, and the scrape's thread reads it. First come, first served: a partition that
+comes when the table is full is omitted, and counted. It is added at its next commit once there is room.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,17 +12,17 @@ from kafscale.groups.offsets import TopicPartition
 from kafscale.metadata.model import TopicRecord, TopicState
 
 LogEndOffset = Callable[[str, int], int | None]
-"""The log end offset of a topic's partition; None when this broker does not hold it. For any thread."""
+"""The log end offset of a topic's partition; None if this broker does not know it. For any thread."""
 
 Series = tuple[str, str, int]
 """Group, topic, partition."""
 
 
 class ConsumerLag:
-    """The last committed offset of up to `max_series` partitions of groups.
+    """The last committed offsets of up to `max_series` partitions of groups.
 
-    Up to as many again are remembered as left out. `removals` grows whenever something is removed: who reads
-    the store meanwhile cannot trust what was read.
+    Up to as many again are remembered as omitted. `removals` grows with each removal: what was read from the store
+    meanwhile may be outdated.
     """
 
     def __init__(self, view: ClusterView, log_end_offset: LogEndOffset, max_series: int) -> None:
@@ -51,18 +51,18 @@ class ConsumerLag:
 
     @property
     def series_count(self) -> int:
-        """How many partitions of groups are in the table."""
+        """The number of partitions of groups that are in the table."""
         return len(self._offsets)
 
     @property
     def omitted_count(self) -> int:
-        """How many are known to be left out; counted up to the limit."""
+        """The number of omitted partitions of groups; counted up to the limit."""
         return len(self._omitted)
 
-    # What the coordinator tells
+    # What the coordinator reports
 
     def committed(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """These offsets of the group are durable."""
+        """Record offsets of the group that are durable."""
         for (topic, index), committed in offsets.items():
             series = (group_id, topic, index)
             if series in self._offsets:
@@ -71,7 +71,7 @@ class ConsumerLag:
                 self._add(series, committed)
 
     def seed(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """The store has these offsets of the group; what was committed here meanwhile is newer."""
+        """Add offsets of the group that were read from the store, unless a newer one was committed here."""
         for (topic, index), committed in offsets.items():
             series = (group_id, topic, index)
             if series not in self._offsets:
@@ -79,15 +79,15 @@ class ConsumerLag:
 
     @property
     def is_full(self) -> bool:
-        """Whether anything further would neither be exported nor counted."""
+        """True if a further partition would neither be exported nor counted."""
         return len(self._offsets) >= self._max_series and len(self._omitted) >= self._max_series
 
-    def forget_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """The group has no offsets in these partitions any more."""
+    def remove_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Remove the group's offsets of these partitions."""
         self._remove([(group_id, topic, index) for topic, index in partitions])
 
-    def forget_group(self, group_id: str) -> None:
-        """The group is gone, or another broker coordinates it."""
+    def remove_group(self, group_id: str) -> None:
+        """Remove the group: it was deleted, or another broker coordinates it."""
         self._remove(self._by_group.get(group_id, ()))
 
     def _topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
@@ -101,7 +101,7 @@ class ConsumerLag:
         group_id, topic, _ = series
         record = self._view.topic(topic)
         if record is None or record.topic_id != committed.topic_id:
-            return  # It means a topic that is gone.
+            return  # The offset is of a deleted topic.
         if has_room:
             self._omitted.discard(series)
             self._offsets[series] = committed.offset
@@ -116,8 +116,8 @@ class ConsumerLag:
             self._offsets.pop(series, None)
             self._omitted.discard(series)
             for index, name in ((self._by_group, series[0]), (self._by_topic, series[1])):
-                held = index.get(name)
-                if held is not None:
-                    held.discard(series)
-                    if not held:
+                indexed = index.get(name)
+                if indexed is not None:
+                    indexed.discard(series)
+                    if not indexed:
                         del index[name]

@@ -1,4 +1,4 @@
-"""Reading the committed offsets of groups that were loaded, so that their lag is known before they commit again."""
+"""Reads the committed offsets of loaded groups, so that their lag is known before they commit again."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Members that go: LeaveGroup (KIP-345 for several at once), sessions that end, deadlines that pass."""
+"""Members that leave: LeaveGroup (KIP-345 for several at once), expired sessions, deadlines that pass."""
 
 from kafscale.groups.effects import Answer, Joined, Left, Store, Synced
 from kafscale.groups.events import NO_MEMBER_ID, Leave, LeavingMember, TimePassed, Unload
@@ -23,11 +23,11 @@ _LOGGED_REASONS_CHARACTERS = 500
 
 
 def leave(group: Group, event: Leave, out: Effects) -> None:
-    """Take out those who are members; the others join again. The last ones hear of it once it is durable."""
+    """Remove the named members; the others join again. The last members get their answer once it is durable."""
     members = len(group.members)
     results = tuple((leaving, _leave_one(group, leaving, out)) for leaving in event.members)
     left = members - len(group.members)
-    # One that was only expected and leaves may have been the last that a rebalance waited for, no more.
+    # A pending member that leaves may have been the last that a rebalance waited for.
     if left or group.state is GroupState.PREPARING_REBALANCE:
         reasons = sorted({leaving.reason for leaving in event.members if leaving.reason})
         because = f": {quoted('; '.join(reasons), _LOGGED_REASONS_CHARACTERS)}" if reasons else ""
@@ -37,14 +37,14 @@ def leave(group: Group, event: Leave, out: Effects) -> None:
     if emptied is None:
         out.append(Answer(event.reply_id, content))
     else:
-        # Or the next coordinator would wait for the sessions of members that were told that they had left.
+        # Otherwise the next coordinator would wait for the sessions of members whose leave was confirmed.
         group.leaves_to_store[emptied] = (event.reply_id, content)
 
 
 def _leave_one(group: Group, leaving: LeavingMember, out: Effects) -> ErrorCode:
     member_id = leaving.member_id
     if member_id in group.pending_members:
-        group.forget_pending(member_id)
+        group.remove_pending(member_id)
         return ErrorCode.NONE
     if member_id == NO_MEMBER_ID and leaving.group_instance_id is not None:
         member_id = group.static_members.get(leaving.group_instance_id, NO_MEMBER_ID)
@@ -55,7 +55,7 @@ def _leave_one(group: Group, leaving: LeavingMember, out: Effects) -> ErrorCode:
 
 
 def time_passed(group: Group, event: TimePassed, out: Effects) -> None:
-    """Drop who was not heard of in time; end the wait for those who did not join or sync in time."""
+    """Remove members whose session has expired; stop waiting for those that did not join or sync in time."""
     now_ms = event.now_ms
     _expire_members(group, now_ms, out)
     if group.join_deadline_ms is not None and group.join_deadline_ms <= now_ms:
@@ -63,13 +63,13 @@ def time_passed(group: Group, event: TimePassed, out: Effects) -> None:
     if group.sync_deadline_ms is not None and group.sync_deadline_ms <= now_ms:
         group.sync_deadline_ms = None
         if group.pending_syncs:
-            _drop_who_did_not_sync(group, now_ms, out)
+            _drop_unsynced(group, now_ms, out)
 
 
 def _expire_members(group: Group, now_ms: int, out: Effects) -> None:
     pending = [member_id for member_id, at_ms in group.pending_members.items() if at_ms <= now_ms]
     for member_id in pending:
-        group.forget_pending(member_id)
+        group.remove_pending(member_id)
     expired = [
         member.member_id
         for member in group.members.values()
@@ -84,7 +84,7 @@ def _expire_members(group: Group, now_ms: int, out: Effects) -> None:
         complete_join(group, now_ms, out)
 
 
-def _drop_who_did_not_sync(group: Group, now_ms: int, out: Effects) -> None:
+def _drop_unsynced(group: Group, now_ms: int, out: Effects) -> None:
     late = [member_id for member_id in group.members if member_id in group.pending_syncs]
     for member_id in late:
         remove_member(group, member_id, out)
@@ -92,14 +92,14 @@ def _drop_who_did_not_sync(group: Group, now_ms: int, out: Effects) -> None:
 
 
 def unload(group: Group, event: Unload, out: Effects) -> None:
-    """Send every client that waits to look for the coordinator again."""
+    """Answer every waiting request with NOT_COORDINATOR: the client looks for the coordinator again."""
     for member in group.members.values():
         answer_join(member, Joined(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id), out)
         answer_sync(member, Synced(error_code=ErrorCode.NOT_COORDINATOR), out)
     for reply_id, _ in group.leaves_to_store.values():
         out.append(Answer(reply_id, Left(ErrorCode.NOT_COORDINATOR)))
     group.leaves_to_store.clear()
-    group.forget_all_pending()
+    group.remove_all_pending()
     group.join_deadline_ms = None
     group.sync_deadline_ms = None
     enter(group, GroupState.DEAD, event.now_ms)

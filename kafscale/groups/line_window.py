@@ -1,11 +1,11 @@
-"""A bound on what one group logs about itself, tighter than that of all lines of a kind (ops/line_limit.py).
+"""A limit on the log lines of one group, tighter than that of all lines of a kind (ops/line_limit.py).
 
-So a group that rebalances without end does not take the lines of the others.
+It keeps a group that rebalances without end from using up the lines of the others.
 """
 
 
 class LineWindow:
-    """Allows `lines` within each window of `window_ms`, and counts what it leaves out."""
+    """Allows `lines` lines in each window of `window_ms`, and counts those that it omits."""
 
     __slots__ = ("_began_ms", "_left_out", "_lines", "_window_ms", "_written")
 
@@ -17,7 +17,7 @@ class LineWindow:
         self._left_out = 0
 
     def take(self, now_ms: int) -> int | None:
-        """How many lines were left out since the last one that was allowed; None: leave this one out, too."""
+        """Returns how many lines were omitted since the last one that was allowed; None: omit this one, too."""
         if self._began_ms is None or now_ms - self._began_ms >= self._window_ms:
             self._began_ms = now_ms
             self._written = 0

@@ -1,4 +1,4 @@
-"""The log end offsets that consumer lag is counted from: those this broker knows, and those it asks for."""
+"""The log end offsets that consumer lag is computed from: local ones, and others read from the store."""
 
 import asyncio
 import logging
@@ -17,14 +17,14 @@ from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
-# Groups are coordinated by one broker and their partitions led by all: most lag is of partitions led elsewhere.
+# One broker coordinates a group, and all brokers lead its partitions: most lag is of partitions led elsewhere.
 REFRESH_SEC = 30.0
 
 
 class LogEndOffsets:
     """Log end offsets of partitions led anywhere; those led elsewhere are up to `REFRESH_SEC` old.
 
-    `local` tells those that this broker knows; `wanted` tells whose are asked for.
+    `local` returns those that this broker knows; `wanted` the partitions whose offsets are read.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LogEndOffsets:
         self._tasks = TaskOwner()
 
     def get(self, topic: str, index: int) -> int | None:
-        """The partition's log end offset, None when it is not known (yet). For any thread."""
+        """The partition's log end offset, None if it is not known (yet). For any thread."""
         local = self._local(topic, index)
         return self._elsewhere.get((topic, index)) if local is None else local
 
@@ -67,7 +67,7 @@ class LogEndOffsets:
             await asyncio.sleep(self._refresh_sec)
 
     async def refresh(self) -> None:
-        """Ask now for all that is wanted and not known here. Raises `StoreError`."""
+        """Read all that are wanted and not known locally. Raises `StoreError`."""
         wanted = sorted({one for one in self._wanted() if self._local(*one) is None})
         found: dict[TopicPartition, int] = {}
         for start in range(0, len(wanted), self._store.max_operations):

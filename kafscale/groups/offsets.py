@@ -1,7 +1,7 @@
-"""Committed offsets: reading what a group has in the store, and what of it has expired.
+"""Committed offsets: reading those of a group from the store, and when they expire.
 
-They are not kept in memory: every read asks the store, so it shows each commit that was acknowledged,
-whoever coordinated the group then.
+They are not kept in memory: every read goes to the store, so that it returns each acknowledged commit, whichever
+broker coordinated the group then.
 """
 
 import logging
@@ -29,9 +29,9 @@ NEVER: Final = None
 
 
 async def read_offsets(store: MetadataStore, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-    """Everything that the store holds for the group, of topics that are gone as well.
+    """All offsets of the group in the store, those of deleted topics included.
 
-    Raises `KafkaError` COORDINATOR_NOT_AVAILABLE when the store is away, UNKNOWN_SERVER_ERROR for bytes that
+    Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if the store is unavailable, UNKNOWN_SERVER_ERROR if a value
     cannot be read.
     """
     try:
@@ -65,17 +65,17 @@ def offset_place(key: str) -> TopicPartition | None:
 async def of_existing_topics(
     store: MetadataStore, offsets: Mapping[TopicPartition, CommittedOffset]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Those that mean a topic as it is now: a deleted topic takes its offsets with it, as in Kafka.
+    """The offsets of topics that exist: a deleted topic's offsets are gone with it, as in Kafka.
 
-    The store is asked what the topics are, not this broker's view of them: a view that lags behind would drop
-    the offsets of a topic it has not heard of, and keep those of one that is gone. Raises as `read_offsets`.
+    The topics are read from the store, not from this broker's view: a stale view would omit the offsets of a new
+    topic and return those of a deleted one. Raises as `read_offsets` does.
     """
     try:
         found = await stored_topics(store, (topic for topic, _ in offsets))
     except StoreError as problem:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
     topics = readable_topics(found)
-    # A damaged record says nothing about the topic: once it is mended, consumers go on from what they committed.
+    # A damaged record says nothing about the topic: once it is repaired, consumers resume from their commits.
     damaged = found.keys() - topics.keys()
     ids = {name: record.topic_id for name, record in topics.items() if record.state is TopicState.ACTIVE}
     return {
@@ -86,7 +86,7 @@ async def of_existing_topics(
 
 
 def readable_topics(found: Mapping[str, KeyValue]) -> dict[str, TopicRecord]:
-    """The topics whose records can be read; each of the others is an error in the log."""
+    """The topics whose records can be read; each of the others is logged as an error."""
     topics = {}
     for name, item in found.items():
         try:
@@ -103,14 +103,14 @@ def expires_at_ms(
     retention_ms: int,
     subscribed: Collection[str] | None,
 ) -> int | None:
-    """When the offset expires as things are, Unix milliseconds; `NEVER` while the group may need it (KIP-211).
+    """When the offset expires, Unix milliseconds; `NEVER` while the group may need it (KIP-211).
 
-    `subscribed`: the topics that a stable consumer group reads; None when that is not known.
+    `subscribed`: the topics that a stable consumer group subscribes to; None if they are unknown.
     """
     if group.state is GroupState.EMPTY:
         if committed.expire_timestamp_ms is not None:
             return committed.expire_timestamp_ms
-        # Without a protocol type nobody was ever a member: the last commit is the last sign of life.
+        # A group without a protocol type never had a member: its last commit is its last use.
         since_ms = committed.commit_timestamp_ms if group.protocol_type is None else group.state_since_ms
         return max(since_ms, committed.commit_timestamp_ms) + retention_ms
     if (

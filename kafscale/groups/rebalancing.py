@@ -1,7 +1,7 @@
-"""The course of a rebalance: begin it, gather the members, start the next generation, hand out assignments.
+"""The course of a rebalance: start it, wait for the joins, start the next generation, hand out assignments.
 
-As Apache Kafka's classic groups do it (GroupMetadataManager), with two differences: a request that is
-replaced by a later one of its member is answered, and so is the sync of a member that is removed.
+It is that of Apache Kafka's classic groups (GroupMetadataManager), with two differences: a request that a later
+one of its member replaces is answered, and so is the sync of a member that is removed.
 """
 
 from collections.abc import Mapping
@@ -21,20 +21,20 @@ from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode
 
 Effects = list[Effect]
-"""What an action adds to."""
+"""The list that an action appends to."""
 
-# Members that allow next to no time to rebalance do not make the coordinator look more often.
+# The least interval between two looks at absent static members, however short their rebalance timeouts are.
 _LOOK_AGAIN_MS = 1000
 
 
 def enter(group: Group, state: GroupState, now_ms: int) -> None:
-    """The group is in `state` from now on."""
+    """Change the group's state."""
     group.state = state
     group.state_since_ms = now_ms
 
 
 def extend_session(member: Member, now_ms: int) -> None:
-    """The member was heard of."""
+    """Start the member's session timeout again."""
     member.expires_at_ms = now_ms + member.session_timeout_ms
 
 
@@ -53,7 +53,7 @@ def answer_sync(member: Member, content: Synced, out: Effects) -> None:
 
 
 def await_join(member: Member, reply_id: int, out: Effects) -> None:
-    """Let the join wait; an earlier one of this member, from a connection it gave up, ends here."""
+    """Let the join wait; an earlier one of this member, from a connection that it abandoned, is answered."""
     answer_join(member, Joined(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id), out)
     member.awaiting_join = reply_id
 
@@ -65,14 +65,14 @@ def await_sync(member: Member, reply_id: int, out: Effects) -> None:
 
 
 def remove_member(group: Group, member_id: str, out: Effects) -> None:
-    """Take the member out. Who is still there, and waits, hears that it must join as a new member."""
+    """Remove the member. Its waiting requests get UNKNOWN_MEMBER_ID: it must join as a new member."""
     member = group.remove(member_id)
     answer_join(member, Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID), out)
     answer_sync(member, Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID), out)
 
 
 def prepare_rebalance(group: Group, reason: str, now_ms: int, out: Effects) -> None:
-    """Ask every member to join the next generation; go on at once when all have."""
+    """Wait for every member to join the next generation, which starts at once if all have."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
     group.pending_syncs.clear()
@@ -96,21 +96,21 @@ def prepare_rebalance(group: Group, reason: str, now_ms: int, out: Effects) -> N
 
 
 def rebalance_or_complete_join(group: Group, reason: str, now_ms: int, out: Effects) -> None:
-    """The members, or what they follow, changed."""
+    """Rebalance because the members or their protocols have changed."""
     if group.state is GroupState.PREPARING_REBALANCE:
-        complete_join_if_all_are_here(group, now_ms, out)
+        complete_join_if_all_joined(group, now_ms, out)
     else:
         prepare_rebalance(group, reason, now_ms, out)
 
 
-def complete_join_if_all_are_here(group: Group, now_ms: int, out: Effects) -> None:
-    """An empty group's first rebalance waits on for members that nobody knows of."""
+def complete_join_if_all_joined(group: Group, now_ms: int, out: Effects) -> None:
+    """Start the generation if all have joined; an initial rebalance waits on for members yet unknown."""
     if not group.is_initial_rebalance and group.all_joined:
         complete_join(group, now_ms, out)
 
 
 def join_deadline_passed(group: Group, now_ms: int, out: Effects) -> None:
-    """Time is up for those who have not joined; in an empty group's first rebalance, only if nobody new came."""
+    """Start the generation without absent members; an initial rebalance waits on if a member was added."""
     delay_ms = min(group.policy.initial_rebalance_delay_ms, group.initial_remaining_ms)
     if group.is_initial_rebalance and group.member_added and delay_ms > 0:
         group.member_added = False
@@ -121,7 +121,7 @@ def join_deadline_passed(group: Group, now_ms: int, out: Effects) -> None:
 
 
 def complete_join(group: Group, now_ms: int, out: Effects) -> None:
-    """Drop the dynamic members that did not join, and start the next generation with the others."""
+    """Remove the dynamic members that did not join, and start the next generation with the others."""
     group.join_deadline_ms = None
     absent = [member for member in group.members.values() if member.awaiting_join is None]
     for member in absent:
@@ -129,7 +129,7 @@ def complete_join(group: Group, now_ms: int, out: Effects) -> None:
             remove_member(group, member.member_id, out)
     if not _elect_joined_leader(group):
         if group.members:
-            # Static members only, and none of them joined: their sessions end, or they come.
+            # Static members only, none of which has joined: they join, or their sessions expire.
             group.join_deadline_ms = now_ms + max(group.rebalance_timeout_ms, _LOOK_AGAIN_MS)
             return
         _become_empty(group, now_ms, out)
@@ -149,7 +149,7 @@ def complete_join(group: Group, now_ms: int, out: Effects) -> None:
 
 
 def current_generation(group: Group, member: Member, members: tuple[JoinedMember, ...] = ()) -> Joined:
-    """The answer to a join that has this generation. `members`: for its leader."""
+    """The answer to a join with this generation. `members`: for its leader."""
     return Joined(
         member_id=member.member_id,
         generation=group.generation,
@@ -161,7 +161,7 @@ def current_generation(group: Group, member: Member, members: tuple[JoinedMember
 
 
 def _elect_joined_leader(group: Group) -> bool:
-    """Keep the leader if it has joined, else take one who has; False when there is none."""
+    """Keep the leader if it has joined, else choose a member that has; False if there is none."""
     if group.leader is not None and group.members[group.leader].awaiting_join is not None:
         return True
     joined = next((one for one in group.members.values() if one.awaiting_join is not None), None)
@@ -182,7 +182,7 @@ def _become_empty(group: Group, now_ms: int, out: Effects) -> None:
 
 
 def reset_assignments(group: Group, error_code: ErrorCode, now_ms: int, out: Effects) -> None:
-    """This generation gets no assignments; who waits for one hears `error_code`."""
+    """Clear the assignments of this generation; waiting syncs get `error_code`."""
     for member in group.members.values():
         group.set_assignment(member, b"")
         if member.awaiting_sync is not None:
@@ -191,7 +191,7 @@ def reset_assignments(group: Group, error_code: ErrorCode, now_ms: int, out: Eff
 
 
 def become_stable(group: Group, assignments: Mapping[str, bytes], now_ms: int, out: Effects) -> None:
-    """The assignments are durable: hand them out."""
+    """Hand out the assignments, which are durable."""
     enter(group, GroupState.STABLE, now_ms)
     for member in group.members.values():
         group.set_assignment(member, assignments.get(member.member_id, b""))

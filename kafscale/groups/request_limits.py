@@ -1,4 +1,4 @@
-"""What a group request may say at most: texts that every version of every group API can carry."""
+"""Limits of texts in group requests: what every version of every group API can carry."""
 
 from typing import Final
 
@@ -22,12 +22,12 @@ def check_texts(*texts: str | None) -> None:
 
 
 def check_group_id(group_id: str) -> None:
-    """Raises `KafkaError` INVALID_GROUP_ID for one that some versions could not carry."""
+    """Raises `KafkaError` INVALID_GROUP_ID for an id that some versions could not carry."""
     if len(group_id.encode()) > MAX_TEXT_BYTES:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, f"a group id has more than {MAX_TEXT_BYTES} bytes")
 
 
 def check_named(group_id: str) -> None:
-    """Raises `KafkaError` INVALID_GROUP_ID for the empty one: offsets can be kept under it, members cannot."""
+    """Raises `KafkaError` INVALID_GROUP_ID for the empty id: such a group can have offsets, but no members."""
     if group_id == "":
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a group must have a name for this")
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")

@@ -1,4 +1,4 @@
-"""One group at work: carries out what its state machine decides, on the event loop."""
+"""The driver of one group's state machine: carries out its effects on the event loop."""
 
 import asyncio
 import logging
@@ -23,9 +23,9 @@ from kafscale.protocol.quoting import quoted
 logger = logging.getLogger(__name__)
 
 StoreGroup = Callable[["RunningGroup", GroupRecord], Awaitable[None]]
-"""Makes the record durable. Raises `KafkaError` with what the members are to hear."""
+"""Makes the record durable. Raises `KafkaError` with the code that the members get."""
 
-# These only ever move a deadline further away: the timer that is set fires early then, and is set again.
+# These events only postpone a deadline: the timer fires early then, and is set again.
 _SESSION_EVENTS: Final = (Heartbeat, Commit)
 
 # Ten rebalances, or half as many that fail.
@@ -34,7 +34,7 @@ _MS_PER_MINUTE: Final = 60_000
 
 
 class InStore(Enum):
-    """Whether the store has a record of a group. MAYBE: a write or a deletion of it has an unknown outcome."""
+    """Tells if the store has a record of a group. MAYBE: a write or deletion of it is indeterminate."""
 
     NO = auto()
     MAYBE = auto()
@@ -42,12 +42,11 @@ class InStore(Enum):
 
 
 class RunningGroup:
-    """A group, its timer, the requests that wait in it and the stores under way.
+    """A group, its timer, its waiting requests and its stores in flight.
 
-    `in_store`: whether it has a record there. `commits_under_way`: requests that may give it one.
-    `stored`: how much it has there. `touched`: while somebody looks for expired offsets, the keys that were
-    committed since.
-    `expiry_check_at_ms`: no offset of it can expire before.
+    `in_store`: if it has a record in the store. `commits_under_way`: commits in flight, which may write one.
+    `stored`: the group's bytes in the store. `touched`: during a search for expired offsets, the keys that were
+    committed since it began. `expiry_check_at_ms`: none of its offsets can expire before that.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class RunningGroup:
         group: Group,
         now_ms: Callable[[], int],
         store: StoreGroup,
-        on_needless: Callable[["RunningGroup"], None],
+        on_unused: Callable[["RunningGroup"], None],
         totals: GroupTotals,
         metrics: GroupMetrics,
         *,
@@ -69,7 +68,7 @@ class RunningGroup:
         self.expiry_check_at_ms = 0
         self._now_ms = now_ms
         self._store = store
-        self._on_needless = on_needless
+        self._on_unused = on_unused
         self._totals = totals
         self._metrics = metrics
         self._waiting: dict[int, asyncio.Future[Content]] = {}
@@ -84,20 +83,20 @@ class RunningGroup:
         self._set_timer()
 
     def next_reply_id(self) -> int:
-        """A number for the next request."""
+        """The id of the next request."""
         self._next_reply_id += 1
         return self._next_reply_id
 
     def decide(self, event: Event, reply_id: int) -> Content:
-        """Let a request happen that is answered at once."""
+        """Apply a request that is answered at once, and return its answer."""
         content = self._apply(event, reply_id)
         assert content is not None, f"{event} is answered at once"
         return content
 
     async def ask(self, event: Event, reply_id: int) -> Content:
-        """Let a request happen, and return once the group has come so far that it is answered.
+        """Apply a request, and return its answer once the group gives it.
 
-        Who stops waiting stays a member; its answer is dropped.
+        A client that stops waiting stays a member; its answer is discarded.
         """
         content = self._apply(event, reply_id)
         if content is not None:
@@ -109,14 +108,14 @@ class RunningGroup:
         finally:
             self._waiting.pop(reply_id, None)
 
-    def tell(self, event: Event) -> None:
-        """Let something happen that nobody waits for."""
+    def notify(self, event: Event) -> None:
+        """Apply an event that is no request."""
         self._apply(event, None)
 
     def stop(self) -> set[asyncio.Task[None]]:
-        """Forget the timer and what was counted. Returns the stores under way: what they write stays wanted.
+        """Cancel the timer and take the group out of the totals. Returns the stores in flight, which go on.
 
-        That the last member has left, for one: the next coordinator is not to wait for its session's end.
+        One of them may say that the last member has left: the next coordinator must not wait for its session.
         """
         self._stopped = True
         if self._timer is not None:
@@ -127,24 +126,24 @@ class RunningGroup:
         return set(self._stores)
 
     @property
-    def is_needless(self) -> bool:
-        """Whether nothing would be lost if it were forgotten: nobody is in it, and nothing is stored of it."""
+    def is_unused(self) -> bool:
+        """True if nothing is lost when it is removed: it has no members and nothing in the store."""
         group = self.group
         may_have_record = self.in_store is not InStore.NO or self._stores or self.commits_under_way
         return group.state is GroupState.EMPTY and not group.pending_members and not may_have_record
 
-    def doubt_record(self) -> None:
-        """A write of the record may or may not take effect: if there was none, there may be one now."""
+    def note_indeterminate_record(self) -> None:
+        """A write of the record is indeterminate: if there was none, there may be one now."""
         if self.in_store is InStore.NO:
             self.in_store = InStore.MAYBE
 
     def _apply(self, event: Event, reply_id: int | None) -> Content | None:
-        """The answer to the request of `reply_id`, if it has one by now."""
+        """Apply the event; returns the answer to the request of `reply_id`, if there is one already."""
         own = None
         state = self.group.state
         effects = apply(self.group, event)
         if self.group.state is not state:
-            self.expiry_check_at_ms = 0  # What was needed may not be any more.
+            self.expiry_check_at_ms = 0  # In another state other offsets can expire.
         for effect in effects:
             match effect:
                 case Answer(reply_id=answered, content=content):
@@ -164,8 +163,8 @@ class RunningGroup:
         if not isinstance(event, _SESSION_EVENTS) and not self._stopped:
             self._count()
             self._set_timer()
-            if self.is_needless:
-                self._on_needless(self)
+            if self.is_unused:
+                self._on_unused(self)
         return own
 
     def _reply(self, reply_id: int, content: Content) -> None:
@@ -179,21 +178,21 @@ class RunningGroup:
         except KafkaError as problem:
             self._log(logging.WARNING, "could not store a group", problem=quoted(str(problem), 500))
             if isinstance(problem, WriteInDoubtError):
-                self.doubt_record()
+                self.note_indeterminate_record()
             self._store_failed(store, problem.code)
         except Exception:
-            # A defect: the members are not to wait for it.
+            # A defect: the members must not wait for it.
             logger.exception("could not store a group", extra=self._fields())
             self._store_failed(store, ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
             self.in_store = InStore.YES
-            self.tell(Stored(now_ms=self._now_ms(), store_id=store.store_id))
+            self.notify(Stored(now_ms=self._now_ms(), store_id=store.store_id))
 
     def _store_failed(self, store: Store, error_code: ErrorCode) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._stores.discard(task)  # It gives the group no record: the group may be needless now.
-        self.tell(StoreFailed(now_ms=self._now_ms(), store_id=store.store_id, error_code=error_code))
+        self._stores.discard(task)  # It gives the group no record: the group may be unused now.
+        self.notify(StoreFailed(now_ms=self._now_ms(), store_id=store.store_id, error_code=error_code))
 
     def _set_timer(self) -> None:
         deadline_ms = self.group.next_deadline_ms()
@@ -212,7 +211,7 @@ class RunningGroup:
 
     def _time_has_passed(self) -> None:
         self._timer = None
-        self.tell(TimePassed(now_ms=self._now_ms()))
+        self.notify(TimePassed(now_ms=self._now_ms()))
 
     def _count(self) -> None:
         group = self.group
@@ -220,7 +219,7 @@ class RunningGroup:
         self._counted = self._totals.replace(self._counted, counted)
 
     def _log(self, level: int, message: str, **fields: object) -> None:
-        """A line, unless this group has had its share: a client can rebalance as fast as it asks."""
+        """Log a line unless this group has reached its limit: a client can rebalance as fast as it likes."""
         left_out = self._lines.take(self._now_ms())
         if left_out is None:
             return

@@ -1,4 +1,4 @@
-"""Everything about groups from a broker's start to its stop, behind one door for the composition root."""
+"""Groups from a broker's start to its stop, behind one class for the composition root."""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupService:
-    """The coordinator, the shards it works on, the expiry of offsets, the lag. `lease` tells the broker's."""
+    """The coordinator, its group shards, the expiry of offsets, the lag. `lease` returns the broker's lease."""
 
     def __init__(
         self,
@@ -59,38 +59,38 @@ class GroupService:
         self._keeper.poke()
 
     def reconsider(self) -> None:
-        """Compare what this broker coordinates with what it should, as after a registration."""
+        """Compare this broker's shards with those that it should coordinate, as after a registration."""
         self._assignment.reconsider_all()
         self._keeper.poke()
 
     async def start(self) -> None:
-        """Coordinate what nobody does and this broker should; returns once its groups are loaded."""
+        """Claim the free shards that this broker should coordinate; returns once their groups are loaded."""
         self.reconsider()
         await self._keeper.settled()
         self._expiry.start()
         self._log_end_offsets.start()
 
     def progress(self) -> str:
-        """How far the claims are, for people."""
+        """The progress of the claims, for people."""
         return f"coordinates {self._shards.shard_count} of {keys.GROUP_SHARD_COUNT}"
 
     async def handed_over(self) -> None:
-        """Wait until this broker coordinates nothing that others are to coordinate."""
+        """Wait until this broker has handed over every shard that another one should coordinate."""
         await self._keeper.settled()
 
     async def let_go(self) -> None:
-        """Coordinate nothing: the lease has ended."""
-        await self._shards.let_go(range(keys.GROUP_SHARD_COUNT))
-        # Shards that were being loaded went with the lease, too: without a coordinator key nobody finds them.
+        """Resign all shards: the lease has ended."""
+        await self._shards.resign(range(keys.GROUP_SHARD_COUNT))
+        # The keys of shards that were being loaded went with the lease, too: without them no client finds a shard.
         await self._keeper.settled()
-        await self._shards.let_go(range(keys.GROUP_SHARD_COUNT))
+        await self._shards.resign(range(keys.GROUP_SHARD_COUNT))
 
     def refuse_requests(self) -> None:
-        """Send every client, and all that still come, to look for the coordinator again."""
+        """Answer waiting and later requests with NOT_COORDINATOR: clients look for the coordinator again."""
         self._shards.refuse_requests()
 
     async def close(self) -> None:
-        """Let commits that have begun come to their end, and give everything up."""
+        """Finish the commits in flight, then give all resources back."""
         await self._keeper.close()
         await self._log_end_offsets.close()
         await self._expiry.close()
@@ -108,24 +108,24 @@ class _ShardMoves:
         return self._shards.coordinates(item)
 
     async def claim(self, items: set[int]) -> None:
-        """Coordinate those that no broker does, with their groups loaded. Raises `LeaseEndedError`."""
+        """Claim the free ones of the shards, and load their groups. Raises `LeaseEndedError`."""
         await self._shards.claim(items)
         logger.info("coordinates more group shards", extra={"shards": self._shards.shard_count})
 
     async def resign(self, items: set[int]) -> None:
-        """Let others coordinate them."""
-        await self._shards.let_go(items)
+        """Hand the shards over to other brokers."""
+        await self._shards.resign(items)
         logger.info("handed over group shards", extra={"shards": self._shards.shard_count})
 
     async def release_strays(self, items: set[int]) -> None:
-        """Let others coordinate what the store says that this broker coordinates, although it does not."""
-        await self._shards.let_go_strays(items)
+        """Release shards that this broker owns by the store, and does not coordinate."""
+        await self._shards.release_strays(items)
 
 
 def _consumer_lag(
     view: ClusterView, log_end_offset: LogEndOffset, max_series: int, metrics: Metrics
 ) -> ConsumerLag | None:
-    """The consumer lag and its metrics; None when it is switched off."""
+    """The consumer lag and its metrics; None if it is switched off."""
     if not max_series:
         return None
     lag = ConsumerLag(view, log_end_offset, max_series)

@@ -1,4 +1,4 @@
-"""One group shard under this broker's coordination: its groups, and the one way to write about them."""
+"""One group shard that this broker coordinates: its groups, and the single writer of their state."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def encode_checked(group_id: str, record: GroupRecord) -> bytes:
-    """The record's stored bytes. Raises `KafkaError` when they are too many, as Kafka answers then."""
+    """The encoded record. Raises `KafkaError` UNKNOWN_SERVER_ERROR, as Kafka does, if it is too large."""
     try:
         data = encode_group_record(record)
     except GroupRecordTooLargeError as problem:
@@ -50,9 +50,9 @@ def encode_checked(group_id: str, record: GroupRecord) -> bytes:
 
 
 class GroupShard:
-    """Groups by id. `on_fenced` is told when another broker coordinates the shard.
+    """Groups by id. `on_fenced` is called when another broker coordinates the shard.
 
-    `check_record` refuses a group's record that takes so many bytes more than the one before.
+    `check_record` raises `KafkaError` if a group's record may not grow by so many bytes.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class GroupShard:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
-        """Read the groups as the coordinator before left them. Raises store errors.
+        """Read the groups as the previous coordinator stored them. Raises `StoreError`.
 
-        A group whose record cannot be read stands in `unreadable`, and is left as it is.
+        A group whose record cannot be read is listed in `unreadable`, and stays as it is.
         """
         snapshot = await self._store.range(keys.groups(self.shard))
         for item in snapshot.items:
@@ -103,22 +103,21 @@ class GroupShard:
             running.stored.set_record(stored_size(item.key, item.value))
 
     def create(self, group_id: str) -> RunningGroup:
-        """A new, empty group."""
+        """Add a new, empty group."""
         return self._run(Group(group_id, self._policy, self._now_ms()), in_store=InStore.NO)
 
     def has(self, running: RunningGroup) -> bool:
-        """Whether it is still the group of its name."""
+        """True if it is still the group of its id."""
         return self.groups.get(running.group.group_id) is running
 
     async def erase(self, running: RunningGroup) -> None:
-        """Remove from the store what it has of a dead group; of a living one, if that fails.
+        """Delete a dead group's offsets and record from the store; if that fails, the group is restored.
 
-        The record goes last: as long as it is there, whoever coordinates the group can try again. Raises
-        `KafkaError`.
+        The record is deleted last: while it exists, any coordinator of the group can retry. Raises `KafkaError`.
         """
         group_id = running.group.group_id
         try:
-            await self.flush()  # Commits that were accepted before it died.
+            await self.flush()  # Commits that were accepted while the group was alive.
             offsets = await read_offsets(self._store, group_id)
             deletions = [Delete(keys.group_offset(group_id, topic, index)) for topic, index in offsets]
             await self.write([*deletions, Delete(keys.group(group_id))])
@@ -126,74 +125,73 @@ class GroupShard:
             if self.has(running):
                 self._restore(running)
             raise
-        self._forget_lag(running)
-        self.forget(running)
+        self._remove_lag(running)
+        self.remove(running)
 
     async def write(self, operations: Sequence[Operation | ConditionalPut]) -> None:
-        """Make it durable, in the order of the calls. Raises `WriteFailedError` (`ShardWriter.write`)."""
+        """Make the operations durable, in the order of the calls. Raises `WriteFailedError` (`ShardWriter.write`)."""
         await self._writer.write(operations, self._write_timeout_sec)
 
     async def delete_offsets(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
-        """Remove the group's offsets in these partitions. Raises `KafkaError`."""
+        """Delete the group's offsets of these partitions. Raises `KafkaError`."""
         stored, group_id = running.stored, running.group.group_id
-        deleted = sorted({one for one in partitions if stored.may_hold(one)})
-        taken = stored.take(deleted)
+        deleted = sorted({one for one in partitions if stored.may_have(one)})
+        removed = stored.remove(deleted)
         try:
             await self.write([Delete(keys.group_offset(group_id, *partition)) for partition in deleted])
         except KafkaError:
             if self.has(running):
-                running.stored.give_back(taken)
+                running.stored.put_back(removed)
             raise
-        self._tell_deleted(running, deleted)
+        self._notify_deleted(running, deleted)
 
     async def flush(self) -> None:
-        """Wait until everything before is durable. Raises `KafkaError`."""
+        """Wait until all earlier writes are durable. Raises `KafkaError`."""
         await self.write([])
 
-    def forget(self, running: RunningGroup) -> None:
-        """Keep the group no longer."""
+    def remove(self, running: RunningGroup) -> None:
+        """Remove the group from memory and stop its timer."""
         if self.has(running):
             del self.groups[running.group.group_id]
         for task in running.stop():
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    def tell_committed(
+    def notify_committed(
         self, running: RunningGroup, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        """The group's offsets are durable: its lag is another, unless the group is gone by now."""
+        """Update the group's lag by offsets that are durable, unless the group was removed meanwhile."""
         if self._lag is not None and self.has(running):
             self._lag.committed(running.group.group_id, offsets)
 
-    def _tell_deleted(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
-        """The group has no offsets in these partitions any more."""
+    def _notify_deleted(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
         if self._lag is not None:
-            self._lag.forget_offsets(running.group.group_id, partitions)
+            self._lag.remove_offsets(running.group.group_id, partitions)
 
     def unload(self) -> None:
-        """Send every client that waits to look for the coordinator again, and keep nothing."""
+        """Answer every waiting request with NOT_COORDINATOR, and remove all groups from memory."""
         for running in tuple(self.groups.values()):
-            running.tell(Unload(now_ms=self._now_ms()))
-            self._forget_lag(running)
-            self.forget(running)
+            running.notify(Unload(now_ms=self._now_ms()))
+            self._remove_lag(running)
+            self.remove(running)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Unload the groups, cancel the writes in flight and wait for the tasks."""
         self.unload()
         await self._writer.close()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _forget_lag(self, running: RunningGroup) -> None:
+    def _remove_lag(self, running: RunningGroup) -> None:
         if self._lag is not None:
-            self._lag.forget_group(running.group.group_id)
+            self._lag.remove_group(running.group.group_id)
 
     def _restore(self, running: RunningGroup) -> None:
-        """Begin again with the record of a group that was to be removed.
+        """Start the group again from its record after a failed deletion.
 
-        It may be gone, or go yet, if its deletion was under way: the next commit writes it again.
+        The deletion may have happened, or may happen yet: the next commit writes the record again.
         """
         stored, running.stored = running.stored, StoredGroup(self._totals.stored)
-        self.forget(running)
+        self.remove(running)
         record = running.group.record()
         group = Group.of(running.group.group_id, self._policy, record, self._now_ms())
         self._run(group, in_store=InStore.MAYBE).stored = stored
@@ -203,7 +201,7 @@ class GroupShard:
             group,
             self._now_ms,
             self._store_group,
-            self.forget,
+            self.remove,
             self._totals,
             self._metrics,
             in_store=in_store,

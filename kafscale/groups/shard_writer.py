@@ -1,12 +1,12 @@
-"""The writes of one group shard: one transaction after the other, each fenced, each with all that has gathered.
+"""The writes of one group shard: one transaction after the other, each fenced, each with all queued writes.
 
-Every transaction compares the shard's record with what this coordinator wrote last and replaces it, so a
-coordinator that was replaced, and an attempt of our own that arrives late, change nothing. What an attempt
-did whose outcome is unknown is read from that record before anything else is written: writes take effect in
-the order in which they were asked for, or not at all.
+Every transaction compares the shard's record with the one that this coordinator wrote last, and replaces it, so
+that a fenced coordinator, and an attempt of our own that arrives late, change nothing. The outcome of an
+indeterminate attempt is read back from that record before anything else is written: writes take effect in the
+order of the calls, or not at all.
 
-A write may depend on topics being those that its caller saw: the transaction compares their records, too. Where
-one is another topic now, that write ends, and the others of the transaction are sent again without it.
+A write may depend on its topics being those that the caller saw: the transaction compares their records, too. If
+one is another topic now, that write fails, and the others of the transaction are sent again without it.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 logger = logging.getLogger(__name__)
 
 MAX_TRANSACTION_BYTES = 1024 * 1024
-"""What keys and values of one transaction may add up to: etcd takes up to 1.5 MiB unless told otherwise."""
+"""The limit of keys and values in one transaction: by default etcd accepts requests of up to 1.5 MiB."""
 
 _OWN_OPERATIONS = 1
 
 
 @dataclass(slots=True)
 class _Write:
-    """`operations` that are still to be sent; `done` once the last one took effect.
+    """`operations` that are still to be sent; `done` once the last one has taken effect.
 
-    `has_begun`: some of them were sent. `durable_count`: so many of them, from the first on, took effect.
+    `has_begun`: some of them were sent. `durable_count`: how many of them, from the first on, have taken effect.
     """
 
     operations: deque[Operation | ConditionalPut]
@@ -45,15 +45,15 @@ class _Write:
     durable_count: int = 0
 
     @property
-    def abandoned(self) -> bool:
+    def is_abandoned(self) -> bool:
         return self.done.done()
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What goes in one transaction. `conditions`: by the key of the operation; `compared`: by their own.
+    """The content of one transaction. `conditions`: by the key of the operation; `compared`: by their own.
 
-    `parts`: the keys that each write has in it. `finished`: the writes that are done with it.
+    `parts`: the keys of each write in it. `finished`: the writes that it completes.
     """
 
     operations: dict[str, Operation] = field(default_factory=dict)
@@ -63,14 +63,14 @@ class _Batch:
     finished: list[_Write] = field(default_factory=list)
     size_bytes: int = 0
 
-    def takes(self, operation: Operation, condition: TopicCondition | None) -> bool:
-        """Whether both can be part of it: of two operations on a key both take effect or neither does."""
+    def accepts(self, operation: Operation, condition: TopicCondition | None) -> bool:
+        """True if both can be part of it: of two operations on a key both take effect or neither does."""
         if operation.key in self.operations and (operation.key in self.conditions) != (condition is not None):
             return False
         return condition is None or condition.agrees_with(self.compared.get(condition.key, condition))
 
     def add(self, operation: Operation, condition: TopicCondition | None, size_bytes: int) -> None:
-        """Of two operations on a key the later one counts."""
+        """Add the operation; it replaces an earlier one on the same key."""
         self.operations[operation.key] = operation
         self.size_bytes += size_bytes
         if condition is not None:
@@ -79,13 +79,13 @@ class _Batch:
         self.parts[-1][1].append(operation.key)
 
     def without(self, changed: Collection[str]) -> list[_Write]:
-        """Take out what depends on the changed keys; returns the writes that it is part of."""
-        dropped = {key for key, condition in self.conditions.items() if condition.key in changed}
-        for key in dropped:
+        """Remove the operations that depend on the changed keys; returns the writes that they are part of."""
+        removed = {key for key, condition in self.conditions.items() if condition.key in changed}
+        for key in removed:
             del self.operations[key], self.conditions[key]
         for key in changed:
             del self.compared[key]
-        return [write for write, held in self.parts if not dropped.isdisjoint(held)]
+        return [write for write, written in self.parts if not removed.isdisjoint(written)]
 
 
 def _parts(operation: Operation | ConditionalPut) -> tuple[Operation, TopicCondition | None]:
@@ -95,7 +95,7 @@ def _parts(operation: Operation | ConditionalPut) -> tuple[Operation, TopicCondi
 
 
 class WriteFailedError(KafkaError):
-    """A write that did not take effect as a whole: its first `durable_count` operations did."""
+    """A write of which only the first `durable_count` operations took effect."""
 
     def __init__(self, code: ErrorCode, message: str, durable_count: int = 0) -> None:
         super().__init__(code, message)
@@ -103,21 +103,21 @@ class WriteFailedError(KafkaError):
 
 
 class WriteInDoubtError(WriteFailedError):
-    """COORDINATOR_NOT_AVAILABLE for a write that was sent, at least in part, and may take effect yet."""
+    """COORDINATOR_NOT_AVAILABLE for an indeterminate write: it was sent, at least in part."""
 
 
 class ConditionChangedError(WriteFailedError):
-    """COORDINATOR_NOT_AVAILABLE: a topic that the write depends on is another now; no more of it is written."""
+    """COORDINATOR_NOT_AVAILABLE: a topic that the write depends on has changed; no more of it is written."""
 
 
 def fenced(shard: int, durable_count: int = 0) -> KafkaError:
-    """The refusal by a broker that coordinates a shard no longer."""
+    """The error of a broker that no longer coordinates a shard."""
     message = f"another broker coordinates the groups of shard {shard}"
     return WriteFailedError(ErrorCode.NOT_COORDINATOR, message, durable_count)
 
 
 class ShardWriter:
-    """Writes for one shard, under one claim. Idle, it holds no task and no timer."""
+    """Writes for one shard, under one claim. While it is idle it has no task and no timer."""
 
     def __init__(
         self,
@@ -138,12 +138,11 @@ class ShardWriter:
         self._fenced = False
 
     async def write(self, operations: Sequence[Operation | ConditionalPut], timeout_sec: float) -> None:
-        """Return once all of it is durable; with nothing to write, once everything before it is.
+        """Return once all operations are durable; without operations, once all earlier writes are.
 
-        Raises `WriteFailedError` NOT_COORDINATOR when this broker was replaced, COORDINATOR_NOT_AVAILABLE when
-        the time is over: what was under way then may still take effect, in its order (`WriteInDoubtError` if
-        there is any); the rest never will.
-        `ConditionChangedError`: a condition does not hold any more.
+        Raises `WriteFailedError` NOT_COORDINATOR if this broker is fenced, COORDINATOR_NOT_AVAILABLE after
+        `timeout_sec`: operations in flight may still take effect, in their order (`WriteInDoubtError` if there
+        are any); the others never will. `ConditionChangedError`: a condition is not met any more.
         """
         if self._fenced:
             raise fenced(self._shard)
@@ -164,7 +163,7 @@ class ShardWriter:
             ) from None
 
     async def close(self) -> None:
-        """Stop; what is under way may or may not take effect, and nobody is told that it did."""
+        """Stop; writes in flight may or may not take effect, and fail with NOT_COORDINATOR."""
         self._fenced = True
         task = self._task
         if task is not None:
@@ -181,19 +180,19 @@ class ShardWriter:
             logger.error("a group shard cannot be used", extra={"problem": str(problem)})
             self._fence()
         except Exception:
-            # A defect, after which nobody knows what the last attempt did: the next claim starts from the store.
-            logger.exception("a group shard is given up", extra={"shard": self._shard})
+            # A defect, after which the outcome of the last attempt is unknown: the next claim starts from the store.
+            logger.exception("resigning a group shard", extra={"shard": self._shard})
             self._fence()
         finally:
             self._task = None
 
     async def _write_batch(self) -> None:
         batch = self._next_batch()
-        landed = False
+        is_durable = False
         try:
-            landed = not batch.operations or await self._transact(batch)
+            is_durable = not batch.operations or await self._transact(batch)
         finally:
-            if not landed:
+            if not is_durable:
                 self._fail(batch.finished)
         for write, written in batch.parts:
             write.durable_count += len(written)
@@ -202,18 +201,18 @@ class ShardWriter:
                 write.done.set_result(None)
 
     def _next_batch(self) -> _Batch:
-        """What goes next."""
+        """Take as many operations from the queue as fit into one transaction."""
         batch = _Batch()
         limit = self._store.max_operations - _OWN_OPERATIONS
         while self._queue:
             write = self._queue[0]
             batch.parts.append((write, []))
-            while write.operations and not write.abandoned:
+            while write.operations and not write.is_abandoned:
                 operation, condition = _parts(write.operations[0])
                 size = len(operation.key) + (len(operation.value) if isinstance(operation, Put) else 0)
                 full = len(batch.operations) == limit and operation.key not in batch.operations
                 too_large = batch.operations and batch.size_bytes + size > MAX_TRANSACTION_BYTES
-                if full or too_large or not batch.takes(operation, condition):
+                if full or too_large or not batch.accepts(operation, condition):
                     return batch
                 batch.add(operation, condition, size)
                 write.operations.popleft()
@@ -222,7 +221,7 @@ class ShardWriter:
         return batch
 
     async def _transact(self, batch: _Batch) -> bool:
-        """Make the batch durable, however long it takes; False when this broker was replaced."""
+        """Make the batch durable, however long it takes; False if this broker is fenced."""
         record = replace(self._record, sequence=self._record.sequence + 1)
         own = Put(self._key, encode_group_shard_record(record))
         while True:
@@ -234,26 +233,26 @@ class ShardWriter:
                 self._log_retry(problem)
             except StoreIndeterminateError as problem:
                 self._log_retry(problem)
-                # It may have landed, or may land later. The same again is safe: only one of the two can.
-                landed = await self._has_landed(record)
-                if landed is not None:
-                    return landed
+                # It may have taken effect, or may do so later. A retry is safe: only one of the two can.
+                outcome = await self._read_back(record)
+                if outcome is not None:
+                    return outcome
             else:
                 if result.succeeded:
                     self._accept(record, result.revision)
                     return True
                 found = result.found[0]
                 if found is None or found.mod_revision != self._revision:
-                    return self._judge(found, record)
-                # An earlier attempt of the same, still on its way, fails by that, too: no revision comes back.
-                self._look_again(batch, result.found[1:])
+                    return self._resolve_outcome(found, record)
+                # An earlier attempt of the same, still in flight, fails by that, too: no revision comes back.
+                self._update_conditions(batch, result.found[1:])
                 if not batch.operations:
                     return True
                 continue
             await asyncio.sleep(self._retry_delay_sec)
 
-    def _look_again(self, batch: _Batch, found: Sequence[KeyValue | None]) -> None:
-        """Go on with the topics as they were found, and end the writes that were meant for others."""
+    def _update_conditions(self, batch: _Batch, found: Sequence[KeyValue | None]) -> None:
+        """Continue with the topics as they were found, and fail the writes that were meant for others."""
         changed = set()
         for condition, item in zip(tuple(batch.compared.values()), found, strict=True):
             now = condition.now(item)
@@ -263,12 +262,12 @@ class ShardWriter:
                 batch.compared[condition.key] = now
         for write in batch.without(changed):
             if not write.done.done():
-                message = "a topic was made again while its offsets were written"
+                message = "a topic was created again while its offsets were written"
                 problem = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 write.done.set_exception(ConditionChangedError(problem, message, write.durable_count))
 
-    async def _has_landed(self, record: GroupShardRecord) -> bool | None:
-        """True: it has; False: never will, another broker coordinates; None: not yet."""
+    async def _read_back(self, record: GroupShardRecord) -> bool | None:
+        """True: the attempt took effect; False: it never will, another broker coordinates; None: not yet."""
         while True:
             try:
                 found = await self._store.get(self._key)
@@ -278,10 +277,10 @@ class ShardWriter:
                 continue
             if found is not None and found.mod_revision == self._revision:
                 return None
-            return self._judge(found, record)
+            return self._resolve_outcome(found, record)
 
-    def _judge(self, found: KeyValue | None, record: GroupShardRecord) -> bool:
-        """Whether the shard's record, which is not what we compared with, is the one of this very attempt."""
+    def _resolve_outcome(self, found: KeyValue | None, record: GroupShardRecord) -> bool:
+        """True if the shard's record, which is not the one that we compared with, is that of this attempt."""
         if found is not None and decode_group_shard_record(found.key, found.value) == record:
             self._accept(record, found.mod_revision)
             return True

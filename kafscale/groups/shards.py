@@ -1,4 +1,4 @@
-"""The group shards that this broker coordinates: gained, loaded, lost, given up; and the group behind an id."""
+"""The group shards that this broker coordinates: claimed, loaded, lost, resigned; and the group of an id."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ _RETRY_DELAY_SEC = 0.2
 
 
 def unknown_group(group_id: str) -> KafkaError:
-    """The refusal of a group that is not there."""
+    """The error for a group that does not exist."""
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group '{quoted(group_id)}'")
 
 
@@ -71,14 +71,14 @@ class GroupShards:
         self._counting = StoredCounting(store, self._lag_is_read, failures=failures)
         self._shards: dict[int, GroupShard] = {}
         self._loading: set[int] = set()
-        self._given_up: set[int] = set()
+        self._resigned_early: set[int] = set()
         self._stopping = False
 
     async def claim(self, shards: Iterable[int]) -> None:
-        """Coordinate those shards that nobody does, and return once their groups are loaded.
+        """Claim those of the shards that no broker owns, and return once their groups are loaded.
 
-        Waits for a store that is away. A shard of which something cannot be read is given up again. Raises
-        `LeaseEndedError`.
+        Retries while the store is unavailable. Groups whose records cannot be read are in quarantine
+        (`GroupShard.unreadable`). Raises `LeaseEndedError`.
         """
         wanted = set(shards)
         self._loading |= wanted
@@ -86,7 +86,7 @@ class GroupShards:
             await self._claim(wanted)
         finally:
             self._loading -= wanted
-            self._given_up -= wanted
+            self._resigned_early -= wanted
 
     async def _claim(self, wanted: set[int]) -> None:
         at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
@@ -94,7 +94,7 @@ class GroupShards:
         async def load(shard: GroupShard) -> None:
             async with at_once:
                 await self._load(shard)
-            if shard.shard in self._given_up:
+            if shard.shard in self._resigned_early:
                 await shard.close()
                 return
             self._shards[shard.shard] = shard
@@ -148,21 +148,21 @@ class GroupShards:
 
     @property
     def shard_count(self) -> int:
-        """How many shards this broker coordinates."""
+        """The number of shards that this broker coordinates."""
         return len(self._shards)
 
     def coordinates(self, number: int) -> bool:
-        """Whether this broker coordinates the shard."""
+        """True if this broker coordinates the shard."""
         return number in self._shards
 
-    async def let_go(self, numbers: Iterable[int]) -> None:
-        """Coordinate these shards no longer; returns once another broker can.
+    async def resign(self, numbers: Iterable[int]) -> None:
+        """Resign these shards; returns once another broker can claim them.
 
-        Who waits, and whoever still comes, is sent to look for the coordinator again. Writes that have begun
-        come to their end, within their time. What is being claimed or loaded is not coordinated after that.
+        Waiting and later requests get NOT_COORDINATOR. Writes in flight are finished, within their time limit. A
+        shard that is being claimed or loaded is resigned as soon as that is done.
         """
         numbers = tuple(numbers)
-        self._given_up.update(self._loading.intersection(numbers))
+        self._resigned_early.update(self._loading.intersection(numbers))
         leaving = [self._shards.pop(number) for number in numbers if number in self._shards]
         for shard in leaving:
             shard.unload()
@@ -170,18 +170,18 @@ class GroupShards:
         await asyncio.gather(*(shard.close() for shard in leaving))
         await self._coordination.release({shard.shard: shard.claimed_revision for shard in leaving})
 
-    async def let_go_strays(self, numbers: Iterable[int]) -> None:
-        """Let others coordinate what the store says that this broker coordinates, although it does not."""
+    async def release_strays(self, numbers: Iterable[int]) -> None:
+        """Release strays: shards that this broker owns by the store, and does not coordinate."""
         await self._coordination.release_strays(numbers)
 
     def refuse_requests(self) -> None:
-        """Send every client, and all that still come, to look for the coordinator again."""
+        """Answer waiting and later requests with NOT_COORDINATOR: clients look for the coordinator again."""
         self._stopping = True
         for shard in self._shards.values():
             shard.unload()
 
     async def close(self) -> None:
-        """Let writes that have begun come to their end, within their time, and give everything up."""
+        """Finish the writes in flight, within their time limit, then give all resources back."""
         self.refuse_requests()
         await self._counting.close()
         if self._lag_seeding is not None:
@@ -212,7 +212,7 @@ class GroupShards:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, "another broker coordinates this group")
 
     def group(self, group_id: str) -> RunningGroup | None:
-        """The group, None when there is none. Raises as `shard` does."""
+        """The group, or None. Raises as `shard` does."""
         return self.shard(group_id).groups.get(group_id)
 
     def existing(self, group_id: str) -> RunningGroup:

@@ -4,19 +4,19 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """Where a group stands between two rebalances."""
+    """The state of a group in the course of its rebalances."""
 
     EMPTY = "Empty"
     """No members. It may still have committed offsets."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Waits for its members to join the next generation."""
+    """Waiting for the members to join the next generation."""
 
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """The generation has its members; waits for the leader's assignment, and for the store to have it."""
+    """The generation has its members; waiting for the leader's assignment to arrive and to be stored."""
 
     STABLE = "Stable"
-    """Every member has, or can ask for, its assignment of this generation."""
+    """Every member has its assignment of this generation, or can fetch it."""
 
     DEAD = "Dead"
-    """Deleted, or given up by this coordinator."""
+    """Deleted, or unloaded by this coordinator."""

@@ -1,4 +1,4 @@
-"""Counting what the offsets of loaded groups take in the store, in the background: no start waits for it."""
+"""Counts the stored bytes of loaded groups' offsets, in the background: no start waits for it."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ _OFFSETS_PER_TURN = 256
 
 
 class StoredCounting:
-    """Reads the offsets of one shard after the other. Until then its groups count what is committed here.
+    """Reads the offsets of one shard after the other. Until then its groups count only new commits.
 
     `wait_before`: returns once reads that matter more are done.
     """
@@ -72,7 +72,7 @@ class StoredCounting:
 
 
 async def _sizes(offsets: Snapshot) -> dict[str, dict[TopicPartition, int]]:
-    """What each offset takes, by group."""
+    """The size of each offset, by group."""
     groups: dict[str, dict[TopicPartition, int]] = {}
     for number, item in enumerate(offsets.items, 1):
         place = offset_place(item.key)

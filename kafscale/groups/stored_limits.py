@@ -1,4 +1,4 @@
-"""What of a group may still be stored: a commit, a group, a group's record."""
+"""Limits of what groups store: a commit, a new group, a group's record."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,10 +8,10 @@ from kafscale.metadata.keys import GROUP_SHARD_COUNT
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 MAX_COMMIT_BYTES: Final = 4 * 1024 * 1024
-"""The most that one commit may store. Kafka takes one batch of its offsets topic: 1 MiB, in smaller records."""
+"""The limit of one commit. Kafka allows one batch of its offsets topic: 1 MiB, in smaller records."""
 
-# The rest is for the records of groups that are there: whoever fills the store with offsets, or with groups, does not
-# keep others from rebalancing.
+# The rest is for the records of existing groups: a client that fills the store with offsets, or with groups, does
+# not keep others from rebalancing.
 _OFFSETS_AND_NEW_GROUPS_PERCENT: Final = 75
 
 
@@ -19,19 +19,19 @@ _OFFSETS_AND_NEW_GROUPS_PERCENT: Final = 75
 class StoredLimits:
     """`group_offset_bytes`: the offsets of one group. `all_bytes`: offsets and records of all the cluster's groups.
 
-    A broker may use of the latter what its share of the group shards is: together they keep the limit without
-    asking one another.
+    A broker may use a part of the latter in proportion to its group shards: together the brokers keep the limit
+    without asking each other.
     """
 
     group_offset_bytes: int
     all_bytes: int
 
     def broker_bytes(self, shard_count: int) -> int:
-        """What the groups of a broker that coordinates so many shards may take."""
+        """The limit of a broker that coordinates so many shards."""
         return self.all_bytes * shard_count // GROUP_SHARD_COUNT
 
     def check_commit(self, group: StoredGroup, totals: StoredTotals, shard_count: int, growth: int) -> None:
-        """Raises `KafkaError` INVALID_COMMIT_OFFSET_SIZE; what takes no more room than before is always taken."""
+        """Raises `KafkaError` INVALID_COMMIT_OFFSET_SIZE; a commit that needs no more room is always accepted."""
         if growth <= 0:
             return
         if group.offset_bytes + growth > self.group_offset_bytes:
@@ -45,7 +45,7 @@ class StoredLimits:
             )
 
     def check_new_group(self, totals: StoredTotals, shard_count: int) -> None:
-        """Raises `KafkaError` GROUP_MAX_SIZE_REACHED when no group may be added."""
+        """Raises `KafkaError` GROUP_MAX_SIZE_REACHED if no group may be added."""
         if not self._has_room(totals, shard_count, 0):
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -53,7 +53,7 @@ class StoredLimits:
             )
 
     def check_record(self, totals: StoredTotals, shard_count: int, growth: int) -> None:
-        """Raises `KafkaError` COORDINATOR_NOT_AVAILABLE, after which members try again later."""
+        """Raises `KafkaError` COORDINATOR_NOT_AVAILABLE, on which members retry later."""
         if growth > 0 and totals.all_bytes + growth > self.broker_bytes(shard_count):
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,

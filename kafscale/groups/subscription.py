@@ -1,4 +1,4 @@
-"""Which topics the members of a consumer group read, as far as their subscriptions say so."""
+"""The topics that the members of a consumer group subscribe to."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _MAX_TOPICS = 100_000
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics of all members together; None when the group is none of consumers or says it in another way.
+    """The topics of all members; None if it is no group of consumers, or a subscription cannot be read.
 
     Every version of a consumer's subscription begins with its version and its topics.
     """

@@ -1,4 +1,4 @@
-"""SyncGroup and what the store says: assignments are handed out once they are durable."""
+"""SyncGroup and the outcome of stores: assignments are handed out once they are durable."""
 
 from dataclasses import replace
 
@@ -55,22 +55,22 @@ def sync(group: Group, event: Sync, out: Effects) -> None:
         out.append(Store(store_id, group.record(assignments)))
 
 
-def answer_who_left(group: Group, event: Stored, out: Effects) -> None:
-    """The last members hear that they have left."""
+def answer_leaves(group: Group, event: Stored, out: Effects) -> None:
+    """Confirm the leave of the last members: it is durable."""
     if event.store_id in group.leaves_to_store:
         out.append(Answer(*group.leaves_to_store.pop(event.store_id)))
 
 
-def refuse_who_left(group: Group, event: StoreFailed, out: Effects) -> None:
-    """The last members hear that their leaving may not last."""
+def fail_leaves(group: Group, event: StoreFailed, out: Effects) -> None:
+    """Answer the leave of the last members with the error: it may not be durable."""
     if event.store_id in group.leaves_to_store:
         reply_id, _ = group.leaves_to_store.pop(event.store_id)
         out.append(Answer(reply_id, Left(event.error_code)))
 
 
 def stored(group: Group, event: Stored, out: Effects) -> None:
-    """What waited for the store goes on, unless the group has gone another way meanwhile."""
-    answer_who_left(group, event, out)
+    """Continue what waited for the store, unless the group has rebalanced meanwhile."""
+    answer_leaves(group, event, out)
     if group.assignments_to_store is not None and group.assignments_to_store[0] == event.store_id:
         _, assignments = group.assignments_to_store
         group.assignments_to_store = None
@@ -79,13 +79,13 @@ def stored(group: Group, event: Stored, out: Effects) -> None:
     replacement = group.replacements_to_store.pop(event.store_id, None)
     member = None if replacement is None else group.members.get(replacement.member_id)
     if replacement is not None and member is not None:
-        answer_join(member, _generation_it_came_back_to(group, member, replacement), out)
+        answer_join(member, _generation_for_returned(group, member, replacement), out)
 
 
-def _generation_it_came_back_to(group: Group, member: Member, replacement: Replacement) -> Joined:
-    """What a static member hears that goes on with its assignment."""
+def _generation_for_returned(group: Group, member: Member, replacement: Replacement) -> Joined:
+    """The answer to a static member that keeps its assignment."""
     if not replacement.can_skip_assignment:
-        # If it leads, it hears who led before it: believing that it does not, it assigns nothing (as Kafka does).
+        # A leader gets the former leader's id: taking itself for a follower, it assigns nothing (as Kafka does).
         return replace(current_generation(group, member), leader=replacement.former_leader or NO_MEMBER_ID)
     leads = group.leader == member.member_id
     members = group.members_for_leader() if leads else ()
@@ -93,8 +93,8 @@ def _generation_it_came_back_to(group: Group, member: Member, replacement: Repla
 
 
 def store_failed(group: Group, event: StoreFailed, out: Effects) -> None:
-    """Nobody may act on what may not be durable: the members hear the error and join again."""
-    refuse_who_left(group, event, out)
+    """Answer with the error, since no member may act on what may not be durable; the members join again."""
+    fail_leaves(group, event, out)
     if group.assignments_to_store is not None and group.assignments_to_store[0] == event.store_id:
         reset_assignments(group, event.error_code, event.now_ms, out)
         prepare_rebalance(group, "the assignments could not be stored", event.now_ms, out)

@@ -1,4 +1,4 @@
-"""What a committed offset depends on: that its topic is the one that it was committed for."""
+"""The condition of a committed offset: its topic is still the one that it was committed for."""
 
 import uuid
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from kafscale.metadata.store import Compare, KeyValue, Put
 
 @dataclass(frozen=True, slots=True)
 class TopicCondition:
-    """`key`: the topic's. `topic_id`: its id. `mod_revision`: at which its record was written."""
+    """`key`: the topic's key. `topic_id`: its id. `mod_revision`: the revision that wrote its record."""
 
     key: str
     topic_id: uuid.UUID
@@ -18,15 +18,15 @@ class TopicCondition:
 
     @property
     def compare(self) -> Compare:
-        """What a transaction compares."""
+        """The compare of a transaction that depends on the condition."""
         return Compare(self.key, self.mod_revision)
 
     def agrees_with(self, other: "TopicCondition") -> bool:
-        """Whether one transaction can keep both; which of the two revisions is older does not matter."""
+        """True if one transaction can have both; which of the two revisions is older does not matter."""
         return self.key != other.key or self.topic_id == other.topic_id
 
     def now(self, found: KeyValue | None) -> "TopicCondition | None":
-        """The condition with the topic's record as found; None: it does not hold any more."""
+        """The condition at the revision that was found; None if it is another topic, or none."""
         if found is None:
             return None
         try:
@@ -38,7 +38,7 @@ class TopicCondition:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalPut:
-    """A committed offset that is written only while its topic is the one it was committed for."""
+    """A committed offset that is written only while its topic is the one that it was committed for."""
 
     put: Put
     condition: TopicCondition

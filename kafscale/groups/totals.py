@@ -1,4 +1,4 @@
-"""What all groups of this broker add up to, kept as they change."""
+"""The totals of all groups of this broker, kept up to date as they change."""
 
 from collections import Counter
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from kafscale.groups.stored_bytes import StoredTotals
 
 
 class Counted(NamedTuple):
-    """One group's part."""
+    """One group's part of the totals."""
 
     state: GroupState | None
     members: int
@@ -19,7 +19,7 @@ NOT_COUNTED: Final = Counted(None, 0, 0)
 
 
 class GroupTotals:
-    """Plain numbers, which another thread may read. `stored`: what they have in the metadata store."""
+    """Plain numbers, which another thread may read. `stored`: the groups' bytes in the metadata store."""
 
     def __init__(self) -> None:
         self.by_state: Counter[GroupState] = Counter()

@@ -1,4 +1,4 @@
-"""Whether a request comes from a member of this generation: Heartbeat and OffsetCommit, and what others share."""
+"""Checks that a request comes from a member of this generation: Heartbeat, OffsetCommit, and what others share."""
 
 from kafscale.groups.effects import Answer, Decided
 from kafscale.groups.events import NO_MEMBER_ID, Commit, Heartbeat, Remove
@@ -11,10 +11,10 @@ from kafscale.protocol.error_codes import ErrorCode
 def member_error(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
     """NONE for a member. FENCED_INSTANCE_ID: another member has the instance id now (KIP-345)."""
     if group_instance_id is not None:
-        holder = group.static_members.get(group_instance_id)
-        if holder is None:
+        owner_id = group.static_members.get(group_instance_id)
+        if owner_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if holder != member_id:
+        if owner_id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
     return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -27,7 +27,7 @@ def _generation_error(group: Group, event: Heartbeat | Commit) -> ErrorCode:
 
 
 def heartbeat(group: Group, event: Heartbeat, out: Effects) -> None:
-    """The member lives; during a rebalance it hears that it must join."""
+    """Extend the member's session; REBALANCE_IN_PROGRESS makes it join."""
     error_code = _generation_error(group, event)
     if error_code is ErrorCode.NONE:
         extend_session(group.members[event.member_id], event.now_ms)
@@ -37,7 +37,7 @@ def heartbeat(group: Group, event: Heartbeat, out: Effects) -> None:
 
 
 def commit(group: Group, event: Commit, out: Effects) -> None:
-    """A member may commit unless its generation is not complete; others, while there are no members."""
+    """Allow members to commit once their generation is complete, and other clients while the group is empty."""
     out.append(Answer(event.reply_id, Decided(_commit_error(group, event))))
 
 
@@ -51,19 +51,19 @@ def _commit_error(group: Group, event: Commit) -> ErrorCode:
     if error_code is not ErrorCode.NONE:
         return error_code
     if group.state is GroupState.COMPLETING_REBALANCE:
-        # It has heard of the generation but cannot have its assignment: it commits for the one before.
+        # The member cannot have this generation's assignment yet: it commits for the one before.
         return ErrorCode.REBALANCE_IN_PROGRESS
     extend_session(group.members[event.member_id], event.now_ms)
     return ErrorCode.NONE
 
 
 def remove_empty(group: Group, event: Remove, out: Effects) -> None:
-    """The group is to go: nobody can join it from now on."""
-    group.forget_all_pending()
+    """Let the group die, so that no member can join before its record is deleted."""
+    group.remove_all_pending()
     enter(group, GroupState.DEAD, event.now_ms)
     out.append(Answer(event.reply_id, Decided(ErrorCode.NONE)))
 
 
 def refuse_removal(group: Group, event: Remove, out: Effects) -> None:
-    """It has members."""
+    """Answer NON_EMPTY_GROUP."""
     out.append(Answer(event.reply_id, Decided(ErrorCode.NON_EMPTY_GROUP)))

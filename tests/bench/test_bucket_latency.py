@@ -15,7 +15,7 @@ from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 
 
 @pytest.mark.parametrize("lateness", [PUT_LATENESS, GET_LATENESS])
-def test_half_and_ninety_nine_of_a_hundred_are_as_late_as_was_asked_for(lateness: Lateness) -> None:
+def test_median_and_p99_latency_are_as_configured(lateness: Lateness) -> None:
     generator = random.Random(5)
     drawn = sorted(lateness.draw_sec(generator) * 1000 for _ in range(20_000))
     assert drawn[10_000] == pytest.approx(lateness.p50_ms, rel=0.03)
@@ -38,7 +38,7 @@ def test_lists_cost_what_puts_do_and_deletions_nothing() -> None:
     assert bill(counts) - Bill(puts=1, gets=8) == Bill(puts=10, gets=0)
 
 
-async def test_requests_through_the_proxy_take_their_time_and_are_counted(tmp_path: Path) -> None:
+async def test_proxied_requests_are_delayed_and_counted(tmp_path: Path) -> None:
     missing = s3_server_missing()
     if missing:
         pytest.skip(missing)

@@ -13,7 +13,7 @@ from bench.goals import GOALS
 from bench.workloads.registry import WORKLOADS
 
 
-def test_the_list_has_every_workload_with_its_time_and_what_limits_its_driver() -> None:
+def test_list_shows_time_and_driver_limit_of_each_workload() -> None:
     told = CliRunner().invoke(main, ["--list"], catch_exceptions=False)
     assert told.exit_code == 0, told.output
     for workload in WORKLOADS.values():
@@ -37,7 +37,7 @@ def test_a_run_prints_tables_and_times_and_writes_every_value(tmp_path: Path) ->
     assert ("noop", "tiny requests, raw frames", "requests/s") in rows
 
 
-def test_a_run_that_is_told_to_stop_reports_what_it_has_and_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_run_reports_results_and_cleans_up(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     work_dir = tmp_path / "work"
     work_dir.mkdir()

@@ -47,7 +47,7 @@ def _measured(rounds: int, slower: dict[Figure, float] | None = None) -> dict[Fi
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-def test_a_planted_slow_down_fails_and_one_within_the_margin_does_not(figure: Figure) -> None:
+def test_slow_down_fails_only_beyond_the_margin(figure: Figure) -> None:
     slow = {figure: figure.margin * 1.05}
     assert verdict(_measured(FEWEST_ROUNDS), _HELD) is Verdict.AS_RECORDED
     assert verdict(_measured(FEWEST_ROUNDS, {figure: figure.margin * 0.95}), _HELD) is Verdict.AS_RECORDED
@@ -57,7 +57,7 @@ def test_a_planted_slow_down_fails_and_one_within_the_margin_does_not(figure: Fi
 
 
 @given(st.lists(st.tuples(_disturbed, _disturbed), min_size=FEWEST_ROUNDS - 1, max_size=MOST_ROUNDS - 1))
-def test_disturbed_samples_are_no_slow_down_once_there_is_a_calm_one(
+def test_disturbed_samples_pass_with_one_calm_sample(
     noise: list[tuple[float, float]],
 ) -> None:
     measured = _measured(1)
@@ -67,7 +67,7 @@ def test_disturbed_samples_are_no_slow_down_once_there_is_a_calm_one(
     assert verdict(measured, _HELD) is Verdict.AS_RECORDED
 
 
-def test_samples_that_do_not_agree_are_repeated_until_there_are_very_many() -> None:
+def test_disagreeing_samples_are_repeated_up_to_a_limit() -> None:
     measured = _measured(ENOUGH_ROUNDS)
     measured[TINY].ours = [one * 2 * 1.2**number for number, one in enumerate(measured[TINY].ours)]
     assert verdict(measured, _HELD) is Verdict.NOT_CLEAR
@@ -112,7 +112,7 @@ def test_the_file_is_as_the_command_writes_it() -> None:
     assert RECORDED_PATH.read_text() == json.dumps(held, indent=2) + "\n"
 
 
-def test_the_command_fails_when_it_got_worse_and_writes_down_what_it_is_told_to(
+def test_cost_command_fails_on_regression_and_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ratios.json"
@@ -128,7 +128,7 @@ def test_the_command_fails_when_it_got_worse_and_writes_down_what_it_is_told_to(
 
 
 @pytest.mark.nightly
-def test_cpu_of_a_request_and_of_a_gb_is_not_clearly_worse_than_recorded(
+def test_cpu_cost_is_not_clearly_worse_than_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, seen = check(tmp_path, recorded())

@@ -14,7 +14,7 @@ _PASSES = 2
 """Over each byte: the batch's own checksum is checked, and the segment's is made."""
 
 
-async def test_every_produced_byte_is_checksummed_no_more_often_than_it_must_be(
+async def test_produced_bytes_are_checksummed_no_more_than_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     covered: list[int] = []

@@ -52,7 +52,7 @@ def test_the_raw_driver_gets_a_reply_for_every_frame(
     assert window.payload_bytes == window.records * 100
 
 
-def test_the_ceiling_echoes_the_correlation_id_of_frames_that_come_in_pieces(ceiling: NoOp) -> None:
+def test_noop_broker_echoes_correlation_id_of_split_frames(ceiling: NoOp) -> None:
     frame = produce_frame("noop", 0, [b"x" * 900_000], correlation_id=77)
     with ceiling.client() as client:
         for _ in range(20):
@@ -74,7 +74,7 @@ def test_an_error_code_in_a_reply_is_an_error() -> None:
         produce_error_position(bytes(reply))
 
 
-def test_the_random_payload_does_not_shrink_and_the_log_payload_does() -> None:
+def test_only_the_log_payload_is_compressible() -> None:
     def snappy_ratio(kind: str) -> float:
         values = b"".join(record_pool(kind, 1024)[:512])
         return len(values) / len(bytes(cramjam.snappy.compress_raw(values)))

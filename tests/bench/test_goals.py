@@ -22,7 +22,7 @@ def _goal(name: str) -> Goal:
     return found
 
 
-def test_a_figure_is_the_median_divided_by_that_of_the_peer_it_is_compared_with() -> None:
+def test_goal_figure_is_median_divided_by_peers_median() -> None:
     row = row_name("produce", 1024, 6)
     measured = [
         *_samples("kafka", row, "MB/s", 100, 300, 200),
@@ -53,7 +53,7 @@ def test_what_is_missed_is_called_missed_in_both_directions() -> None:
     ]
 
 
-def test_a_goal_without_figures_says_so_and_one_without_its_divisor_has_none() -> None:
+def test_goal_without_figures_or_divisor_reports_none() -> None:
     measured = _samples("kafscale", row_name("produce", 1024, 6), "MB/s", 500)
     assert list(figures(measured)) == []
     assert goals_text(measured, ["kafscale"]).count("not measured") == len(GOALS)
@@ -97,7 +97,7 @@ def test_rows_that_no_goal_is_for_have_no_figure(row: str, metric: str) -> None:
     assert list(figures(_samples("kafscale", row, metric, 1.0) + _samples("kafka", row, metric, 1.0))) == []
 
 
-def test_only_flushes_of_many_partitions_have_transactions_to_share() -> None:
+def test_transaction_goal_needs_flushes_of_many_partitions() -> None:
     one, many = _goal("metadata transactions per flush, 1"), _goal("metadata transactions per flush, many")
     verdicts = [[goal.verdict(value) for value in (0.5, 1.0, 1.05, 1.1)] for goal in (one, many)]
     assert verdicts == [["aim", "aim", "aim", "MISSED"], ["aim", "at least", "at least", "MISSED"]]

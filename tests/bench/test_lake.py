@@ -15,7 +15,7 @@ from spark_jobs.source.columns import arrow_schema
 _BUSY = "import time\nwhile time.process_time() < 0.3: pass"
 
 
-def test_processes_that_ended_are_counted_with_the_one_that_started_them() -> None:
+def test_ended_processes_are_counted_with_their_parent() -> None:
     alone, all_before = process_cpu(os.getpid()).total, process_tree_cpu_with_ended(os.getpid()).total
     subprocess.run([sys.executable, "-c", _BUSY], check=True)
     of_children = process_tree_cpu_with_ended(os.getpid()).total - all_before

@@ -97,7 +97,7 @@ def test_a_batch_that_was_cut_off_is_not_counted() -> None:
     assert whole_batches(_BATCH[:20]) == (0, 0)
 
 
-def test_every_paced_record_is_acknowledged_and_reaches_the_consumer(broker: Kafscale) -> None:
+def test_paced_records_are_all_acknowledged_and_consumed(broker: Kafscale) -> None:
     topic = _topic(broker, "paced", 3)
     spec = PacedSpec(
         host=broker.host,
@@ -138,9 +138,7 @@ def test_a_request_is_repeated_and_each_reply_timed(broker: Kafscale) -> None:
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 50, 30_000])
-def test_connections_are_held_and_polls_answered_when_their_time_is_over(
-    broker: Kafscale, max_wait_ms: int
-) -> None:
+def test_idle_connections_stay_and_polls_end_at_max_wait(broker: Kafscale, max_wait_ms: int) -> None:
     topics = [_topic(broker, f"polled-{max_wait_ms}-{number}", 5) for number in range(2)]
     spec = PollsSpec(
         host=broker.host,

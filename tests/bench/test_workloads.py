@@ -112,7 +112,7 @@ def test_only_prebuilt_frames_are_measured_of_the_ceiling(tmp_path: Path) -> Non
     assert {one.repeat for one in outcome.measurements} == {1, 2}
 
 
-def test_what_was_measured_before_a_failure_or_an_interrupt_stays(tmp_path: Path) -> None:
+def test_results_before_failure_or_interrupt_are_kept(tmp_path: Path) -> None:
     def fails(stage: Stage) -> Values:
         yield "row", "metric", 1.0
         raise DriverError("the driver has ended")
@@ -130,7 +130,7 @@ def test_what_was_measured_before_a_failure_or_an_interrupt_stays(tmp_path: Path
     assert outcome.failures[1].startswith("interrupted")
 
 
-def test_the_time_of_a_run_is_that_of_the_peers_that_a_workload_is_for() -> None:
+def test_run_time_sums_only_the_workloads_peers() -> None:
     plan = Plan(payload="random")
     durable, tiny = WORKLOADS["durable"], WORKLOADS["tiny"]
     peers = [PEERS["kafscale"], PEERS["kafka"], PEERS["noop"]]

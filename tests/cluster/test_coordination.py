@@ -13,7 +13,7 @@ from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import CoordinatorRecord, GroupShardRecord
 from kafscale.metadata.store import Put
 from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
-from tests.support.holders import end_leases
+from tests.support.owners import end_leases
 
 SHARDS = range(10)
 

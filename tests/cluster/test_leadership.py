@@ -18,7 +18,7 @@ from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import LeaderRecord
 from kafscale.metadata.store import Put
 from tests.support.faults import ERRORS, CountingStore, Fault, Fuse, FusedMetadataStore
-from tests.support.holders import end_leases
+from tests.support.owners import end_leases
 
 BROKER_ID = 3
 WANTED = [("orders", index) for index in range(10)]

@@ -103,9 +103,7 @@ async def test_every_acks_level_stores_the_records(
         assert [record.value for record in await take(consumer, 20)] == values
 
 
-async def test_a_message_below_the_limit_is_stored_and_one_above_it_refused(
-    broker: Peer, new_topic: NewTopic
-) -> None:
+async def test_message_size_limit_stores_below_and_refuses_above(broker: Peer, new_topic: NewTopic) -> None:
     topic = new_topic(configs={"max.message.bytes": 100_000})
     async with producing(broker, max_request_size=10_000_000) as producer:
         assert (await producer.send_and_wait(topic, b"x" * 99_000)).offset == 0
@@ -114,9 +112,7 @@ async def test_a_message_below_the_limit_is_stored_and_one_above_it_refused(
         assert (await producer.send_and_wait(topic, b"after")).offset == 1
 
 
-async def test_a_consumer_seeks_to_either_end_to_an_offset_and_to_a_time(
-    broker: Peer, new_topic: NewTopic
-) -> None:
+async def test_consumer_seeks_to_ends_offset_and_time(broker: Peer, new_topic: NewTopic) -> None:
     topic = new_topic()
     partition = TopicPartition(topic, 0)
     async with producing(broker) as producer:
@@ -178,7 +174,7 @@ async def test_no_topic_is_created_where_the_broker_does_not_allow_it(strict_bro
         assert topic not in await admin.list_topics()
 
 
-async def test_topics_are_created_listed_described_enlarged_and_deleted(broker: Peer) -> None:
+async def test_topics_go_through_all_admin_calls(broker: Peer) -> None:
     topic = unique_name()
     async with administering(broker) as admin:
         created = await admin.create_topics(

@@ -133,9 +133,7 @@ def test_no_batch_at_all_is_refused(connection: Wire, new_topic: NewTopic) -> No
     assert refusal(connection, new_topic(), b"") in (CORRUPT_MESSAGE, INVALID_RECORD)
 
 
-def test_timestamps_too_far_ahead_are_refused_where_the_topic_says_so(
-    connection: Wire, new_topic: NewTopic
-) -> None:
+def test_future_timestamps_are_refused_by_topic_config(connection: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(configs={"message.timestamp.after.max.ms": 1000})
     future = wire.batch([b"a"], timestamp=33_000_000_000_000)
     assert refusal(connection, topic, future) == INVALID_TIMESTAMP

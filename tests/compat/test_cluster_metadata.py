@@ -94,7 +94,7 @@ def test_every_broker_names_all_brokers_with_their_racks(cluster: ZonedCluster) 
         assert told.cluster_id == cluster.metadata(1).cluster_id
 
 
-def test_replicas_are_the_leader_and_who_reads_for_the_other_racks(cluster: ZonedCluster) -> None:
+def test_replicas_are_leader_and_readers_of_other_racks(cluster: ZonedCluster) -> None:
     topic = cluster.topic(6)
     with wire.connect(cluster.brokers[1]) as connection:
         for one in describe_topic(connection, topic).partitions:
@@ -282,7 +282,7 @@ def test_only_the_leader_takes_records_and_knows_offsets(
     assert wire.read_all(at[leader], topic, 0) == [(0, b"a"), (1, b"b")]
 
 
-def test_a_record_for_another_leader_without_a_reply_ends_the_connection(cluster: ZonedCluster) -> None:
+def test_acks_0_record_for_other_leader_closes_connection(cluster: ZonedCluster) -> None:
     """acks=0: as in Kafka, that is how the client learns that it must look for the leader."""
     topic = cluster.topic(1)
     with wire.connect(cluster.others(topic)[0]) as connection:

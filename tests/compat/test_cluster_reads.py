@@ -103,7 +103,7 @@ def test_cold_reads_of_many_segments(cluster: ZonedCluster) -> None:
 # --- waiting for more
 
 
-def test_a_fetch_that_waits_at_another_broker_ends_with_the_publication(cluster: ZonedCluster) -> None:
+def test_waiting_fetch_at_other_broker_ends_at_publication(cluster: ZonedCluster) -> None:
     topic = cluster.topic(1)
     leader = cluster.leader(topic)
     end = write(leader, topic, b"first")
@@ -158,7 +158,7 @@ def test_less_than_min_bytes_is_sent_when_the_wait_is_over(cluster: ZonedCluster
 # --- offsets that are not there
 
 
-def test_a_broker_that_is_behind_does_not_call_an_offset_out_of_range(cluster: ZonedCluster) -> None:
+def test_stale_broker_does_not_answer_out_of_range(cluster: ZonedCluster) -> None:
     """At once after each acknowledgement, before what others follow can have arrived."""
     topic = cluster.topic(1)
     end = write(cluster.leader(topic), topic, b"first")
@@ -188,7 +188,7 @@ def test_an_offset_above_the_end_is_out_of_range_everywhere(cluster: ZonedCluste
         assert fetched(broker, topic, 0, partition=1).error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_later_leader_epoch_than_there_is_is_unknown_everywhere(cluster: ZonedCluster) -> None:
+def test_future_leader_epoch_is_unknown_at_every_broker(cluster: ZonedCluster) -> None:
     topic = cluster.topic(1)
     write(cluster.leader(topic), topic, b"x")
     epoch = cluster.led(topic, 1)[0].epoch
@@ -271,7 +271,7 @@ def create_topic_everywhere(cluster: ZonedCluster, topic: str) -> None:
     assert len(ids) == 1, "create_topic waits until all say the same"
 
 
-def test_the_leader_knows_every_record_that_another_broker_has_served(cluster: ZonedCluster) -> None:
+def test_leader_knows_every_record_another_broker_served(cluster: ZonedCluster) -> None:
     """Others may hear of a publication before its leader does: it must not deny to have it (KIP-320).
 
     A consumer that moves to the leader would take its records for lost, and begin again before them.

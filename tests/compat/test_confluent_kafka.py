@@ -97,9 +97,7 @@ def test_every_acks_level_stores_the_records(broker: Peer, new_topic: TopicFacto
         assert [one.value() for one in librdkafka.take(consumer, 20)] == values
 
 
-def test_an_idempotent_producer_with_many_requests_in_flight_keeps_its_order(
-    broker: Peer, new_topic: TopicFactory
-) -> None:
+def test_idempotent_producer_keeps_order_in_flight(broker: Peer, new_topic: TopicFactory) -> None:
     topic = new_topic()
     client = librdkafka.producer(broker, enable_idempotence=True, batch_num_messages=100, linger_ms=1)
     values: list[bytes | None] = [b"%06d" % number for number in range(10_000)]
@@ -108,9 +106,7 @@ def test_an_idempotent_producer_with_many_requests_in_flight_keeps_its_order(
         assert [one.value() for one in librdkafka.take(consumer, 10_000)] == values
 
 
-def test_a_message_below_the_limit_is_stored_and_one_above_it_refused(
-    broker: Peer, new_topic: TopicFactory
-) -> None:
+def test_message_size_limit_stores_below_and_refuses_above(broker: Peer, new_topic: TopicFactory) -> None:
     topic = new_topic()  # Kafka's default limit: 1,048,588 bytes
     client = librdkafka.producer(broker, message_max_bytes=10_000_000)
     large, too_large, after = (
@@ -127,9 +123,7 @@ def test_a_message_below_the_limit_is_stored_and_one_above_it_refused(
         assert [len(one.value() or b"") for one in librdkafka.take(consumer, 2)] == [1_048_000, 5]
 
 
-def test_a_message_larger_than_the_fetch_limits_is_still_delivered(
-    broker: Peer, new_topic: TopicFactory
-) -> None:
+def test_message_over_fetch_limits_is_delivered(broker: Peer, new_topic: TopicFactory) -> None:
     topic = new_topic()
     librdkafka.send_all(librdkafka.producer(broker), topic, [b"x" * 500_000, b"small"])
     with librdkafka.assigned_consumer(
@@ -138,9 +132,7 @@ def test_a_message_larger_than_the_fetch_limits_is_still_delivered(
         assert [len(one.value() or b"") for one in librdkafka.take(consumer, 2)] == [500_000, 5]
 
 
-def test_a_consumer_seeks_to_either_end_to_an_offset_and_to_a_time(
-    broker: Peer, new_topic: TopicFactory
-) -> None:
+def test_consumer_seeks_to_ends_offset_and_time(broker: Peer, new_topic: TopicFactory) -> None:
     topic = new_topic()
     client = librdkafka.producer(broker)
     for number in range(10):  # one batch each, a second apart

@@ -118,7 +118,7 @@ def test_groups_are_listed_by_type(
 # --- describe: offsets
 
 
-def test_an_active_group_is_described_with_its_lag_and_its_consumer(
+def test_active_group_is_described_with_lag_and_consumer(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(3)
@@ -172,7 +172,7 @@ def test_a_group_keeps_its_offsets_when_its_last_member_leaves(
     assert (*numbers(rows[topic, 1]), rows[topic, 1]["CONSUMER-ID"]) == ("2", "3", "1", MISSING)
 
 
-def test_offsets_outside_of_the_subscription_are_described_without_a_consumer(
+def test_unsubscribed_offsets_are_described_without_consumer(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic, other = new_topic(), new_topic()
@@ -257,7 +257,7 @@ def test_a_group_that_does_not_exist_is_not_described(
 # --- describe: members
 
 
-def test_members_are_described_with_the_number_of_their_partitions(
+def test_members_are_described_with_partition_counts(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(2)
@@ -328,7 +328,7 @@ def test_a_group_without_members_shows_none(
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
-def test_the_state_names_coordinator_strategy_and_number_of_members(
+def test_state_shows_coordinator_strategy_and_member_count(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic, group: str, assignor: str
 ) -> None:
     topic = new_topic(2)

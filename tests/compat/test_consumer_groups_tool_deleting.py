@@ -60,7 +60,7 @@ def test_a_consumer_starts_anew_where_its_offset_was_deleted(
         assert member.offsets_handled(topic, 1) == [2]
 
 
-def test_offsets_of_a_topic_that_members_are_subscribed_to_are_not_deleted(
+def test_offsets_of_subscribed_topic_are_not_deleted(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic, other = new_topic(2), new_topic(2)
@@ -129,7 +129,7 @@ def test_a_group_that_was_deleted_can_be_made_anew(
         assert tool.state(group)["STATE"] == "Stable"
 
 
-def test_groups_with_members_and_groups_that_do_not_exist_are_not_deleted(
+def test_active_and_unknown_groups_are_not_deleted(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic
 ) -> None:
     topic, active, absent, empty = new_topic(), *(unique_name("group") for _ in range(3))

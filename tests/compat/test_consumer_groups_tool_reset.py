@@ -196,7 +196,7 @@ def test_an_export_restores_the_offsets_of_a_group(
     assert committed_offsets(broker, group) == committed
 
 
-def test_an_export_of_several_groups_names_them_and_restores_them(
+def test_export_of_several_groups_restores_them_by_name(
     tool: ConsumerGroupsTool, broker: Peer, topic: str, tmp_path: Path
 ) -> None:
     left, right = unique_name("group"), unique_name("group")
@@ -327,7 +327,7 @@ def test_a_member_goes_on_where_its_group_was_reset_to(
         assert after.offsets_handled(topic, 1) == []  # not reset: nothing is left to read
 
 
-def test_a_member_waits_for_new_records_when_its_group_was_reset_to_the_end(
+def test_member_of_group_reset_to_latest_waits_for_records(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic()

@@ -84,7 +84,7 @@ def test_upgrade_and_what_is_refused_after_it(features: FeaturesTool, own_broker
     assert features.described() == after
 
 
-def test_the_error_of_a_large_segment_names_the_command_that_helps(
+def test_large_segment_error_names_the_helpful_command(
     features: FeaturesTool, java: ToolServer, own_broker: KafscaleBroker
 ) -> None:
     """With kafka-configs.sh: kafka-topics.sh takes `segment.bytes` for 32-bit and refuses it by itself."""

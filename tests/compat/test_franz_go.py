@@ -156,7 +156,7 @@ def test_an_eager_member_gives_all_up_before_it_joins_again(join: Join, topic: s
     assert set(first.events("revoked")[0]["partitions"][topic]) == set(range(PARTITIONS))
 
 
-def test_members_that_are_upgraded_to_cooperative_agree_on_what_all_know(
+def test_upgrade_to_cooperative_uses_common_protocol(
     broker: Peer, join: Join, group: str, topic: str
 ) -> None:
     share(topic, join(balancers="cooperative-sticky,range"), join(balancers="range"))
@@ -174,7 +174,7 @@ def test_when_one_leaves_the_other_takes_over(broker: Peer, join: Join, topic: s
     wait_until(lambda: consumed(staying) == sent, "all is consumed")
 
 
-def test_when_one_is_killed_the_other_takes_over_after_its_session(join: Join, topic: str) -> None:
+def test_partitions_of_killed_member_move_after_its_session(join: Join, topic: str) -> None:
     staying, killed = join(), join(session="1s")
     share(topic, staying, killed)
     killed.kill9()
@@ -202,9 +202,7 @@ def test_a_new_member_goes_on_where_the_last_one_committed(
     wait_until(lambda: consumed(second) == later, "what was not committed is consumed again")
 
 
-def test_a_member_that_commits_by_itself_loses_and_repeats_nothing(
-    broker: Peer, join: Join, topic: str
-) -> None:
+def test_manually_committing_member_loses_and_repeats_none(broker: Peer, join: Join, topic: str) -> None:
     sent = [produce(broker, topic, 40, str(round_)) for round_ in range(3)]
     first = join(autocommit="true")
     wait_until(lambda: len(first.values) == 120, "all is consumed")

@@ -111,9 +111,7 @@ def test_a_member_of_a_deleted_group_is_unknown(group: RawGroup) -> None:
 # --- OffsetDelete
 
 
-def test_the_named_offsets_of_a_group_without_members_are_deleted(
-    group: RawGroup, new_topic: NewTopic
-) -> None:
+def test_named_offsets_of_empty_group_are_deleted(group: RawGroup, new_topic: NewTopic) -> None:
     first, second = new_topic(partitions=3), new_topic()
     offsets = {(first, 0): 1, (first, 1): 2, (second, 0): 3}
     commit(group.wire, group.name, offsets)
@@ -160,9 +158,7 @@ def test_offsets_of_topics_that_the_members_read_are_not_deleted(
     assert committed(group.wire, group.name) == {}
 
 
-def test_members_whose_subscription_cannot_be_read_may_read_every_topic(
-    group: RawGroup, new_topic: NewTopic
-) -> None:
+def test_unreadable_subscription_counts_as_every_topic(group: RawGroup, new_topic: NewTopic) -> None:
     topic = new_topic()
     commit(group.wire, group.name, {(topic, 0): 5})
     group.stable(1, protocols={"range": b"\x00"})
@@ -172,9 +168,7 @@ def test_members_whose_subscription_cannot_be_read_may_read_every_topic(
     )
 
 
-def test_offsets_of_other_kinds_of_groups_are_deleted_only_when_nobody_is_there(
-    group: RawGroup, new_topic: NewTopic
-) -> None:
+def test_non_consumer_offsets_are_deleted_only_when_empty(group: RawGroup, new_topic: NewTopic) -> None:
     topic = new_topic()
     (member,) = group.stable(1, protocol_type="connect")
     member.commit({(topic, 0): 5})

@@ -90,7 +90,7 @@ def is_refused(broker: Peer, data: bytes) -> bool:
 
 
 @pytest.mark.parametrize(("name", "version"), VERSIONS)
-def test_a_request_that_is_cut_off_ends_its_connection_and_harms_nobody(
+def test_truncated_request_closes_only_its_connection(
     group: RawGroup, broker: Peer, name: str, version: int
 ) -> None:
     (member,) = group.stable(1)
@@ -123,9 +123,7 @@ def test_a_body_of_garbage_ends_its_connection_and_harms_nobody(
     ],
 )
 @pytest.mark.parametrize("name", ["DescribeGroups", "DeleteGroups"])
-def test_a_list_that_is_longer_than_its_request_ends_the_connection(
-    broker: Peer, name: str, body: bytes
-) -> None:
+def test_list_longer_than_its_request_closes_connection(broker: Peer, name: str, body: bytes) -> None:
     header = request_bytes(name, 0)[: HEADER_BYTES + 2 + len(b"tests")]
     assert is_refused(broker, header + body)
 

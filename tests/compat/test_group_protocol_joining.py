@@ -57,9 +57,7 @@ def test_older_versions_take_a_new_member_in_at_once(group: RawGroup, version: i
 
 
 @pytest.mark.parametrize("version", range(5, 10))
-def test_a_static_member_is_taken_in_at_once_and_named_after_its_instance(
-    group: RawGroup, version: int
-) -> None:
+def test_static_member_joins_at_once_with_instance_in_its_id(group: RawGroup, version: int) -> None:
     instance = unique_instance()
     reply = group.member(instance=instance).join(version)
     assert (reply.error_code, reply.generation_id, reply.leader) == (NONE, 1, reply.member_id)
@@ -126,7 +124,7 @@ def test_the_first_member_must_name_a_protocol_and_its_type(
         pytest.param("consumer", [], id="no name"),
     ],
 )
-def test_a_member_that_shares_no_protocol_with_all_is_refused_and_disturbs_nobody(
+def test_join_without_common_protocol_is_refused_harmlessly(
     group: RawGroup, protocol_type: str, names: list[str]
 ) -> None:
     first, second = group.member(protocols={"range": b"", "sticky": b""}), group.member()
@@ -156,7 +154,7 @@ def test_a_generation_waits_for_a_pending_member(group: RawGroup) -> None:
     assert pending.joined().generation_id == leader.generation == 2
 
 
-def test_a_pending_member_that_does_not_come_back_is_forgotten_with_its_session(group: RawGroup) -> None:
+def test_pending_member_is_removed_after_session_timeout(group: RawGroup) -> None:
     (leader,) = group.stable(1)
     pending = group.member(session_timeout_ms=LEAST_SESSION_TIMEOUT_MS)
     pending.register()

@@ -47,7 +47,7 @@ def group(limited_broker: Peer) -> Iterator[RawGroup]:
         yield made
 
 
-def test_members_that_join_within_the_initial_delay_are_one_generation(group: RawGroup) -> None:
+def test_joins_within_initial_delay_form_one_generation(group: RawGroup) -> None:
     members = [group.member() for _ in range(MAX_SIZE)]
     for member in members:
         member.start_join()
@@ -80,7 +80,7 @@ def test_a_full_group_takes_no_more_members(group: RawGroup) -> None:
     group.all_joined([leader, other, one_more])
 
 
-def test_those_that_were_given_an_id_push_out_the_last_to_join_again(group: RawGroup) -> None:
+def test_pending_members_displace_the_last_rejoining_one(group: RawGroup) -> None:
     """An id may be given to more than there is room for; then those have it that come first."""
     first, second = group.stable(MAX_SIZE - 1, rebalance_timeout_ms=SHORT_MS)
     newcomers = [group.member(rebalance_timeout_ms=SHORT_MS) for _ in range(2)]

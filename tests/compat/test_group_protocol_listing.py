@@ -123,7 +123,7 @@ def test_a_stable_group_is_described_with_its_members(group: RawGroup, version: 
             assert row.group_instance_id == member.instance
 
 
-def test_until_a_group_is_stable_no_protocol_metadata_or_new_assignment_is_described(
+def test_unstable_group_hides_metadata_and_new_assignment(
     group: RawGroup,
 ) -> None:
     (member,) = group.joined(1)

@@ -67,7 +67,7 @@ def test_when_the_last_member_leaves_the_group_is_empty(group: RawGroup, state: 
     assert described.members == []
 
 
-def test_those_that_wait_for_a_leaving_member_are_answered_at_once(group: RawGroup) -> None:
+def test_leave_answers_waiting_joins_at_once(group: RawGroup) -> None:
     leader, leaving = group.stable(2)
     leader.send_join()
     group.await_state("PreparingRebalance")
@@ -86,7 +86,7 @@ def test_a_member_that_leaves_while_it_waits_to_join_is_answered(group: RawGroup
     assert [one.member_id for one in other.enter().members] == [other.id]
 
 
-def test_a_member_that_leaves_before_the_assignment_sends_the_others_back_to_join(group: RawGroup) -> None:
+def test_leave_before_assignment_makes_others_rejoin(group: RawGroup) -> None:
     leader, waiting = group.joined(2)
     waiting.send_sync()
     assert leader.leave() == NONE
@@ -158,7 +158,7 @@ def test_a_leave_of_nobody_changes_nothing(group: RawGroup) -> None:
 # --- sessions
 
 
-def test_a_member_that_is_silent_for_its_session_timeout_is_dropped(group: RawGroup) -> None:
+def test_silent_member_is_removed_after_session_timeout(group: RawGroup) -> None:
     silent, other = group.member(session_timeout_ms=SHORT_MS), group.member()
     group.join_together([other, silent])
     group.sync_together([other, silent])
@@ -219,7 +219,7 @@ def test_a_member_that_waits_to_join_needs_no_heartbeats(group: RawGroup) -> Non
     assert waiting.heartbeat() == NONE
 
 
-def test_a_member_that_waits_for_its_assignment_needs_no_heartbeats(group: RawGroup) -> None:
+def test_member_waiting_in_sync_needs_no_heartbeats(group: RawGroup) -> None:
     leader, waiting = group.member(), group.member(session_timeout_ms=SHORT_MS)
     group.join_together([leader, waiting])
     waiting.send_sync()

@@ -97,9 +97,7 @@ def test_a_commit_of_another_generation_is_refused(group: RawGroup, topic: str, 
     assert committed(group.wire, group.name) == {}
 
 
-def test_members_may_commit_while_a_rebalance_is_prepared_but_not_before_the_assignment(
-    group: RawGroup, topic: str
-) -> None:
+def test_members_commit_in_preparing_but_not_completing_state(group: RawGroup, topic: str) -> None:
     leader, other = group.stable(2)
     leader.send_join()
     group.await_state("PreparingRebalance")
@@ -135,7 +133,7 @@ def test_the_group_without_a_name_keeps_offsets(broker: Peer, group: RawGroup, t
 # --- what is committed
 
 
-def test_each_commit_replaces_the_one_before_also_by_a_lower_offset(group: RawGroup, topic: str) -> None:
+def test_commit_replaces_earlier_one_even_with_lower_offset(group: RawGroup, topic: str) -> None:
     for offset in (5, 900, 0, 2**63 - 1, 1):
         assert commit(group.wire, group.name, {(topic, 0): offset}) == {(topic, 0): NONE}
         assert committed(group.wire, group.name) == {(topic, 0): Committed(offset=offset)}
@@ -160,7 +158,7 @@ def test_no_metadata_is_empty_metadata(group: RawGroup, topic: str) -> None:
     assert committed(group.wire, group.name) == {(topic, 0): Committed(offset=1, metadata="")}
 
 
-def test_metadata_above_the_limit_is_refused_for_its_partition_only(group: RawGroup, topic: str) -> None:
+def test_oversized_metadata_is_refused_for_its_partition(group: RawGroup, topic: str) -> None:
     """The limit counts characters, whatever the setting is called."""
     offsets = {
         (topic, 0): Committed(offset=1, metadata="x" * METADATA_LIMIT),
@@ -175,9 +173,7 @@ def test_metadata_above_the_limit_is_refused_for_its_partition_only(group: RawGr
     assert committed(group.wire, group.name) == {key: offsets[key] for key in [(topic, 0), (topic, 2)]}
 
 
-def test_partitions_that_do_not_exist_are_refused_and_the_others_are_stored(
-    group: RawGroup, topic: str
-) -> None:
+def test_unknown_partitions_are_refused_and_others_stored(group: RawGroup, topic: str) -> None:
     absent = unique_name("absent")
     offsets = {(topic, 0): 1, (topic, 3): 2, (topic, -1): 3, (absent, 0): 4, (topic, 2): 5}
     assert commit(group.wire, group.name, offsets) == {
@@ -251,7 +247,7 @@ def test_without_transactions_every_offset_is_stable(group: RawGroup, topic: str
 # --- topics that go
 
 
-def test_a_topic_created_again_has_none_of_the_offsets_of_the_old_one(broker: Peer, group: RawGroup) -> None:
+def test_recreated_topic_has_no_offsets_of_the_old_one(broker: Peer, group: RawGroup) -> None:
     name, other = unique_name(), unique_name()
     create_topic(broker, name)
     create_topic(broker, other)

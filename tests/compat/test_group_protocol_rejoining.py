@@ -28,7 +28,7 @@ def group(broker: Peer) -> Iterator[RawGroup]:
 # --- Stable
 
 
-def test_a_new_member_makes_all_join_again_into_the_next_generation(group: RawGroup) -> None:
+def test_new_member_makes_all_join_the_next_generation(group: RawGroup) -> None:
     members = group.stable(2)
     before = members[0].generation
     newcomer = group.member()
@@ -43,7 +43,7 @@ def test_a_new_member_makes_all_join_again_into_the_next_generation(group: RawGr
     assert [member.heartbeat() for member in (*members, newcomer)] == [NONE] * 3
 
 
-def test_the_leader_of_a_stable_group_forces_a_rebalance_by_joining(group: RawGroup) -> None:
+def test_stable_leader_joining_again_forces_rebalance(group: RawGroup) -> None:
     """So it does when the topics' partitions change, of which the metadata says nothing."""
     leader, follower = group.stable(2)
     leader.send_join()
@@ -55,7 +55,7 @@ def test_the_leader_of_a_stable_group_forces_a_rebalance_by_joining(group: RawGr
     assert leader.leads
 
 
-def test_a_follower_of_a_stable_group_that_has_not_changed_is_told_the_generation_it_is_in(
+def test_unchanged_stable_follower_gets_current_generation(
     group: RawGroup,
 ) -> None:
     leader, follower = group.stable(2)
@@ -76,9 +76,7 @@ def test_a_follower_of_a_stable_group_that_has_not_changed_is_told_the_generatio
         pytest.param({"sticky": b"", "range": subscription("topic")}, id="another one preferred"),
     ],
 )
-def test_a_follower_of_a_stable_group_that_has_changed_causes_a_rebalance(
-    group: RawGroup, protocols: dict[str, bytes]
-) -> None:
+def test_changed_stable_follower_causes_rebalance(group: RawGroup, protocols: dict[str, bytes]) -> None:
     leader, follower = group.stable(2)
     follower.protocols = protocols
     follower.send_join()
@@ -95,7 +93,7 @@ def test_a_follower_of_a_stable_group_that_has_changed_causes_a_rebalance(
 # --- PreparingRebalance
 
 
-def test_while_a_rebalance_is_prepared_members_may_change_their_metadata(group: RawGroup) -> None:
+def test_members_can_change_metadata_in_preparing_state(group: RawGroup) -> None:
     leader, changed, unchanged = members = group.stable(3)
     newcomer = group.member()
     newcomer.start_join()
@@ -126,7 +124,7 @@ def test_a_join_sent_again_on_a_new_connection_is_answered_there(group: RawGroup
 # --- CompletingRebalance
 
 
-def test_joining_again_before_the_assignment_tells_the_same_generation_again(group: RawGroup) -> None:
+def test_rejoin_before_assignment_gets_same_generation(group: RawGroup) -> None:
     """A client does that which lost the first reply."""
     leader, follower = group.joined(2)
     before = leader.generation
@@ -141,7 +139,7 @@ def test_joining_again_before_the_assignment_tells_the_same_generation_again(gro
 
 
 @pytest.mark.parametrize("who", ["the leader", "a follower"])
-def test_joining_with_other_metadata_before_the_assignment_begins_anew(group: RawGroup, who: str) -> None:
+def test_changed_join_before_assignment_starts_rebalance(group: RawGroup, who: str) -> None:
     leader, follower, waiting = group.joined(3)
     changing, other = (leader, follower) if who == "the leader" else (follower, leader)
     waiting.send_sync()
@@ -228,7 +226,7 @@ def test_the_longest_rebalance_timeout_of_the_members_holds(group: RawGroup) -> 
     assert len(group.all_joined([patient, hurried])[patient.id].members) == 2
 
 
-def test_before_version_1_the_session_timeout_is_the_rebalance_timeout(group: RawGroup) -> None:
+def test_join_v0_uses_session_timeout_for_rebalance(group: RawGroup) -> None:
     leader, late = group.stable(2, session_timeout_ms=SHORT_MS)
     for member in (leader, late):  # joins without a rebalance timeout, with version 0
         member.protocols = OTHER

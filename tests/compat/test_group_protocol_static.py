@@ -49,9 +49,7 @@ def successor(group: RawGroup, member: Member, **options: Any) -> Member:
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])
-def test_a_follower_that_comes_back_gets_its_assignment_without_a_rebalance(
-    group: RawGroup, version: int
-) -> None:
+def test_returning_follower_gets_assignment_without_rebalance(group: RawGroup, version: int) -> None:
     leader, follower = static_members(group, 2)
     again = successor(group, follower)
     reply = again.join(version)
@@ -100,7 +98,7 @@ def test_a_leader_that_comes_back_is_told_to_skip_the_assignment(group: RawGroup
     assert follower.heartbeat() == NONE
 
 
-def test_other_metadata_for_the_same_protocol_is_no_reason_for_a_rebalance(group: RawGroup) -> None:
+def test_return_with_new_metadata_needs_no_rebalance(group: RawGroup) -> None:
     leader, follower = static_members(group, 2)
     again = successor(group, follower, protocols={"range": subscription("other", user_data=b"new")})
     assert again.enter().generation_id == follower.generation
@@ -115,7 +113,7 @@ def test_other_metadata_for_the_same_protocol_is_no_reason_for_a_rebalance(group
     ]
 
 
-def test_coming_back_with_another_protocol_than_the_groups_causes_a_rebalance(group: RawGroup) -> None:
+def test_return_with_another_protocol_causes_rebalance(group: RawGroup) -> None:
     both = {"range": b"r", "sticky": b"s"}
     leader, follower = static_members(group, 2, protocols=both)
     assert leader.protocol_name == "range"
@@ -127,7 +125,7 @@ def test_coming_back_with_another_protocol_than_the_groups_causes_a_rebalance(gr
     assert {reply.protocol_name for reply in replies.values()} == {"sticky"}
 
 
-def test_coming_back_without_a_protocol_in_common_is_refused_and_fences_nobody(group: RawGroup) -> None:
+def test_return_without_common_protocol_is_refused_unfenced(group: RawGroup) -> None:
     leader, follower = static_members(group, 2)
     again = successor(group, follower, protocols={"sticky": b""})
     assert again.join().error_code == INCONSISTENT_GROUP_PROTOCOL
@@ -188,7 +186,7 @@ def test_a_former_self_that_waits_to_join_is_fenced_at_once(group: RawGroup) -> 
     assert {one.member_id for one in told} == {leader.id, again.id, third.id}
 
 
-def test_a_former_self_that_waits_for_its_assignment_is_fenced_and_all_join_again(group: RawGroup) -> None:
+def test_former_self_waiting_in_sync_is_fenced_and_all_rejoin(group: RawGroup) -> None:
     leader, former, waiting = members = [group.member(instance=unique_instance()) for _ in range(3)]
     group.join_together(members)
     former.send_sync()
@@ -273,7 +271,7 @@ def test_a_static_member_that_does_not_join_again_in_time_stays(group: RawGroup)
     assert bytes(again.sync().assignment) == b"still yours"
 
 
-def test_a_static_member_that_is_silent_for_its_session_timeout_is_dropped(group: RawGroup) -> None:
+def test_silent_static_member_is_removed_after_session(group: RawGroup) -> None:
     silent = group.member(instance=unique_instance(), session_timeout_ms=SHORT_MS)
     leader = group.member(instance=unique_instance())
     group.join_together([leader, silent])

@@ -61,7 +61,7 @@ def test_a_member_that_the_leader_left_out_is_assigned_nothing(group: RawGroup) 
     assert {one.member_id for one in group.describe().members} == {leader.id, other.id}
 
 
-def test_a_member_waits_for_the_leaders_assignment_and_its_own_counts_for_nothing(group: RawGroup) -> None:
+def test_follower_waits_and_its_own_assignment_is_ignored(group: RawGroup) -> None:
     leader, other = group.joined(2)
     other.send_sync({leader.id: b"not yours", other.id: b"mine"})
     for _ in range(3):  # round trips in which a reply would have come
@@ -82,7 +82,7 @@ def test_in_a_stable_group_every_sync_gives_the_same_assignment(group: RawGroup)
         assert (reply.error_code, bytes(reply.assignment)) == (NONE, other.id.encode())
 
 
-def test_a_member_may_come_for_its_assignment_after_the_group_is_stable(group: RawGroup) -> None:
+def test_late_sync_in_stable_group_gets_assignment(group: RawGroup) -> None:
     leader, late = group.joined(2)
     assert leader.sync({late.id: b"waits for you"}).error_code == NONE
     assert group.describe().group_state == "Stable"
@@ -129,9 +129,7 @@ def test_a_sync_of_somebody_unknown_is_refused(group: RawGroup) -> None:
         pytest.param({"protocol_name": None}, id="no name"),
     ],
 )
-def test_from_version_5_a_sync_must_name_the_protocol_of_the_generation(
-    group: RawGroup, changes: dict[str, Any]
-) -> None:
+def test_sync_v5_must_name_the_generations_protocol(group: RawGroup, changes: dict[str, Any]) -> None:
     (member,) = group.joined(1, protocols={"range": b"", "sticky": b""})
     assert member.sync({member.id: b"x"}, **changes).error_code == INCONSISTENT_GROUP_PROTOCOL
     assert bytes(member.sync({member.id: b"x"}).assignment) == b"x"
@@ -139,7 +137,7 @@ def test_from_version_5_a_sync_must_name_the_protocol_of_the_generation(
     assert member.sync(version=4, **changes).error_code == NONE
 
 
-def test_while_a_rebalance_is_prepared_a_sync_sends_its_member_back_to_join(group: RawGroup) -> None:
+def test_sync_in_preparing_state_gets_rebalance_in_progress(group: RawGroup) -> None:
     leader, other = group.stable(2)
     leader.send_join()
     group.await_state("PreparingRebalance")
@@ -166,7 +164,7 @@ def test_a_member_that_does_not_sync_in_time_is_dropped(group: RawGroup) -> None
     assert [one.member_id for one in leader.enter().members] == [leader.id]
 
 
-def test_a_leader_that_does_not_sync_in_time_is_dropped_and_another_one_leads(group: RawGroup) -> None:
+def test_leader_not_syncing_in_time_is_replaced(group: RawGroup) -> None:
     silent, waiting = group.joined(2, rebalance_timeout_ms=SHORT_MS)
     waiting.send_sync()
     assert waiting.receive_sync().error_code == REBALANCE_IN_PROGRESS

@@ -264,7 +264,7 @@ def test_kafka_python_finds_no_unknown_group(python_admin: Any, group: str) -> N
         python_admin.delete_group_offsets(group, [kafka.TopicPartition("any", 0)])
 
 
-def test_kafka_python_lists_alters_resets_and_deletes_a_groups_offsets(
+def test_kafka_python_administers_a_groups_offsets(
     broker: Peer, python_admin: Any, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(3)
@@ -291,7 +291,7 @@ def test_kafka_python_lists_alters_resets_and_deletes_a_groups_offsets(
     assert committed_offsets(broker, group) == {(topic, 2): 4}
 
 
-def test_kafka_python_cannot_change_the_offsets_of_a_topic_that_members_read(
+def test_kafka_python_cannot_change_subscribed_offsets(
     broker: Peer, python_admin: Any, new_topic: NewTopic, group: str
 ) -> None:
     read, unread = new_topic(), new_topic()
@@ -324,7 +324,7 @@ def test_kafka_python_deletes_only_groups_without_members(
     assert python_admin.delete_groups([group]) == {group: "OK"}
 
 
-def test_a_static_member_that_left_loses_its_partitions_as_soon_as_an_admin_removes_it(
+def test_admin_removal_frees_partitions_of_a_static_member(
     broker: Peer, python_admin: Any, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(3)
@@ -342,7 +342,7 @@ def test_a_static_member_that_left_loses_its_partitions_as_soon_as_an_admin_remo
 
 
 @pytest.mark.parametrize("client", ["librdkafka", "kafka-python"])
-def test_a_commit_of_a_member_that_an_admin_has_removed_is_refused(
+def test_commit_of_member_removed_by_admin_is_refused(
     broker: Peer, python_admin: Any, new_topic: NewTopic, group: str, client: str
 ) -> None:
     topic = new_topic()

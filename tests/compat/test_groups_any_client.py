@@ -65,7 +65,7 @@ def test_one_member_handles_every_record_once_and_in_order(
     assert_handled_once_in_order([member], topics[1], [200] * 2)
 
 
-def test_members_that_come_and_go_share_the_partitions_and_handle_every_record_once(
+def test_changing_members_handle_every_record_once(
     broker: Peer, new_topic: NewTopic, group: str, client: str
 ) -> None:
     topic = new_topic(6)
@@ -94,7 +94,7 @@ def test_members_that_come_and_go_share_the_partitions_and_handle_every_record_o
     assert_handled_once_in_order(members, topic, producer.counts)
 
 
-def test_a_member_without_a_partition_takes_over_when_the_owner_leaves(
+def test_idle_member_takes_over_when_the_owner_leaves(
     broker: Peer, new_topic: NewTopic, group: str, client: str
 ) -> None:
     topic = new_topic(1)
@@ -129,7 +129,7 @@ def test_a_pattern_subscription_takes_up_a_topic_created_later(broker: Peer, gro
 # --- members that fail
 
 
-def test_a_killed_member_is_given_up_after_its_session_timeout_and_its_records_go_to_others(
+def test_records_of_killed_member_move_after_session_timeout(
     broker: Peer, new_topic: NewTopic, group: str, client: str, tmp_path: Path
 ) -> None:
     topic = new_topic(4)
@@ -152,7 +152,7 @@ def test_a_killed_member_is_given_up_after_its_session_timeout_and_its_records_g
     assert_none_skipped([survivor, victim], topic, producer.counts)
 
 
-def test_a_member_paused_past_its_session_timeout_loses_its_partitions_and_comes_back(
+def test_member_paused_past_session_loses_partitions_and_rejoins(
     broker: Peer, new_topic: NewTopic, group: str, client: str, tmp_path: Path
 ) -> None:
     topic = new_topic(4)
@@ -183,7 +183,7 @@ def test_a_member_paused_past_its_session_timeout_loses_its_partitions_and_comes
     assert_none_skipped([awake, sleeper], topic, producer.counts)
 
 
-def test_a_member_busy_past_its_poll_interval_gives_its_partitions_up_and_comes_back(
+def test_member_past_poll_interval_loses_partitions_and_rejoins(
     broker: Peer, new_topic: NewTopic, group: str, client: str
 ) -> None:
     topic = new_topic(2)
@@ -206,7 +206,7 @@ def test_a_member_busy_past_its_poll_interval_gives_its_partitions_up_and_comes_
 # --- static members
 
 
-def test_a_static_member_that_restarts_gets_its_partitions_again_without_a_rebalance(
+def test_restarted_static_member_keeps_partitions(
     broker: Peer, new_topic: NewTopic, group: str, client: str
 ) -> None:
     topic = new_topic(4)
@@ -250,7 +250,7 @@ def test_the_next_member_goes_on_where_the_last_one_stopped(
     assert_handled_once_in_order([first, second], topic, [15, 15])
 
 
-def test_offsets_are_committed_at_intervals_while_the_member_lives(
+def test_offsets_are_auto_committed_at_intervals(
     broker: Peer, new_topic: NewTopic, group: str, client: str
 ) -> None:
     topic = new_topic(1)
@@ -300,7 +300,7 @@ def test_a_group_without_offsets_starts_where_it_is_told_to(
     assert first in (0, *range(10, 1000))
 
 
-def test_a_consumer_that_only_assigns_commits_and_goes_on_from_there(
+def test_assigned_consumer_commits_and_resumes(
     broker: Peer, new_topic: NewTopic, group: str, client: str
 ) -> None:
     topic = new_topic(2)
@@ -317,7 +317,7 @@ def test_a_consumer_that_only_assigns_commits_and_goes_on_from_there(
     assert committed_offsets(broker, group) == {(topic, 1): 6}
 
 
-def test_hundreds_of_partitions_are_committed_at_once_and_read_back(
+def test_hundreds_of_partitions_commit_at_once_and_read_back(
     broker: Peer, wide_topic: str, group: str, client: str
 ) -> None:
     offsets = {(wide_topic, partition): 1000 + partition for partition in range(MANY_PARTITIONS)}

@@ -67,7 +67,7 @@ def test_range_gives_a_member_the_same_partitions_of_every_topic(
     assert all(numbers(share, left) == numbers(share, right) for share in owned)
 
 
-def test_roundrobin_deals_the_partitions_of_all_topics_out_evenly(
+def test_roundrobin_spreads_partitions_of_all_topics_evenly(
     broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     left, right = new_topic(3), new_topic(3)
@@ -119,7 +119,7 @@ def test_a_session_timeout_below_the_brokers_least_is_refused(
 # --- cooperative rebalances
 
 
-def test_a_cooperative_member_keeps_working_on_the_partitions_that_stay(
+def test_cooperative_member_keeps_consuming_kept_partitions(
     broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(4)
@@ -171,7 +171,7 @@ def test_a_cooperative_group_survives_several_quick_generations(
 # --- static members
 
 
-def test_the_older_of_two_members_of_one_instance_id_is_fenced_for_good(
+def test_older_member_of_one_instance_id_is_fenced_fatally(
     broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(2)
@@ -187,7 +187,7 @@ def test_the_older_of_two_members_of_one_instance_id_is_fenced_for_good(
             wait_until_handled([newer], topic, [3, 3])
 
 
-def test_a_static_member_that_stays_away_loses_its_partitions_after_its_session_timeout(
+def test_absent_static_member_loses_partitions_after_timeout(
     broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(2)
@@ -228,9 +228,7 @@ def test_metadata_that_is_too_long_is_refused(broker: Peer, new_topic: NewTopic,
         assert member.committed((topic, 0)) == [None]
 
 
-def test_a_message_is_committed_in_the_background_and_its_answer_called_back(
-    broker: Peer, new_topic: NewTopic, group: str
-) -> None:
+def test_async_commit_of_message_calls_back(broker: Peer, new_topic: NewTopic, group: str) -> None:
     topic = new_topic()
     send_to_all(broker, topic, 1, 5)
     answers: queue.SimpleQueue[tuple[KafkaError | None, list[TopicPartition]]] = queue.SimpleQueue()
@@ -258,9 +256,7 @@ def test_a_message_is_committed_in_the_background_and_its_answer_called_back(
     assert committed_offsets(broker, group) == {(topic, 0): 1}
 
 
-def test_a_commit_to_a_partition_that_is_not_there_is_refused_alone(
-    broker: Peer, new_topic: NewTopic, group: str
-) -> None:
+def test_commit_to_unknown_partition_is_refused_alone(broker: Peer, new_topic: NewTopic, group: str) -> None:
     topic, absent = new_topic(1), unique_name("absent")
     with joining(broker, group, partitions=[(topic, 0)], enable_auto_commit=False) as member:
         rows = [TopicPartition(topic, 0, 5), TopicPartition(topic, 9, 5), TopicPartition(absent, 0, 5)]
@@ -270,7 +266,7 @@ def test_a_commit_to_a_partition_that_is_not_there_is_refused_alone(
     assert committed_offsets(broker, group) == {(topic, 0): 5}
 
 
-def test_a_consumer_that_only_assigns_cannot_commit_for_a_group_that_has_members(
+def test_assigned_consumer_cannot_commit_in_active_group(
     broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(1)
@@ -287,7 +283,7 @@ def test_a_consumer_that_only_assigns_cannot_commit_for_a_group_that_has_members
 
 
 @pytest.mark.usefixtures("only_kafscale")
-def test_a_transactional_producer_is_told_for_good_that_there_are_no_transactions(broker: Peer) -> None:
+def test_transactional_producer_gets_a_fatal_error(broker: Peer) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": unique_name("tx")})
     with pytest.raises(KafkaException) as raised:
         producer.init_transactions(10)

@@ -40,7 +40,7 @@ def everyone(broker: Peer, group: str, topic: str, assignor: str = "range") -> l
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_members_of_all_clients_come_and_go_and_handle_every_record_once(
+def test_changing_members_of_all_clients_handle_records_once(
     broker: Peer, new_topic: NewTopic, group: str, assignor: str
 ) -> None:
     topic = new_topic(PARTITIONS)
@@ -99,7 +99,7 @@ def test_the_other_clients_take_over_from_one_that_is_killed(
 
 
 @pytest.mark.parametrize("clients", [("librdkafka", "kafka-python"), ("kafka-python", "librdkafka")])
-def test_cooperative_members_of_two_clients_share_without_stopping(
+def test_cooperative_members_of_two_clients_keep_consuming(
     broker: Peer, new_topic: NewTopic, group: str, clients: tuple[str, str]
 ) -> None:
     topic = new_topic(PARTITIONS)

@@ -85,9 +85,7 @@ def commit_as(broker: Peer, group: str, member: Any, topic: str, offset: int, **
 # --- kafka-python
 
 
-def test_a_commit_in_another_generation_than_the_groups_is_refused(
-    broker: Peer, new_topic: NewTopic, group: str
-) -> None:
+def test_commit_of_another_generation_is_refused(broker: Peer, new_topic: NewTopic, group: str) -> None:
     topic = new_topic(2)
     every = partitions_of(topic, 2)
 
@@ -162,7 +160,7 @@ def test_kafka_pythons_cooperative_members_keep_what_stays(
     assert_none_skipped([first, second], topic, producer.counts)
 
 
-def test_kafka_pythons_commits_carry_metadata_of_up_to_4096_bytes(
+def test_kafka_python_commits_metadata_up_to_4096_bytes(
     broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(2)
@@ -198,7 +196,7 @@ def test_kafka_python_commits_in_the_background_and_calls_back(
     assert committed_offsets(broker, group) == {(topic, 0): 5}
 
 
-def test_kafka_python_is_refused_a_session_timeout_below_the_brokers_least(
+def test_kafka_python_session_timeout_below_least_is_refused(
     broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     with KafkaPythonMember(broker.bootstrap, group, new_topic(), session_timeout_ms=400) as member:

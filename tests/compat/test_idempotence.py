@@ -47,9 +47,7 @@ def test_every_producer_gets_an_id_of_its_own(connection: Wire) -> None:
     assert {epoch for _, epoch in given} == {0}
 
 
-def test_a_repeated_batch_gets_its_first_answer_and_is_stored_once(
-    connection: Wire, new_topic: NewTopic
-) -> None:
+def test_repeated_batch_gets_first_answer_and_is_stored_once(connection: Wire, new_topic: NewTopic) -> None:
     topic = new_topic()
     producer = IdempotentProducer(connection, topic)
     assert producer.send(0, count=3) == (0, 0)
@@ -86,7 +84,7 @@ def test_a_higher_epoch_starts_again_at_0_and_fences_the_lower(producer: Idempot
     assert producer.send(1, epoch=1) == (0, 2)
 
 
-def test_a_producer_that_the_partition_does_not_know_may_start_anywhere(
+def test_unknown_producer_may_start_at_any_sequence(
     producer: IdempotentProducer,
 ) -> None:
     """As in Kafka: its earlier batches may have been removed by retention."""

@@ -41,7 +41,7 @@ def test_every_acks_level_stores_the_records(
     assert [one.value for one in received] == [one.value for one in sent]
 
 
-def test_a_message_above_the_topics_limit_is_refused_and_the_producer_goes_on(
+def test_oversized_message_is_refused_and_producer_continues(
     broker: Peer, java: ToolServer, new_topic: NewTopic
 ) -> None:
     topic = new_topic(configs={"max.message.bytes": 10_000})
@@ -82,9 +82,7 @@ def test_a_consumer_finds_the_ends_and_a_time(broker: Peer, java: ToolServer, ne
     assert [one.offset for one in java.consume(topic, 0, 2, config, offset=3)] == [3, 4]
 
 
-def test_an_unknown_topic_times_out_where_the_broker_creates_none(
-    strict_broker: Peer, java: ToolServer
-) -> None:
+def test_unknown_topic_times_out_without_auto_creation(strict_broker: Peer, java: ToolServer) -> None:
     config = {"bootstrap.servers": strict_broker.bootstrap, "max.block.ms": 1500}
     result = java.produce(unique_name(), [JavaRecord(value=b"lost")], config)[0]
     assert result["error"] == "TimeoutException"

@@ -152,9 +152,7 @@ def test_the_operations_that_a_client_may_do_are_told(admin: JavaAdmin, new_topi
         assert {"READ", "DESCRIBE", "DELETE"} <= set(described[group]["operations"])
 
 
-def test_several_groups_are_described_in_one_call_and_an_unknown_one_is_told(
-    admin: JavaAdmin, new_topic: NewTopic
-) -> None:
+def test_several_groups_and_an_unknown_one_are_described(admin: JavaAdmin, new_topic: NewTopic) -> None:
     topic, unknown = new_topic(partitions=2), unique_name("unknown")
     known = [group_with_offsets(admin, topic) for _ in range(3)]
     for described in (admin.describe(*known, unknown), admin.describe_classic(*known, unknown)):
@@ -236,7 +234,7 @@ def test_altering_offsets_tells_each_partitions_error(admin: JavaAdmin, new_topi
     assert admin.offsets({group: None})[group] == {(topic, 0): Committed(offset=1)}
 
 
-def test_offsets_are_deleted_unless_a_member_subscribes_to_their_topic(
+def test_offsets_are_deleted_unless_their_topic_is_subscribed(
     java_groups: JavaGroups, admin: JavaAdmin, new_topic: NewTopic
 ) -> None:
     topic, unused, group = new_topic(partitions=2), new_topic(), unique_name("group")

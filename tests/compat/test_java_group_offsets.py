@@ -65,7 +65,7 @@ def test_a_consumer_that_only_assigns_commits_and_goes_on_there(
     assert second.events("records")[0]["records"][0] == [topic, 0, 6, "6"]
 
 
-def test_a_consumer_that_only_assigns_cannot_commit_for_a_group_with_members(
+def test_assigned_consumer_cannot_commit_in_active_group(
     java_groups: JavaGroups, new_topic: NewTopic
 ) -> None:
     topic, group = new_topic(), unique_name("group")
@@ -77,9 +77,7 @@ def test_a_consumer_that_only_assigns_cannot_commit_for_a_group_with_members(
     assert stranger.committed((topic, 0)) == {}
 
 
-def test_without_a_committed_offset_the_consumers_reset_policy_counts(
-    java_groups: JavaGroups, new_topic: NewTopic
-) -> None:
+def test_reset_policy_applies_without_committed_offset(java_groups: JavaGroups, new_topic: NewTopic) -> None:
     topic = new_topic()
     java_groups.produce(topic, [(0, "before")])
     strict = java_groups.member(unique_name("group"), [topic], config={"auto.offset.reset": "none"})

@@ -36,7 +36,7 @@ def generations(*members: JavaMember) -> set[int]:
 
 
 @pytest.mark.parametrize("strategy", ASSIGNORS.values(), ids=ASSIGNORS.keys())
-def test_every_record_is_processed_once_and_in_order_while_members_come_and_go(
+def test_records_are_processed_once_with_changing_members(
     java_groups: JavaGroups, new_topic: NewTopic, strategy: str
 ) -> None:
     topic, group = new_topic(partitions=6), unique_name("group")
@@ -59,7 +59,7 @@ def test_every_record_is_processed_once_and_in_order_while_members_come_and_go(
     assert not [event for member in java_groups.members for event in member.events("lost", "error")]
 
 
-def test_a_group_moves_from_range_to_cooperative_sticky_one_member_after_the_other(
+def test_group_upgrades_to_cooperative_sticky_step_by_step(
     java_groups: JavaGroups, new_topic: NewTopic
 ) -> None:
     topic, group = new_topic(partitions=4), unique_name("group")
@@ -248,7 +248,7 @@ def test_a_duplicate_static_member_fences_the_first(java_groups: JavaGroups, new
     assert second.committed((topic, 0))[(topic, 0)].offset == 2
 
 
-def test_a_static_member_that_stays_away_loses_its_partitions_after_its_session(
+def test_absent_static_member_loses_partitions_after_session(
     java_groups: JavaGroups, new_topic: NewTopic
 ) -> None:
     topic, group = new_topic(partitions=2), unique_name("group")
@@ -273,7 +273,7 @@ def test_a_static_member_may_leave_for_good(java_groups: JavaGroups, new_topic: 
 # Members that go silent
 
 
-def test_a_member_that_does_not_poll_loses_its_partitions_and_cannot_commit(
+def test_unpolling_member_loses_partitions_and_cannot_commit(
     java_groups: JavaGroups, new_topic: NewTopic
 ) -> None:
     topic, group = new_topic(partitions=2), unique_name("group")
@@ -310,9 +310,7 @@ def test_a_member_that_vanishes_is_missed_after_its_session(
     assert other.generation() == generation + 1
 
 
-def test_a_rebalance_does_not_wait_longer_than_a_members_poll_interval(
-    java_groups: JavaGroups, new_topic: NewTopic
-) -> None:
+def test_rebalance_waits_at_most_the_poll_interval(java_groups: JavaGroups, new_topic: NewTopic) -> None:
     topic, group = new_topic(partitions=2), unique_name("group")
     held = java_groups.member(group, [topic], config={"max.poll.interval.ms": 2000})
     held.wait_owned(partitions_of(topic, 2))
@@ -337,7 +335,7 @@ def test_a_session_timeout_beyond_the_brokers_limits_is_refused(
 
 
 @pytest.mark.parametrize("size", [0, 1, 256, 100_000])
-def test_user_data_reaches_the_leader_and_comes_back_byte_for_byte(
+def test_user_data_reaches_leader_and_returns_unchanged(
     java_groups: JavaGroups, new_topic: NewTopic, size: int
 ) -> None:
     topic, group = new_topic(partitions=3), unique_name("group")
@@ -387,9 +385,7 @@ def test_another_member_leads_when_the_leader_leaves(java_groups: JavaGroups, ne
 
 
 @pytest.mark.usefixtures("only_kafscale")
-def test_the_consumer_group_protocol_of_kip_848_is_refused_clearly(
-    java_groups: JavaGroups, new_topic: NewTopic
-) -> None:
+def test_kip_848_group_protocol_is_refused_clearly(java_groups: JavaGroups, new_topic: NewTopic) -> None:
     config = {"group.protocol": "consumer"}
     unset = ("heartbeat.interval.ms", "session.timeout.ms", STRATEGY)
     member = java_groups.member(unique_name("group"), [new_topic()], config=config, without=unset)

@@ -52,9 +52,7 @@ def run(java: ToolServer, broker: Peer) -> Tools:
 
 
 @pytest.mark.usefixtures("java_processes")
-def test_console_producer_to_console_consumer_as_processes_with_their_defaults(
-    broker: Peer, new_topic: NewTopic
-) -> None:
+def test_console_producer_to_consumer_with_default_settings(broker: Peer, new_topic: NewTopic) -> None:
     topic = new_topic()
     lines = [f"line {number} äöü" for number in range(2000)]
     address = ("--bootstrap-server", broker.bootstrap, "--topic", topic)

@@ -122,9 +122,7 @@ def test_many_batches_keep_their_order(broker: Peer, new_topic: NewTopic) -> Non
     assert [record.value for record in records] == values
 
 
-def test_a_message_below_the_limit_is_stored_and_one_above_it_refused(
-    broker: Peer, new_topic: NewTopic
-) -> None:
+def test_message_size_limit_stores_below_and_refuses_above(broker: Peer, new_topic: NewTopic) -> None:
     topic = new_topic(configs={"max.message.bytes": 100_000})
     # an idempotent kafka-python producer gives up for good at the first such error
     with producing(broker, max_request_size=10_000_000, enable_idempotence=False) as producer:
@@ -136,7 +134,7 @@ def test_a_message_below_the_limit_is_stored_and_one_above_it_refused(
         assert [len(record.value) for record in take(consumer, 2)] == [99_000, 5]
 
 
-def test_a_consumer_seeks_to_either_end_to_an_offset_and_to_a_time(broker: Peer, new_topic: NewTopic) -> None:
+def test_consumer_seeks_to_ends_offset_and_time(broker: Peer, new_topic: NewTopic) -> None:
     topic = new_topic()
     partition = TopicPartition(topic, 0)
     with producing(broker) as producer:

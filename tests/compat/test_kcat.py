@@ -66,7 +66,7 @@ def test_it_asks_for_offsets_by_time(broker: Peer, new_topic: NewTopic) -> None:
     assert kcat(broker, "-Q", "-t", f"{topic}:0:-2").split() == [topic, "[0]", "offset", "0"]
 
 
-def test_as_a_member_of_a_group_it_goes_on_where_the_group_stopped(broker: Peer, new_topic: NewTopic) -> None:
+def test_group_member_resumes_where_the_group_stopped(broker: Peer, new_topic: NewTopic) -> None:
     topic, group = new_topic(), unique_name()
     kcat(broker, "-P", "-t", topic, "-p", "0", stdin="\n".join("abcdef"))
 

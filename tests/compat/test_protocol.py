@@ -53,7 +53,7 @@ def test_api_versions_lists_what_clients_need(connection: Wire, version: int) ->
 
 
 @pytest.mark.parametrize("version", [5, 99, 32_767])
-def test_api_versions_of_a_version_to_come_is_answered_in_version_0(connection: Wire, version: int) -> None:
+def test_future_api_versions_request_is_answered_in_v0(connection: Wire, version: int) -> None:
     connection.send_bytes(frame(API_VERSIONS, version, body=b"\x00" + b"garbage"))
     reply = connection.receive_frame()
     correlation_id, error_code, count = struct.unpack_from(">ihi", reply)

@@ -73,7 +73,7 @@ def test_a_topics_id_is_not_zero_and_stays(connection: Wire, new_topic: NewTopic
     assert next(iter(ids)).int != 0
 
 
-def test_metadata_creates_a_topic_only_when_the_request_allows_it(connection: Wire) -> None:
+def test_metadata_creates_topic_only_if_request_allows(connection: Wire) -> None:
     topic = unique_name()
     assert describe_topic(connection, topic).error_code == UNKNOWN_TOPIC_OR_PARTITION
     assert describe_topic(connection, topic).error_code == UNKNOWN_TOPIC_OR_PARTITION
@@ -81,7 +81,7 @@ def test_metadata_creates_a_topic_only_when_the_request_allows_it(connection: Wi
     assert len(describe_topic(connection, topic).partitions) == AUTO_CREATE_PARTITIONS
 
 
-def test_metadata_creates_no_topic_where_the_broker_does_not_allow_it(strict_broker: Peer) -> None:
+def test_metadata_creates_no_topic_unless_broker_allows(strict_broker: Peer) -> None:
     topic = unique_name()
     with wire.connect(strict_broker) as opened:
         for _ in range(2):
@@ -89,9 +89,7 @@ def test_metadata_creates_no_topic_where_the_broker_does_not_allow_it(strict_bro
             assert described.error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_partition_that_does_not_exist_is_unknown_to_every_request(
-    connection: Wire, new_topic: NewTopic
-) -> None:
+def test_missing_partition_is_unknown_to_every_request(connection: Wire, new_topic: NewTopic) -> None:
     for topic, partition in ((new_topic(), 1), (unique_name("absent"), 0)):
         produced = wire.produce(connection, topic, partition, wire.batch([b"x"]))
         assert (produced.error_code, produced.base_offset) == (UNKNOWN_TOPIC_OR_PARTITION, -1)
@@ -123,9 +121,7 @@ def test_one_request_reaches_several_partitions(connection: Wire, new_topic: New
         assert wire.read_all(connection, topic, n) == [(i, b"%d" % n) for i in range(n + 1)]
 
 
-def test_one_bad_partition_does_not_spoil_the_others_of_its_request(
-    connection: Wire, new_topic: NewTopic
-) -> None:
+def test_bad_partition_does_not_affect_others_of_its_request(connection: Wire, new_topic: NewTopic) -> None:
     topic = new_topic()
     request = wire.produce_request(topic, {0: wire.batch([b"good"]), 5: wire.batch([b"lost"])})
     reply = connection.call(request, ProduceResponse, wire.PRODUCE_VERSION)
@@ -148,7 +144,7 @@ def test_acks_that_kafka_does_not_know_are_refused(connection: Wire, new_topic: 
     assert wire.read_all(connection, topic, 0) == []
 
 
-def test_a_batch_of_exactly_the_limit_is_stored_and_one_byte_more_is_too_large(
+def test_batch_at_size_limit_is_stored_and_one_more_byte_refused(
     connection: Wire, new_topic: NewTopic
 ) -> None:
     limit = 50_000
@@ -226,7 +222,7 @@ def test_log_append_time_replaces_the_producers_timestamps(connection: Wire, new
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_topics_compression_type_compresses_what_its_producer_did_not(
+def test_topic_compression_type_compresses_plain_batches(
     connection: Wire, new_topic: NewTopic, codec: str
 ) -> None:
     topic = new_topic(configs={"compression.type": codec})
@@ -253,9 +249,7 @@ def test_compression_type_producer_keeps_a_batch_byte_for_byte(
     assert stored[8:12] == sent[8:12]
 
 
-def test_compression_type_uncompressed_leaves_a_plain_batch_plain(
-    connection: Wire, new_topic: NewTopic
-) -> None:
+def test_compression_type_uncompressed_keeps_plain_batch(connection: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(configs={"compression.type": "uncompressed"})
     wire.produce(connection, topic, 0, wire.batch([b"the same text again and again " * 100]))
     (batch,) = fetched_batches(connection, topic)
@@ -307,9 +301,7 @@ def test_a_fetch_from_inside_a_batch_gets_that_batch_whole(connection: Wire, new
     assert (first.base_offset, first.last_offset) == (10, 19)
 
 
-def test_the_first_batch_is_sent_even_when_it_is_larger_than_the_limits(
-    connection: Wire, new_topic: NewTopic
-) -> None:
+def test_first_batch_is_sent_even_if_over_the_limits(connection: Wire, new_topic: NewTopic) -> None:
     topic = new_topic()
     for value in (b"x" * 10_000, b"y" * 10_000):
         wire.produce(connection, topic, 0, wire.batch([value]))
@@ -351,9 +343,7 @@ def test_a_topic_is_fetched_by_its_id(connection: Wire, new_topic: NewTopic) -> 
     assert reply.responses[0].partitions[0].error_code == UNKNOWN_TOPIC_ID
 
 
-def test_a_fetch_session_is_kept_or_declined_but_never_loses_records(
-    connection: Wire, new_topic: NewTopic
-) -> None:
+def test_fetch_session_never_loses_records(connection: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
     wire.produce(connection, topic, 0, wire.batch([b"a"]))
     request = wire.fetch_request(topic, {0: 0, 1: 0})

@@ -123,7 +123,7 @@ async def test_refused_commit_leaves_nothing_for_the_next_broker(
         assert refusal.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert (await store.range(keys.GROUP_OFFSETS)).items == before.items
     counted = broker.shards.totals.stored.all_bytes
-    await broker.shards.let_go(range(keys.GROUP_SHARD_COUNT))
+    await broker.shards.resign(range(keys.GROUP_SHARD_COUNT))
     async with coordinating(store) as following:
         stored = following.shards.totals.stored
         await until(lambda: stored.all_bytes == counted, "the offsets are counted")

@@ -41,7 +41,7 @@ async def test_put_if_absent_joins_the_parts(store: ObjectStore) -> None:
     assert await store.get("n/t/0/a") == b"head-body-tail"
 
 
-async def test_put_if_absent_takes_more_parts_than_one_system_call_does(store: ObjectStore) -> None:
+async def test_put_if_absent_accepts_more_parts_than_one_syscall(store: ObjectStore) -> None:
     parts = [bytes([number % 251]) * 7 for number in range(3000)]
     await store.put_if_absent("n/many", parts)
     assert await store.get("n/many") == b"".join(parts)
@@ -53,7 +53,7 @@ async def test_put_if_absent_takes_views_of_wider_items(store: ObjectStore) -> N
     assert await store.get("n/words") == b"!" + bytes(range(256)) * 1024
 
 
-async def test_put_if_absent_refuses_a_taken_key_and_keeps_what_is_there(store: ObjectStore) -> None:
+async def test_put_if_absent_refuses_and_keeps_existing_object(store: ObjectStore) -> None:
     await store.put_if_absent("n/t/0/a", [b"first"])
     with pytest.raises(ObjectExistsError) as caught:
         await store.put_if_absent("n/t/0/a", [b"second"])
@@ -108,7 +108,7 @@ async def test_a_streamed_object_is_its_chunks_joined(streaming: ObjectStore) ->
         assert await streaming.get(f"n/{size_bytes}") == body, size_bytes
 
 
-async def test_a_streamed_object_takes_many_small_chunks_and_views_of_wider_items(
+async def test_streamed_object_accepts_small_chunks_and_wide_views(
     streaming: ObjectStore,
 ) -> None:
     body = bytes(range(256)) * 8
@@ -131,15 +131,13 @@ async def test_a_streamed_object_is_not_created_where_one_lies(streaming: Object
 
 
 @pytest.mark.parametrize("announced", [0, 8, 9, 11, 5 * MIB])
-async def test_a_streamed_object_of_another_size_than_announced_is_not_created(
-    streaming: ObjectStore, announced: int
-) -> None:
+async def test_streamed_object_of_wrong_size_is_not_created(streaming: ObjectStore, announced: int) -> None:
     with pytest.raises(ValueError, match=f"{announced} were announced"):
         await streaming.put_if_absent_streamed("n/wrong", chunks_of(b"12345", b"67890"), announced)
     assert await keys(streaming, "") == []
 
 
-async def test_a_streamed_object_above_the_limit_or_of_a_negative_size_is_refused(
+async def test_streamed_object_of_invalid_size_is_refused(
     streaming: ObjectStore,
 ) -> None:
     assert streaming.max_streamed_bytes >= 256 * MIB
@@ -149,7 +147,7 @@ async def test_a_streamed_object_above_the_limit_or_of_a_negative_size_is_refuse
     assert await keys(streaming, "") == []
 
 
-async def test_what_the_chunks_raise_goes_to_the_caller_and_nothing_is_created(
+async def test_error_in_chunks_propagates_and_creates_nothing(
     streaming: ObjectStore,
 ) -> None:
     for problem in (ObjectNotFoundError("n/source"), OSError("of the caller's"), KeyError("x")):
@@ -160,7 +158,7 @@ async def test_what_the_chunks_raise_goes_to_the_caller_and_nothing_is_created(
     await streaming.put_if_absent_streamed("n/t", chunks_of(b"12345"), 5)
 
 
-async def test_a_stream_that_is_cancelled_while_chunks_come_creates_nothing(streaming: ObjectStore) -> None:
+async def test_cancelled_stream_creates_nothing(streaming: ObjectStore) -> None:
     is_waiting = asyncio.Event()
 
     async def endless() -> AsyncIterator[Buffer]:
@@ -201,7 +199,7 @@ async def test_put_creates_and_replaces(store: ObjectStore) -> None:
     assert await store.get("n/index") == b"second"
 
 
-async def test_a_reader_sees_one_version_whole_while_an_object_is_replaced(store: ObjectStore) -> None:
+async def test_reader_sees_one_whole_version_during_replacement(store: ObjectStore) -> None:
     bodies = {bytes([number]) * (200_000 + number) for number in range(8)}
     await store.put("n/x", [next(iter(bodies))])
     replacing = asyncio.gather(*(store.put("n/x", [body]) for body in bodies))

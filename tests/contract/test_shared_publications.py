@@ -57,7 +57,7 @@ async def test_many_large_records_at_once(store: MetadataStore) -> None:
     assert len({result.revision for result in results.values()}) < COUNT / 10
 
 
-async def test_those_that_another_has_written_hear_so_and_the_others_are_published(
+async def test_conflicting_publications_fail_and_others_succeed(
     store: MetadataStore,
 ) -> None:
     revisions = await _created(store)

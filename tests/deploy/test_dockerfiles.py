@@ -90,7 +90,7 @@ def test_what_it_copies_is_in_the_context(path: Path) -> None:
                 assert any(file == wanted or wanted in file.parents for file in files), f"line {step.line}"
 
 
-def test_the_context_has_what_images_are_made_of_and_nothing_else(tmp_path: Path) -> None:
+def test_build_context_has_only_the_images_sources(tmp_path: Path) -> None:
     kept = [
         "pyproject.toml",
         "README.md",

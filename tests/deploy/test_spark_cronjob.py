@@ -104,7 +104,7 @@ def test_the_export_takes_its_options(container: Manifest, environment: dict[str
     assert not parameters["topic_pattern"].fullmatch("shopping")
 
 
-def test_spark_submit_gets_pairs_and_the_script_that_the_image_has(container: Manifest) -> None:
+def test_spark_submit_gets_pairs_and_script_of_the_image(container: Manifest) -> None:
     submit, *options, script = container["command"]
     assert submit == "spark-submit"
     for name, value in zip(options[::2], options[1::2], strict=True):

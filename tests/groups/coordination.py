@@ -30,7 +30,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
 from tests.groups.controlled_metadata import Metadata
-from tests.support.holders import end_leases
+from tests.support.owners import end_leases
 from tests.support.virtual_time import run_virtually
 
 START_MS = 1_700_000_000_000

@@ -31,7 +31,7 @@ from tests.groups.coordination import (
 
 
 @scenario()
-async def test_the_first_commit_stores_the_group_in_the_same_transaction(brokers: Brokers) -> None:
+async def test_first_commit_stores_group_in_same_transaction(brokers: Brokers) -> None:
     broker = await brokers.start()
     brokers.store.written.clear()
     assert await broker.commit(GROUP, 5) is ErrorCode.NONE
@@ -53,7 +53,7 @@ async def test_a_commit_without_offsets_stores_nothing(brokers: Brokers) -> None
 
 
 @scenario()
-async def test_a_commit_of_500_partitions_takes_five_transactions_at_most(brokers: Brokers) -> None:
+async def test_commit_of_500_partitions_takes_at_most_5_transactions(brokers: Brokers) -> None:
     broker = await brokers.start()
     assert brokers.store.max_operations == 128
     brokers.store.written.clear()
@@ -63,7 +63,7 @@ async def test_a_commit_of_500_partitions_takes_five_transactions_at_most(broker
 
 
 @scenario()
-async def test_commits_of_groups_of_a_shard_that_gather_share_a_transaction(brokers: Brokers) -> None:
+async def test_queued_commits_of_one_shard_share_a_transaction(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1)
     await broker.commit(NEIGHBOUR, 1)
@@ -122,7 +122,7 @@ async def test_heartbeats_write_nothing_and_keep_the_members(brokers: Brokers) -
 
 
 @scenario()
-async def test_a_generation_is_written_once_before_anybody_has_its_assignment(brokers: Brokers) -> None:
+async def test_generation_is_stored_once_before_assignments_are_sent(brokers: Brokers) -> None:
     broker = await brokers.start()
     members = [Member(broker, GROUP) for _ in range(3)]
     await joined(*members)
@@ -147,7 +147,7 @@ async def test_a_generation_is_written_once_before_anybody_has_its_assignment(br
 
 
 @scenario()
-async def test_a_group_that_is_too_large_to_be_stored_hears_so_and_goes_on(brokers: Brokers) -> None:
+async def test_group_too_large_to_store_gets_error_and_continues(brokers: Brokers) -> None:
     broker = await brokers.start()
     member = Member(broker, GROUP)
     await joined(member)
@@ -184,7 +184,7 @@ async def test_only_groups_without_members_take_commits_from_outside(brokers: Br
 
 
 @scenario()
-async def test_a_commit_while_the_first_member_joins_stays_with_the_group(brokers: Brokers) -> None:
+async def test_commit_during_first_join_stays_with_the_group(brokers: Brokers) -> None:
     """The group's first record says nothing of members; it must not replace the one that does."""
     broker = await brokers.start()
     member = Member(broker, GROUP)
@@ -205,7 +205,7 @@ async def test_a_commit_while_the_first_member_joins_stays_with_the_group(broker
 
 
 @scenario()
-async def test_a_stable_fetch_waits_for_commits_under_way_and_another_does_not(brokers: Brokers) -> None:
+async def test_only_a_stable_fetch_waits_for_commits_in_flight(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1)
     with brokers.store.hold("transact", keys.group_offsets(GROUP)) as hold:
@@ -271,7 +271,7 @@ async def test_a_damaged_topic_record_hides_no_offset(brokers: Brokers) -> None:
 
 
 @scenario()
-async def test_offsets_that_cannot_be_read_are_an_error_and_no_missing_offsets(brokers: Brokers) -> None:
+async def test_unreadable_offsets_are_an_error_not_missing(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1, partitions=2)
     key = keys.group_offset(GROUP, TOPIC, 1)
@@ -305,7 +305,7 @@ async def test_offsets_of_topics_that_members_read_cannot_be_deleted(brokers: Br
 
 
 @scenario()
-async def test_offsets_of_a_group_that_is_none_of_consumers_stay_while_it_has_members(
+async def test_offsets_stay_while_non_consumer_group_has_members(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()
@@ -368,7 +368,7 @@ async def test_nobody_is_a_member_of_a_group_that_is_not_there(brokers: Brokers)
 
 
 @scenario(group_initial_rebalance_delay_ms=3 * INITIAL_DELAY_MS)
-async def test_members_that_come_soon_after_the_first_share_its_generation(brokers: Brokers) -> None:
+async def test_members_joining_within_delay_share_first_generation(brokers: Brokers) -> None:
     broker = await brokers.start()
     members = [Member(broker, GROUP) for _ in range(5)]
     joins = []

@@ -19,7 +19,7 @@ from tests.groups.coordination import (
 
 
 @scenario()
-async def test_a_deleted_group_leaves_nothing_and_its_name_can_be_used_again(brokers: Brokers) -> None:
+async def test_deleted_group_leaves_nothing_and_name_is_reusable(brokers: Brokers) -> None:
     broker = await brokers.start()
     await empty(broker, GROUP)
     await broker.commit(GROUP, 5, partitions=300)
@@ -48,7 +48,7 @@ async def test_a_group_with_members_cannot_be_deleted(brokers: Brokers) -> None:
 
 
 @scenario()
-async def test_a_commit_before_a_deletion_goes_with_the_group_and_one_after_it_is_refused(
+async def test_deletion_takes_earlier_commits_and_refuses_later_ones(
     brokers: Brokers,
 ) -> None:
     """A commit that was acknowledged after the deletion has begun must not be deleted with the group."""

@@ -56,7 +56,7 @@ async def test_a_stable_group_goes_on_at_the_next_coordinator(brokers: Brokers) 
 
 
 @scenario()
-async def test_groups_without_members_are_there_at_the_next_coordinator(brokers: Brokers) -> None:
+async def test_empty_groups_survive_a_coordinator_change(brokers: Brokers) -> None:
     broker = await brokers.start()
     await empty(broker, GROUP)
     names = ["", "a/b", "a%2Fb", "ü", NEIGHBOUR]
@@ -87,7 +87,7 @@ async def test_a_rebalance_that_a_restart_interrupts_begins_again(brokers: Broke
 
 
 @scenario()
-async def test_commits_of_a_generation_that_nobody_was_assigned_do_not_make_it_last(
+async def test_commits_do_not_persist_an_unassigned_generation(
     brokers: Brokers,
 ) -> None:
     """Its record would be loaded as a stable group in which nobody has a partition."""
@@ -105,7 +105,7 @@ async def test_commits_of_a_generation_that_nobody_was_assigned_do_not_make_it_l
 
 
 @scenario()
-async def test_a_group_that_cannot_be_read_is_named_and_the_others_are_served(brokers: Brokers) -> None:
+async def test_unreadable_group_is_logged_and_others_are_served(brokers: Brokers) -> None:
     broker = await brokers.start()
     for group_id in (GROUP, NEIGHBOUR):
         await broker.commit(group_id, 5)

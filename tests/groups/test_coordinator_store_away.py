@@ -46,7 +46,7 @@ async def started(request: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
 
 
 @scenario(offsets_commit_timeout_ms=5000)
-async def test_a_commit_waits_for_the_store_as_long_as_it_may_and_heartbeats_go_on(brokers: Brokers) -> None:
+async def test_commit_waits_until_timeout_while_heartbeats_continue(brokers: Brokers) -> None:
     broker = await brokers.start()
     member = Member(broker, GROUP)
     await stable(member)
@@ -89,7 +89,7 @@ async def test_a_first_commit_that_was_never_sent_leaves_no_group(brokers: Broke
 
 
 @scenario()
-async def test_a_first_commit_that_lands_after_its_time_leaves_a_group_that_can_be_deleted(
+async def test_late_first_commit_leaves_a_deletable_group(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()
@@ -107,7 +107,7 @@ async def test_a_first_commit_that_lands_after_its_time_leaves_a_group_that_can_
 
 
 @scenario()
-async def test_a_first_commit_whose_client_went_away_leaves_a_group_that_can_be_deleted(
+async def test_first_commit_of_gone_client_leaves_deletable_group(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()
@@ -143,7 +143,7 @@ async def test_members_whose_assignments_cannot_be_stored_join_again(brokers: Br
 
 
 @scenario()
-async def test_a_first_generation_that_lands_after_its_time_leaves_a_group_that_can_be_deleted(
+async def test_late_first_generation_leaves_a_deletable_group(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()
@@ -159,7 +159,7 @@ async def test_a_first_generation_that_lands_after_its_time_leaves_a_group_that_
 
 
 @scenario()
-async def test_a_static_member_that_cannot_be_stored_under_its_new_id_hears_so(brokers: Brokers) -> None:
+async def test_static_member_with_unstored_new_id_gets_error(brokers: Brokers) -> None:
     broker = await brokers.start()
     members = [Member(broker, GROUP, instance_id="one"), Member(broker, GROUP, instance_id="two")]
     await stable(*members)
@@ -178,7 +178,7 @@ async def test_a_static_member_that_cannot_be_stored_under_its_new_id_hears_so(b
 
 @pytest.mark.parametrize(("method", "prefix"), [("range", keys.GROUP_OFFSETS), ("transact", keys.GROUPS)])
 @scenario()
-async def test_a_group_whose_deletion_failed_lives_and_can_be_deleted_again(
+async def test_group_survives_failed_deletion_and_can_be_deleted(
     brokers: Brokers, method: str, prefix: str
 ) -> None:
     broker = await brokers.start()
@@ -203,7 +203,7 @@ async def test_a_group_whose_deletion_failed_lives_and_can_be_deleted_again(
 
 
 @scenario()
-async def test_a_commit_after_a_deletion_that_lands_late_is_kept_with_its_group(brokers: Brokers) -> None:
+async def test_commit_after_late_deletion_is_kept_with_its_group(brokers: Brokers) -> None:
     """The late deletion takes the group's record; offsets without one would never expire."""
     broker = await brokers.start()
     await broker.commit(GROUP, 1, partitions=2)
@@ -221,7 +221,7 @@ async def test_a_commit_after_a_deletion_that_lands_late_is_kept_with_its_group(
 
 
 @scenario()
-async def test_a_failed_deletion_does_not_vouch_for_a_record_that_was_never_stored(brokers: Brokers) -> None:
+async def test_failed_deletion_does_not_imply_a_stored_record(brokers: Brokers) -> None:
     broker = await brokers.start()
     brokers.store.is_away = True
     requests = [
@@ -257,9 +257,7 @@ async def test_a_commit_whose_outcome_is_not_known_is_found_out(
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
 @scenario()
-async def test_a_commit_of_a_coordinator_that_was_replaced_is_not_reported_done_unless_it_is(
-    brokers: Brokers, lost: str
-) -> None:
+async def test_fenced_coordinator_reports_only_durable_commits(brokers: Brokers, lost: str) -> None:
     before = await brokers.start()
     await before.commit(GROUP, 1)
     if lost == "request":
@@ -276,7 +274,7 @@ async def test_a_commit_of_a_coordinator_that_was_replaced_is_not_reported_done_
 
 
 @scenario()
-async def test_a_commit_that_lands_after_its_time_does_not_undo_a_later_one(brokers: Brokers) -> None:
+async def test_late_commit_does_not_overwrite_a_later_one(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1)
     with brokers.store.hold("transact", keys.group_offsets(GROUP)):
@@ -291,7 +289,7 @@ async def test_a_commit_that_lands_after_its_time_does_not_undo_a_later_one(brok
 
 
 @scenario()
-async def test_while_groups_are_loaded_requests_are_told_so_and_heartbeats_believed(brokers: Brokers) -> None:
+async def test_loading_refuses_requests_and_accepts_heartbeats(brokers: Brokers) -> None:
     before = await brokers.start()
     member = Member(before, GROUP)
     await stable(member)
@@ -359,7 +357,7 @@ async def _waiting(member_of_group: Member, member_of_neighbour: Member) -> list
 
 
 @scenario()
-async def test_who_waits_at_a_coordinator_that_was_replaced_is_sent_away(brokers: Brokers) -> None:
+async def test_waiters_at_fenced_coordinator_get_not_coordinator(brokers: Brokers) -> None:
     before = await brokers.start()
     member, other = Member(before, GROUP), Member(before, NEIGHBOUR)
     join, sync = await _waiting(member, other)
@@ -381,7 +379,7 @@ async def test_who_waits_at_a_coordinator_that_was_replaced_is_sent_away(brokers
 
 
 @scenario()
-async def test_a_broker_that_stops_sends_its_clients_away_and_ends_what_it_writes(brokers: Brokers) -> None:
+async def test_stopping_broker_redirects_clients_and_finishes_writes(brokers: Brokers) -> None:
     broker = await brokers.start()
     member, other = Member(broker, GROUP), Member(broker, NEIGHBOUR)
     join, sync = await _waiting(member, other)
@@ -405,7 +403,7 @@ async def test_a_broker_that_stops_sends_its_clients_away_and_ends_what_it_write
 
 
 @scenario(offsets_commit_timeout_ms=5000)
-async def test_a_broker_that_stops_does_not_wait_for_a_store_that_is_away_for_ever(brokers: Brokers) -> None:
+async def test_stop_is_bounded_while_store_is_unavailable(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1)
     brokers.store.is_away = True
@@ -419,7 +417,7 @@ async def test_a_broker_that_stops_does_not_wait_for_a_store_that_is_away_for_ev
 
 
 @scenario()
-async def test_answers_of_a_join_are_dropped_with_their_connection_and_the_member_stays(
+async def test_join_of_closed_connection_keeps_the_member(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()

@@ -87,7 +87,7 @@ async def test_an_empty_group_goes_once_it_was_empty_for_the_retention(brokers: 
 
 
 @scenario(offsets_retention_minutes=1)
-async def test_the_time_a_group_is_empty_goes_on_at_the_next_coordinator(brokers: Brokers) -> None:
+async def test_empty_time_continues_at_the_next_coordinator(brokers: Brokers) -> None:
     broker = await brokers.start()
     await empty(broker, GROUP)
     await broker.commit(GROUP, 5, age_ms=10 * RETENTION_MS)
@@ -127,7 +127,7 @@ async def test_a_commit_to_an_empty_group_lasts_for_the_retention(brokers: Broke
 
 
 @scenario(offsets_retention_minutes=1)
-async def test_a_stable_group_loses_offsets_of_topics_that_nobody_reads(brokers: Brokers) -> None:
+async def test_stable_group_loses_offsets_of_unsubscribed_topics(brokers: Brokers) -> None:
     broker = await start(brokers)
     member = consumer(broker, TOPIC)
     await stable(member)
@@ -217,7 +217,7 @@ async def test_a_longer_retention_than_the_brokers_counts_too(brokers: Brokers) 
 
 
 @scenario(offsets_retention_minutes=1000)
-async def test_a_retention_that_ended_while_there_were_members_ends_with_them(brokers: Brokers) -> None:
+async def test_offsets_past_retention_expire_once_members_leave(brokers: Brokers) -> None:
     broker = await start(brokers)
     member = consumer(broker, TOPIC)
     await stable(member)
@@ -232,7 +232,7 @@ async def test_a_retention_that_ended_while_there_were_members_ends_with_them(br
 
 
 @scenario(offsets_retention_minutes=1000)
-async def test_members_keep_what_they_read_and_no_more_than_the_client_asked_for(brokers: Brokers) -> None:
+async def test_members_keep_subscribed_offsets_within_own_retention(brokers: Brokers) -> None:
     broker = await start(brokers)
     member = consumer(broker, TOPIC)
     await stable(member)
@@ -265,7 +265,7 @@ async def test_a_topic_that_goes_takes_its_offsets_with_it(brokers: Brokers) -> 
 
 
 @scenario()
-async def test_a_topic_that_came_back_does_not_keep_the_offsets_of_the_one_before(brokers: Brokers) -> None:
+async def test_recreated_topic_does_not_keep_old_offsets(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 5, partitions=2)
     await brokers.make_topic(TOPIC, UUID(int=2))
@@ -276,7 +276,7 @@ async def test_a_topic_that_came_back_does_not_keep_the_offsets_of_the_one_befor
 
 
 @scenario()
-async def test_a_picture_of_the_topics_that_lags_behind_costs_no_offset(brokers: Brokers) -> None:
+async def test_stale_view_of_topics_expires_no_offset(brokers: Brokers) -> None:
     broker = await brokers.start()
     await brokers.make_topic("new", UUID(int=3))
     await broker.commit_all(GROUP, {("new", 0): committed(5, topic_id=UUID(int=3))})
@@ -287,9 +287,7 @@ async def test_a_picture_of_the_topics_that_lags_behind_costs_no_offset(brokers:
 
 @pytest.mark.parametrize("obstacle", ["the store is away", "groups are being loaded"])
 @scenario()
-async def test_a_topic_that_went_is_not_forgotten_when_nobody_could_look(
-    brokers: Brokers, obstacle: str
-) -> None:
+async def test_deleted_topic_is_remembered_after_a_failed_check(brokers: Brokers, obstacle: str) -> None:
     broker = await start(brokers)
     await broker.commit(GROUP, 5)
     await broker.commit_all(GROUP, {(OTHER_TOPIC, 0): committed(5, topic_id=OTHER_ID)})
@@ -302,7 +300,7 @@ async def test_a_topic_that_went_is_not_forgotten_when_nobody_could_look(
         brokers.store.is_away = False
     else:
         other = keys.shard_of(GROUP) ^ 1
-        await broker.shards.let_go([other])
+        await broker.shards.resign([other])
         with brokers.store.hold("range", keys.groups(other)) as hold:
             claim = asyncio.create_task(broker.shards.claim([other]))
             await hold.until_reached()
@@ -317,7 +315,7 @@ async def test_a_topic_that_went_is_not_forgotten_when_nobody_could_look(
 
 
 @scenario(offsets_retention_minutes=1000)
-async def test_an_empty_group_without_offsets_goes_and_one_that_is_joined_stays(brokers: Brokers) -> None:
+async def test_empty_group_without_offsets_is_deleted_unless_joined(brokers: Brokers) -> None:
     broker = await brokers.start()
     for group_id in (GROUP, NEIGHBOUR):
         await empty(broker, group_id)

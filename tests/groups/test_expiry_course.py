@@ -153,7 +153,7 @@ async def test_a_commit_while_expired_offsets_are_looked_for_survives(brokers: B
 
 
 @scenario(offsets_retention_minutes=1)
-async def test_a_first_commit_in_a_partition_while_all_others_expire_keeps_the_group(
+async def test_first_commit_during_expiry_keeps_the_group(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()
@@ -169,7 +169,7 @@ async def test_a_first_commit_in_a_partition_while_all_others_expire_keeps_the_g
 
 
 @scenario(offsets_retention_minutes=1)
-async def test_a_commit_under_way_while_expired_offsets_are_looked_for_survives(brokers: Brokers) -> None:
+async def test_commit_in_flight_during_expiry_survives(brokers: Brokers) -> None:
     broker = await brokers.start()
     await broker.commit(GROUP, 1)
     await asyncio.sleep(MINUTE)
@@ -185,7 +185,7 @@ async def test_a_commit_under_way_while_expired_offsets_are_looked_for_survives(
 
 
 @scenario(offsets_retention_minutes=1)
-async def test_a_member_that_joins_while_expired_offsets_are_looked_for_keeps_the_group(
+async def test_member_joining_during_expiry_keeps_the_group(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()
@@ -203,7 +203,7 @@ async def test_a_member_that_joins_while_expired_offsets_are_looked_for_keeps_th
 
 
 @scenario(offsets_retention_minutes=1)
-async def test_a_group_that_is_removed_refuses_commits_and_a_failed_removal_gives_it_back(
+async def test_expiring_group_refuses_commits_until_removal_fails(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()
@@ -225,7 +225,7 @@ async def test_a_group_that_is_removed_refuses_commits_and_a_failed_removal_give
 
 
 @scenario(offsets_retention_minutes=1000)
-async def test_an_offset_with_its_own_retention_that_comes_during_a_look_goes_in_time(
+async def test_offset_with_own_retention_during_check_expires(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()
@@ -242,7 +242,7 @@ async def test_an_offset_with_its_own_retention_that_comes_during_a_look_goes_in
 
 
 @scenario()
-async def test_a_group_that_was_made_anew_during_a_look_is_not_taken_for_the_one_before(
+async def test_group_recreated_during_check_is_not_the_old_one(
     brokers: Brokers,
 ) -> None:
     """The one before was needless when its only expected member did not come; the commit is another's."""
@@ -264,7 +264,7 @@ async def test_a_group_that_was_made_anew_during_a_look_is_not_taken_for_the_one
 
 
 @scenario()
-async def test_a_group_that_was_made_anew_before_its_turn_is_not_taken_for_the_one_before(
+async def test_group_recreated_before_its_turn_is_not_the_old_one(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()

@@ -41,14 +41,14 @@ async def coordinator_epoch(brokers: Brokers, shard: int = SHARD) -> int:
 
 async def hand_over(before: Coordinating, after: Coordinating, *members: Member) -> None:
     """The group's shard goes to another broker, where its members look for it."""
-    await before.shards.let_go([SHARD])
+    await before.shards.resign([SHARD])
     await after.shards.claim([SHARD])
     for member in members:
         member.broker = after
 
 
 @scenario()
-async def test_a_stable_group_goes_on_at_the_other_broker_with_no_rebalance(brokers: Brokers) -> None:
+async def test_handed_over_stable_group_does_not_rebalance(brokers: Brokers) -> None:
     first = await brokers.start()
     second = await brokers.beside()
     static = Member(first, GROUP, instance_id="static")
@@ -60,7 +60,7 @@ async def test_a_stable_group_goes_on_at_the_other_broker_with_no_rebalance(brok
     for turn in range(4):
         await asyncio.sleep(SESSION_TIMEOUT_MS / 1000 - 1)
         assert [member.heartbeat() for member in members] == [ErrorCode.NONE] * 3
-        await first.shards.let_go([SHARD])
+        await first.shards.resign([SHARD])
         for member in members:
             with refused(ErrorCode.NOT_COORDINATOR):
                 member.heartbeat()
@@ -162,7 +162,7 @@ async def test_members_that_wait_are_sent_to_the_other_broker(brokers: Brokers) 
 
 
 @scenario()
-async def test_a_commit_that_is_under_way_is_durable_before_the_other_broker_coordinates(
+async def test_commit_in_flight_is_durable_before_hand_over(
     brokers: Brokers,
 ) -> None:
     first = await brokers.start()
@@ -172,19 +172,19 @@ async def test_a_commit_that_is_under_way_is_durable_before_the_other_broker_coo
     with brokers.store.hold("transact", keys.group_offsets(GROUP)) as hold:
         commits = [asyncio.create_task(member.commit(offset)) for offset in (1, 2, 3)]
         await hold.until_reached()
-        letting_go = asyncio.create_task(first.shards.let_go([SHARD]))
+        resigning = asyncio.create_task(first.shards.resign([SHARD]))
         await asyncio.sleep(1)
         assert SHARD in await coordinators(brokers), "nobody else can coordinate it yet"
         with refused(ErrorCode.NOT_COORDINATOR):
             await member.commit(4)
-    await letting_go
+    await resigning
     assert [await commit for commit in commits] == [ErrorCode.NONE] * 3
     await second.shards.claim([SHARD])
     assert await second.fetch(GROUP) == {(TOPIC, 0): 3}
 
 
 @scenario(offsets_commit_timeout_ms=1000)
-async def test_a_store_that_is_away_does_not_hold_what_is_let_go_for_ever(brokers: Brokers) -> None:
+async def test_resigning_is_bounded_while_store_is_unavailable(brokers: Brokers) -> None:
     first = await brokers.start()
     second = await brokers.beside()
     member = Member(first, GROUP)
@@ -192,14 +192,14 @@ async def test_a_store_that_is_away_does_not_hold_what_is_let_go_for_ever(broker
     assert await member.commit(1) is ErrorCode.NONE
     brokers.store.is_away = True
     commit = asyncio.create_task(member.commit(2))
-    letting_go = asyncio.create_task(first.shards.let_go([SHARD]))
+    resigning = asyncio.create_task(first.shards.resign([SHARD]))
     await asyncio.sleep(60)
     assert commit.done()
-    assert not letting_go.done()
+    assert not resigning.done()
     with refused(ErrorCode.NOT_COORDINATOR):
         member.heartbeat()
     brokers.store.is_away = False
-    await asyncio.wait_for(letting_go, 10)
+    await asyncio.wait_for(resigning, 10)
     with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
         await commit
     await second.shards.claim([SHARD])
@@ -239,11 +239,11 @@ async def test_every_state_comes_along(brokers: Brokers) -> None:
 
 
 @scenario()
-async def test_letting_go_of_what_one_does_not_coordinate_changes_nothing(brokers: Brokers) -> None:
+async def test_resigning_shards_not_coordinated_changes_nothing(brokers: Brokers) -> None:
     first = await brokers.start()
     second = await brokers.beside()
-    await second.shards.let_go(range(keys.GROUP_SHARD_COUNT))
-    await second.shards.let_go_strays(range(keys.GROUP_SHARD_COUNT))
+    await second.shards.resign(range(keys.GROUP_SHARD_COUNT))
+    await second.shards.release_strays(range(keys.GROUP_SHARD_COUNT))
     assert await coordinators(brokers) == set(range(keys.GROUP_SHARD_COUNT))
     assert await first.commit(GROUP, 1) is ErrorCode.NONE
 
@@ -260,8 +260,8 @@ async def test_next_write_reports_a_shard_that_was_lost_unnoticed(
         await member.commit(1)
     assert first.lost == [SHARD]
     assert not first.shards.coordinates(SHARD)
-    await first.shards.let_go(range(keys.GROUP_SHARD_COUNT))
-    assert first.lost == [SHARD], "who lets go by itself need not be told"
+    await first.shards.resign(range(keys.GROUP_SHARD_COUNT))
+    assert first.lost == [SHARD], "a broker that resigns is not notified"
     assert await coordinators(brokers) == set(range(keys.GROUP_SHARD_COUNT))
     member.broker = second
     assert member.heartbeat() is ErrorCode.NONE
@@ -273,7 +273,7 @@ async def test_next_write_reports_a_shard_that_was_lost_unnoticed(
 
 
 @scenario()
-async def test_a_shard_that_is_lost_to_a_defect_can_be_coordinated_again(brokers: Brokers) -> None:
+async def test_shard_lost_to_a_defect_can_be_claimed_again(brokers: Brokers) -> None:
     broker = await brokers.start()
     member = Member(broker, GROUP)
     await stable(member)
@@ -290,20 +290,20 @@ async def test_a_shard_that_is_lost_to_a_defect_can_be_coordinated_again(brokers
     # What the store says is not so; that is put right before it is claimed again.
     await broker.shards.claim([SHARD])
     assert not broker.shards.coordinates(SHARD)
-    await broker.shards.let_go_strays([SHARD])
+    await broker.shards.release_strays([SHARD])
     await broker.shards.claim([SHARD])
     assert member.heartbeat() is ErrorCode.NONE
     assert await member.commit(2) is ErrorCode.NONE
 
 
 @scenario()
-async def test_what_was_still_loading_when_the_lease_ended_is_not_coordinated(brokers: Brokers) -> None:
+async def test_shards_loading_at_lease_end_are_not_coordinated(brokers: Brokers) -> None:
     """It would be for ever, with no key that says so: nobody would take it."""
     broker = await brokers.prepare()
     with brokers.store.hold("range", keys.groups(SHARD)) as hold:
         claiming = asyncio.create_task(broker.shards.claim([SHARD]))
         await hold.until_reached()
-        await broker.shards.let_go(range(keys.GROUP_SHARD_COUNT))
+        await broker.shards.resign(range(keys.GROUP_SHARD_COUNT))
         hold.release()
         await claiming
     assert not broker.shards.coordinates(SHARD)

@@ -18,7 +18,7 @@ from tests.groups.table import (
 # Member ids (KIP-394)
 
 
-def test_a_member_without_an_id_is_given_one_and_told_to_come_again() -> None:
+def test_member_without_id_receives_one_and_must_join_again() -> None:
     table = Table()
     told = table.joined(table.join(new="a", required=True))
     assert (told.error_code, told.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "a")
@@ -52,7 +52,7 @@ def test_a_rebalance_waits_for_who_was_told_to_come_again() -> None:
     assert table.joined(a).generation == table.joined(b).generation == 2
 
 
-def test_a_rebalance_goes_on_without_who_was_told_to_come_again_and_did_not() -> None:
+def test_rebalance_continues_without_absent_pending_member() -> None:
     table = Table()
     table.preparing("a")
     table.join(new="b", required=True)
@@ -61,7 +61,7 @@ def test_a_rebalance_goes_on_without_who_was_told_to_come_again_and_did_not() ->
     assert [one.member_id for one in table.joined(a).members] == ["a"]
 
 
-def test_an_id_that_the_group_does_not_know_is_refused_in_every_state() -> None:
+def test_unknown_member_id_is_refused_in_every_state() -> None:
     for prepared in (Table.preparing, Table.completing, Table.stable):
         table = Table()
         assert table.joined(table.join("x")).error_code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -83,7 +83,7 @@ def test_the_first_rebalance_waits_for_the_initial_delay() -> None:
     assert (joined.generation, joined.leader, joined.member_id) == (1, "a", "a")
 
 
-def test_each_delay_in_which_somebody_joins_is_followed_by_another_up_to_the_rebalance_timeout() -> None:
+def test_initial_delay_repeats_with_joins_to_rebalance_timeout() -> None:
     table = Table()
     replies = [table.join(new="0", rebalance_ms=10_000)]
     for number in range(1, 4):
@@ -113,7 +113,7 @@ def test_without_an_initial_delay_nobody_waits_for_others() -> None:
     assert table.joined(a).generation == table.joined(b).generation == 1
 
 
-def test_a_hundred_members_that_join_together_complete_in_one_rebalance() -> None:
+def test_hundred_joining_members_need_one_rebalance() -> None:
     table = Table()
     replies = [table.join(new=f"m{number}") for number in range(100)]
     table.gathers()
@@ -125,7 +125,7 @@ def test_a_hundred_members_that_join_together_complete_in_one_rebalance() -> Non
 # Later rebalances
 
 
-def test_a_new_member_begins_a_rebalance_which_is_complete_once_all_have_joined() -> None:
+def test_new_member_starts_rebalance_that_all_joins_complete() -> None:
     table = Table()
     table.stable("a", "b")
     new = table.join(new="c")
@@ -137,7 +137,7 @@ def test_a_new_member_begins_a_rebalance_which_is_complete_once_all_have_joined(
     assert {table.joined(reply).leader for reply in replies} == {"a"}
 
 
-def test_who_does_not_join_within_the_longest_rebalance_timeout_is_dropped() -> None:
+def test_members_not_joining_in_rebalance_timeout_are_removed() -> None:
     table = Table()
     table.stable("a", session_ms=200_000, rebalance_ms=100_000)
     b = table.join(new="b", rebalance_ms=5000)
@@ -149,7 +149,7 @@ def test_who_does_not_join_within_the_longest_rebalance_timeout_is_dropped() -> 
     assert table.joined(table.join("a")).error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_new_member_whose_join_has_waited_for_five_minutes_is_dropped() -> None:
+def test_new_member_is_removed_after_waiting_five_minutes() -> None:
     table = Table()
     table.stable("a", session_ms=900_000, rebalance_ms=900_000)
     b = table.join(new="b", session_ms=6000)
@@ -185,7 +185,7 @@ def test_a_join_that_is_repeated_ends_the_one_before() -> None:
 # Members that join again
 
 
-def test_a_follower_that_says_nothing_new_hears_of_the_generation_that_there_is() -> None:
+def test_unchanged_follower_gets_current_generation() -> None:
     table = Table()
     table.stable("a", "b")
     joined = table.joined(table.join("b"))
@@ -193,7 +193,7 @@ def test_a_follower_that_says_nothing_new_hears_of_the_generation_that_there_is(
     assert table.is_in(GroupState.STABLE) and len(table.started) == 1
 
 
-def test_a_leader_that_joins_again_begins_a_rebalance_even_with_nothing_new() -> None:
+def test_unchanged_leader_joining_again_starts_rebalance() -> None:
     table = Table()
     table.stable("a", "b")
     assert table.waits(table.join("a"))
@@ -208,7 +208,7 @@ def test_a_follower_that_says_something_new_begins_a_rebalance() -> None:
     assert [one.metadata for one in table.joined(a).members] == [b"topics", b"other topics"]
 
 
-def test_before_the_assignment_who_says_nothing_new_hears_of_the_generation_again() -> None:
+def test_completing_unchanged_join_gets_same_generation() -> None:
     table = Table()
     table.completing("a", "b")
     leader, follower = table.joined(table.join("a")), table.joined(table.join("b"))
@@ -217,7 +217,7 @@ def test_before_the_assignment_who_says_nothing_new_hears_of_the_generation_agai
     assert table.is_in(GroupState.COMPLETING_REBALANCE)
 
 
-def test_before_the_assignment_who_says_something_new_begins_a_rebalance() -> None:
+def test_completing_changed_join_starts_rebalance() -> None:
     table = Table()
     table.completing("a", "b")
     waiting = table.sync("a", {"a": b"1", "b": b"2"})
@@ -230,7 +230,7 @@ def test_before_the_assignment_who_says_something_new_begins_a_rebalance() -> No
 # The leader
 
 
-def test_the_leader_alone_hears_of_all_members_and_of_what_they_said_byte_for_byte() -> None:
+def test_only_leader_gets_members_and_exact_metadata() -> None:
     table = Table()
     a = table.join(new="a", protocols=(Protocol("range", b"\x00\x01a\xff"), Protocol("sticky", b"owned")))
     b = table.join(new="b", protocols=(Protocol("range", b""),), instance="b-1")
@@ -280,9 +280,7 @@ def test_another_member_leads_when_the_leader_does_not_join() -> None:
         ([("x", "y", "z"), ("z", "y"), ("z", "y")], "z"),
     ],
 )
-def test_the_protocol_is_what_most_members_prefer_of_those_that_all_follow(
-    preferences: list[tuple[str, ...]], selected: str
-) -> None:
+def test_protocol_is_most_preferred_of_common_ones(preferences: list[tuple[str, ...]], selected: str) -> None:
     table = Table()
     replies = [
         table.join(new=str(number), protocols=protocols(*names)) for number, names in enumerate(preferences)
@@ -292,7 +290,7 @@ def test_the_protocol_is_what_most_members_prefer_of_those_that_all_follow(
     assert {table.joined(reply).protocol_type for reply in replies} == {"consumer"}
 
 
-def test_the_leader_hears_what_members_said_under_the_protocol_that_was_selected() -> None:
+def test_leader_gets_metadata_of_selected_protocol() -> None:
     table = Table()
     a = table.join(new="a", protocols=protocols("range", "roundrobin"))
     table.join(new="b", protocols=protocols("roundrobin"))
@@ -300,7 +298,7 @@ def test_the_leader_hears_what_members_said_under_the_protocol_that_was_selected
     assert [one.metadata for one in table.joined(a).members] == [b"roundrobin of mine"] * 2
 
 
-def test_a_member_that_follows_nothing_the_others_follow_is_refused() -> None:
+def test_member_without_common_protocol_is_refused() -> None:
     table = Table()
     table.join(new="a", protocols=protocols("range", "roundrobin"))
     table.join(new="b", protocols=protocols("roundrobin"))

@@ -53,14 +53,14 @@ def stored(
     }
 
 
-def test_lag_is_what_lies_between_the_committed_offset_and_the_end_of_the_log() -> None:
+def test_lag_is_log_end_minus_committed_offset() -> None:
     followed = Followed()
     followed.ends = {("orders", 0): 100, ("orders", 1): 7}
     followed.commit("billing", {("orders", 0): 40, ("orders", 1): 7})
     assert followed.samples() == {("billing", "orders", "0"): 60, ("billing", "orders", "1"): 0}
 
 
-def test_lag_grows_with_the_log_while_nobody_commits_and_falls_with_the_next_commit() -> None:
+def test_lag_grows_with_log_and_falls_with_commit() -> None:
     followed = Followed()
     followed.ends["orders", 0] = 10
     followed.commit("billing", {("orders", 0): 10})
@@ -77,7 +77,7 @@ def test_an_offset_beyond_the_end_of_the_log_is_no_negative_lag() -> None:
     assert followed.samples() == {("billing", "orders", "0"): 0}
 
 
-def test_a_partition_that_this_broker_does_not_hold_has_no_sample_but_keeps_its_place() -> None:
+def test_unknown_partition_has_no_sample_but_keeps_its_place() -> None:
     followed = Followed()
     followed.commit("billing", {("orders", 0): 3})
     assert followed.samples() == {}
@@ -91,8 +91,8 @@ def test_each_group_has_a_lag_of_its_own() -> None:
     followed.ends["orders", 0] = 10
     followed.commit("billing", {("orders", 0): 1})
     followed.commit("shipping", {("orders", 0): 2})
-    followed.lag.forget_group("billing")
-    followed.lag.forget_group("never there")
+    followed.lag.remove_group("billing")
+    followed.lag.remove_group("never there")
     assert followed.samples() == {("shipping", "orders", "0"): 8}
 
 
@@ -100,11 +100,11 @@ def test_deleted_offsets_have_no_lag() -> None:
     followed = Followed()
     followed.ends = {("orders", 0): 10, ("orders", 1): 10}
     followed.commit("billing", {("orders", 0): 1, ("orders", 1): 2})
-    followed.lag.forget_offsets("billing", [("orders", 0), ("payments", 1)])
+    followed.lag.remove_offsets("billing", [("orders", 0), ("payments", 1)])
     assert followed.samples() == {("billing", "orders", "1"): 8}
 
 
-def test_a_topic_takes_its_lag_with_it_as_soon_as_it_is_being_deleted() -> None:
+def test_lag_of_topic_ends_when_its_deletion_starts() -> None:
     followed = Followed()
     followed.ends = {("orders", 0): 10, ("payments", 0): 10}
     followed.commit("billing", {("orders", 0): 1, ("payments", 0): 2})
@@ -113,7 +113,7 @@ def test_a_topic_takes_its_lag_with_it_as_soon_as_it_is_being_deleted() -> None:
     assert followed.lag.series_count == 1
 
 
-def test_a_topic_of_the_same_name_does_not_inherit_the_lag_nor_a_commit_that_came_late() -> None:
+def test_recreated_topic_inherits_neither_lag_nor_late_commit() -> None:
     followed = Followed()
     followed.ends["orders", 0] = 10
     followed.commit("billing", {("orders", 0): 1})
@@ -134,7 +134,7 @@ def test_a_change_of_a_topic_that_leaves_it_there_leaves_its_lag() -> None:
     assert followed.samples() == {("billing", "orders", "0"): 9}
 
 
-def test_what_the_store_had_does_not_replace_what_was_committed_meanwhile() -> None:
+def test_seeded_offset_does_not_replace_newer_commit() -> None:
     followed = Followed()
     followed.ends = {("orders", 0): 10, ("orders", 1): 10}
     followed.commit("billing", {("orders", 0): 9})
@@ -161,13 +161,13 @@ def test_what_is_left_out_is_counted_no_further_than_the_limit() -> None:
     assert followed.lag.is_full
 
 
-def test_series_of_removed_groups_make_room_for_the_next_that_commits() -> None:
+def test_removed_groups_make_room_for_the_next_commit() -> None:
     followed = Followed(max_series=1)
     followed.ends["orders", 0] = 10
     followed.commit("first", {("orders", 0): 1})
     followed.commit("second", {("orders", 0): 2})
     followed.commit("third", {("orders", 0): 3})
-    followed.lag.forget_group("first")
+    followed.lag.remove_group("first")
     assert followed.samples() == {}
     followed.commit("second", {("orders", 0): 4})
     assert followed.samples() == {("second", "orders", "0"): 6}
@@ -176,13 +176,13 @@ def test_series_of_removed_groups_make_room_for_the_next_that_commits() -> None:
     assert followed.lag.omitted_count == 1
 
 
-def test_what_is_left_out_is_forgotten_with_its_group_and_its_topic() -> None:
+def test_omitted_series_go_with_their_group_and_topic() -> None:
     followed = Followed(max_series=2)
     followed.commit("kept", {("payments", 0): 1, ("payments", 1): 1})
     followed.commit("gone", {("payments", 0): 1})
     followed.commit("other", {("orders", 0): 1})
     assert followed.lag.omitted_count == 2
-    followed.lag.forget_group("gone")
+    followed.lag.remove_group("gone")
     followed.delete_topic("orders")
     assert (followed.lag.series_count, followed.lag.omitted_count) == (2, 0)
 
@@ -191,7 +191,7 @@ def test_groups_that_come_and_go_leave_nothing_behind() -> None:
     followed = Followed(max_series=5)
     for number in range(200):
         followed.commit(f"group-{number}", {("orders", 0): 1, ("payments", 1): 1})
-        followed.lag.forget_group(f"group-{number}")
+        followed.lag.remove_group(f"group-{number}")
     lag = followed.lag
     assert (lag.series_count, lag.omitted_count) == (0, 0)
     assert not lag._by_group and not lag._by_topic
@@ -212,7 +212,7 @@ def test_groups_commit_and_go_while_a_scrape_runs() -> None:
     number = 0
     while not finished.is_set():
         followed.commit(f"group-{number % 400}", {("orders", 0): number})
-        followed.lag.forget_group(f"group-{(number + 200) % 400}")
+        followed.lag.remove_group(f"group-{(number + 200) % 400}")
         number += 1
     thread.join()
     assert len(bodies) == 300

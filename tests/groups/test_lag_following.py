@@ -24,8 +24,8 @@ from kafscale.metadata.store import Compare, Operation, Put, Snapshot, Transacti
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
-from tests.support.holders import end_leases
 from tests.support.in_process_broker import until
+from tests.support.owners import end_leases
 
 TOPIC = "orders"
 TOPIC_ID = uuid.UUID(int=1)
@@ -186,7 +186,7 @@ async def test_a_group_that_cannot_be_removed_keeps_its_lag(brokers: Brokers, st
     assert broker.samples() == {("billing", 0): 900}
 
 
-async def test_a_broker_that_was_replaced_knows_no_lag_and_the_next_one_does(brokers: Brokers) -> None:
+async def test_lag_moves_to_the_next_coordinator(brokers: Brokers) -> None:
     before = await brokers.start()
     await before.commit("billing", 100)
     after = await brokers.start()
@@ -313,7 +313,7 @@ async def test_groups_with_members_are_read_first(brokers: Brokers, store: Watch
 async def test_a_store_that_is_away_is_asked_again(brokers: Brokers, store: WatchedStore) -> None:
     broker = await brokers.start()
     await broker.commit("billing", 100)
-    broker.lag.forget_group("billing")
+    broker.lag.remove_group("billing")
     store.failures = 2
     seeding = LagSeeding(broker.lag, store, retry_delay_sec=0)
     seeding.add([broker.shards.shard("billing")])
@@ -322,14 +322,14 @@ async def test_a_store_that_is_away_is_asked_again(brokers: Brokers, store: Watc
     await seeding.close()
 
 
-async def test_offsets_that_cannot_be_read_do_not_keep_the_others_from_being_read(
+async def test_unreadable_offsets_do_not_block_seeding_of_others(
     brokers: Brokers, store: WatchedStore
 ) -> None:
     broker = await brokers.start()
     await broker.commit("broken", 100)
     await broker.commit("billing", 100)
     for group_id in ("broken", "billing"):
-        broker.lag.forget_group(group_id)
+        broker.lag.remove_group(group_id)
     await store.transact([], [Put(keys.group_offset("broken", TOPIC, 0), b"?")])
     seeding = LagSeeding(broker.lag, store)
     seeding.add([broker.shards.shard("broken")])

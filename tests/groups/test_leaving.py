@@ -40,7 +40,7 @@ def test_a_rebalance_that_waited_for_who_leaves_goes_on() -> None:
     assert table.joined(a).generation == 2
 
 
-def test_the_first_rebalance_does_not_end_sooner_because_somebody_leaves() -> None:
+def test_leave_does_not_shorten_the_initial_rebalance() -> None:
     table = Table()
     a, _ = table.join(new="a"), table.join(new="b")
     table.leave("b")
@@ -58,7 +58,7 @@ def test_a_first_rebalance_that_all_leave_ends_in_an_empty_group() -> None:
     assert table.is_in(GroupState.EMPTY)
 
 
-def test_a_member_that_leaves_before_the_assignment_begins_a_rebalance() -> None:
+def test_leave_before_assignment_starts_rebalance() -> None:
     table = Table()
     table.completing("a", "b")
     waiting = [table.sync("a", {"a": b"1", "b": b"2"}), table.sync("b")]
@@ -79,7 +79,7 @@ def test_who_was_told_to_come_again_may_leave_instead() -> None:
     assert table.joined(a).generation == 2
 
 
-def test_several_leave_at_once_each_with_its_own_result_and_one_rebalance() -> None:
+def test_batch_leave_has_own_results_and_one_rebalance() -> None:
     table = Table()
     table.stable("a", "b", "static-c", "static-d")
     assert table.leave(
@@ -101,7 +101,7 @@ def test_several_leave_at_once_each_with_its_own_result_and_one_rebalance() -> N
     assert len(table.started) == 2
 
 
-def test_the_last_members_hear_that_they_left_once_the_store_has_it() -> None:
+def test_leave_of_last_members_is_answered_once_stored() -> None:
     table = Table()
     table.stable("a", "b")
     leaving = table.send_leave("a", "b")
@@ -129,7 +129,7 @@ def test_they_hear_of_it_though_somebody_has_joined_meanwhile() -> None:
     assert [error_code for _, error_code in table.left(leaving).members] == [ErrorCode.NONE]
 
 
-def test_they_look_for_the_next_coordinator_when_this_one_is_replaced_meanwhile() -> None:
+def test_leave_of_last_members_at_fenced_broker_redirects() -> None:
     table = Table()
     table.stable("a")
     leaving = table.send_leave("a")
@@ -170,7 +170,7 @@ def test_each_member_has_the_session_timeout_that_it_asked_for() -> None:
     assert list(table.group.members) == ["b"]
 
 
-def test_a_member_may_ask_for_another_session_timeout_when_it_joins_again() -> None:
+def test_rejoin_can_change_the_session_timeout() -> None:
     table = Table()
     table.stable("a", session_ms=10_000)
     table.join("a", session_ms=30_000)

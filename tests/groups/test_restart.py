@@ -68,7 +68,7 @@ def test_a_generation_that_was_not_stored_never_was() -> None:
     assert table.synced(table.sync("a", generation=1)).assignment == b"part of a"
 
 
-def test_an_empty_group_keeps_its_generation_and_since_when_it_is_empty() -> None:
+def test_empty_group_keeps_generation_and_empty_since() -> None:
     table = Table()
     table.stable("a")
     table.leave("a")

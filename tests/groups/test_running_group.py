@@ -127,7 +127,7 @@ async def test_a_group_whose_first_commit_is_under_way_stays(brokers: Brokers) -
 
 
 @scenario(group_memory_bytes=MIB)
-async def test_members_beyond_the_memory_for_groups_are_refused_until_others_leave(brokers: Brokers) -> None:
+async def test_members_over_memory_limit_wait_for_others_to_leave(brokers: Brokers) -> None:
     broker = await brokers.start()
     members = [Member(broker, GROUP, protocols=large(100_000)) for _ in range(10)]
     await stable(*members)
@@ -244,7 +244,7 @@ async def test_a_broker_that_was_replaced_keeps_nothing(brokers: Brokers) -> Non
 
 
 @scenario()
-async def test_a_member_is_dropped_when_its_session_ends_and_not_before(brokers: Brokers) -> None:
+async def test_member_is_removed_exactly_at_session_end(brokers: Brokers) -> None:
     broker = await brokers.start()
     stays, goes = Member(broker, GROUP, session_timeout_ms=600_000), Member(broker, GROUP)
     await stable(stays, goes)

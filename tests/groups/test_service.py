@@ -164,7 +164,7 @@ def test_brokers_share_the_shards_evenly_as_they_come_and_go() -> None:
     virtually(scenario)
 
 
-def test_groups_and_their_offsets_are_there_wherever_their_shard_goes() -> None:
+def test_groups_and_offsets_follow_their_shard() -> None:
     async def scenario(cluster: Cluster) -> None:
         (first,) = await cluster.start(1)
         names = [f"group-{number}" for number in range(100)]
@@ -184,7 +184,7 @@ def test_groups_and_their_offsets_are_there_wherever_their_shard_goes() -> None:
     virtually(scenario)
 
 
-def test_what_a_killed_broker_coordinated_is_taken_over_when_its_lease_has_ended() -> None:
+def test_shards_of_killed_broker_are_claimed_after_lease_end() -> None:
     async def scenario(cluster: Cluster) -> None:
         first, second = await cluster.start(1, 2)
         await second.kill()
@@ -195,7 +195,7 @@ def test_what_a_killed_broker_coordinated_is_taken_over_when_its_lease_has_ended
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_a_broker_whose_lease_ends_coordinates_again_what_it_should(others: int) -> None:
+def test_broker_claims_its_shards_again_after_lease_end(others: int) -> None:
     async def scenario(cluster: Cluster) -> None:
         brokers = await cluster.start(*range(others + 1))
         shares = [broker.coordinates() for broker in brokers]
@@ -210,7 +210,7 @@ def test_a_broker_whose_lease_ends_coordinates_again_what_it_should(others: int)
     virtually(scenario)
 
 
-def test_a_lease_that_ends_while_groups_are_loaded_leaves_no_shard_without_a_coordinator() -> None:
+def test_lease_end_during_loading_leaves_no_shard_unowned() -> None:
     async def scenario(cluster: Cluster) -> None:
         first, second = await cluster.start(1, 2)
         await second.stop()
@@ -234,7 +234,7 @@ def test_a_lease_that_ends_while_groups_are_loaded_leaves_no_shard_without_a_coo
     virtually(scenario)
 
 
-def test_a_shard_that_cannot_be_written_any_more_is_taken_up_again() -> None:
+def test_unwritable_shard_is_claimed_again() -> None:
     """Another broker has replaced its record, and is gone."""
 
     async def scenario(cluster: Cluster) -> None:

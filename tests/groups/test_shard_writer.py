@@ -24,7 +24,7 @@ from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import Compare, Delete, Operation, Put, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
-from tests.support.holders import end_leases
+from tests.support.owners import end_leases
 from tests.support.virtual_time import run_virtually
 
 TIMEOUT_SEC = 5.0
@@ -81,7 +81,7 @@ async def test_what_was_written_is_there_when_the_call_returns() -> None:
     assert (await store.value("a"), await store.value("b")) == (None, b"3")
 
 
-async def test_writes_that_gather_while_one_is_under_way_share_a_transaction() -> None:
+async def test_writes_queued_behind_one_share_a_transaction() -> None:
     store = Watched(max_operations=128)
     writer = await writer_of(store, await claim(store))
     store.batches.clear()
@@ -126,7 +126,7 @@ async def test_the_later_of_two_writes_to_a_key_counts() -> None:
     assert await store.value("a") == b"4"
 
 
-async def test_a_coordinator_that_was_replaced_writes_nothing_and_is_told() -> None:
+async def test_fenced_coordinator_writes_nothing_and_is_notified() -> None:
     store = Watched()
     fenced: list[int] = []
     old = await writer_of(store, await claim(store, 1), fenced)
@@ -191,7 +191,7 @@ async def test_a_late_attempt_cannot_undo_what_came_after_it() -> None:
     assert await store.value("a") == b"2"
 
 
-def test_a_write_that_waits_too_long_is_refused_and_never_sent_if_it_was_not() -> None:
+def test_timed_out_write_is_refused_and_unsent_parts_dropped() -> None:
     async def check() -> None:
         store = Watched(max_operations=2)
         writer = await writer_of(store, await claim(store))

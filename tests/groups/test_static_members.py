@@ -39,7 +39,7 @@ def test_it_hears_nothing_before_its_new_id_is_stored() -> None:
     assert table.joined(back).member_id == "b2"
 
 
-def test_a_leader_that_comes_back_is_told_who_led_before_so_that_it_does_not_assign() -> None:
+def test_returning_leader_gets_former_leader_and_assigns_nothing() -> None:
     table = Table()
     table.stable("static-a", "b")
     back = table.join(new="a2", instance="static-a")
@@ -49,7 +49,7 @@ def test_a_leader_that_comes_back_is_told_who_led_before_so_that_it_does_not_ass
     assert table.synced(table.sync("a2", instance="static-a")).assignment == b"part of static-a"
 
 
-def test_a_leader_that_can_skip_the_assignment_leads_on_without_assigning() -> None:
+def test_returning_leader_that_can_skip_keeps_leading() -> None:
     table = Table()
     table.stable("static-a", "b")
     back = table.join(new="a2", instance="static-a", can_skip=True)
@@ -70,7 +70,7 @@ def test_a_follower_that_comes_back_has_no_assignment_to_skip() -> None:
     assert (joined.leader, joined.members, joined.skip_assignment) == ("a", (), False)
 
 
-def test_when_its_new_id_could_not_be_stored_it_hears_that_and_comes_again() -> None:
+def test_unstored_new_id_fails_join_and_rejoin_succeeds() -> None:
     table = Table()
     table.stable("a", "static-b")
     failed = table.join(new="b2", instance="static-b")
@@ -109,7 +109,7 @@ def test_one_that_comes_back_twice_fences_its_first_return() -> None:
     assert table.joined(second).member_id == "b3"
 
 
-def test_it_begins_a_rebalance_when_another_protocol_would_be_selected() -> None:
+def test_return_with_other_selected_protocol_rebalances() -> None:
     table = Table()
     table.join(new="a", instance="one", protocols=protocols("range", "sticky"))
     table.gathers()
@@ -118,7 +118,7 @@ def test_it_begins_a_rebalance_when_another_protocol_would_be_selected() -> None
     assert (table.joined(back).generation, table.joined(back).protocol_name) == (2, "sticky")
 
 
-def test_it_begins_no_rebalance_when_it_says_something_new_under_the_same_protocol() -> None:
+def test_return_with_new_metadata_does_not_rebalance() -> None:
     table = Table()
     table.stable("a", "static-b")
     back = table.join(new="b2", instance="static-b", protocols=(Protocol("range", b"other topics"),))
@@ -126,7 +126,7 @@ def test_it_begins_no_rebalance_when_it_says_something_new_under_the_same_protoc
     assert table.joined(back).generation == 1
 
 
-def test_a_rebalance_that_begins_before_its_new_id_is_stored_takes_it_along() -> None:
+def test_rebalance_includes_member_with_unstored_new_id() -> None:
     table = Table()
     table.stable("a", "static-b")
     back = table.join(new="b2", instance="static-b")
@@ -157,7 +157,7 @@ def test_it_may_be_the_last_one_that_a_rebalance_waits_for() -> None:
     assert table.joined(a).generation == table.joined(back).generation == 2
 
 
-def test_before_the_assignment_it_begins_a_rebalance_since_the_leader_assigns_to_its_old_id() -> None:
+def test_return_before_assignment_starts_rebalance() -> None:
     table = Table()
     table.completing("a", "static-b")
     leader = table.sync("a", {"a": b"1", "static-b": b"2"})
@@ -171,7 +171,7 @@ def test_before_the_assignment_it_begins_a_rebalance_since_the_leader_assigns_to
 # It does not come back
 
 
-def test_a_static_member_that_does_not_join_stays_in_the_next_generation() -> None:
+def test_absent_static_member_stays_in_next_generation() -> None:
     table = Table()
     table.stable("a", "static-b", session_ms=200_000)
     a = table.join("a", session_ms=200_000)
@@ -198,7 +198,7 @@ def test_it_is_gone_once_its_session_has_ended() -> None:
     assert table.is_in(GroupState.PREPARING_REBALANCE)
 
 
-def test_a_rebalance_that_no_static_member_joins_goes_on_until_they_come_or_their_sessions_end() -> None:
+def test_rebalance_waits_for_static_members_or_session_end() -> None:
     table = Table()
     table.stable("static-a", "static-b", "c", session_ms=200_000)
     table.leave("c")
@@ -241,7 +241,7 @@ def test_who_lost_the_instance_id_is_fenced_whatever_it_asks(fenced: Table) -> N
     assert fenced.leave(LeavingMember("static-b", "static-b")) == [ErrorCode.FENCED_INSTANCE_ID]
 
 
-def test_who_lost_the_instance_id_and_does_not_name_it_is_unknown(fenced: Table) -> None:
+def test_former_owner_without_instance_id_is_unknown(fenced: Table) -> None:
     assert fenced.heartbeat("static-b") is ErrorCode.UNKNOWN_MEMBER_ID
 
 

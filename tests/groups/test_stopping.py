@@ -29,7 +29,7 @@ async def test_that_the_last_member_left_is_stored_before_the_stop(brokers: Brok
 
 
 @scenario()
-async def test_an_assignment_that_was_under_way_is_stored_or_not_but_never_handed_out(
+async def test_assignment_in_flight_at_stop_is_never_handed_out(
     brokers: Brokers,
 ) -> None:
     broker = await brokers.start()

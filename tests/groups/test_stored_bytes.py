@@ -26,9 +26,9 @@ def test_what_is_taken_out_is_counted_no_longer() -> None:
     totals = StoredTotals()
     group = StoredGroup(totals)
     group.put({("t", 0): 100, ("t", 1): 200})
-    assert group.take([("t", 1), ("t", 2), ("u", 0)]) == {("t", 1): 200}
+    assert group.remove([("t", 1), ("t", 2), ("u", 0)]) == {("t", 1): 200}
     assert (group.offset_bytes, totals.offset_bytes) == (100, 100)
-    assert not group.may_hold(("t", 1))
+    assert not group.may_have(("t", 1))
     group.set_record(50)
     assert totals.all_bytes == 150
     group.clear()
@@ -38,23 +38,23 @@ def test_what_is_taken_out_is_counted_no_longer() -> None:
 def test_failed_deletion_counts_again_what_stays() -> None:
     group = StoredGroup(StoredTotals())
     group.put({("t", 0): 100, ("t", 1): 200})
-    taken = group.take([("t", 0), ("t", 1)])
+    removed = group.remove([("t", 0), ("t", 1)])
     group.put({("t", 1): 20})
-    group.give_back(taken)
+    group.put_back(removed)
     assert (group.size(("t", 0)), group.size(("t", 1))) == (100, 20)
 
 
 def test_what_is_read_later_does_not_undo_what_came_since() -> None:
     group = StoredGroup(StoredTotals())
     group.is_complete = False
-    assert group.may_hold(("t", 9))
+    assert group.may_have(("t", 9))
     group.put({("t", 0): 10})
-    group.take([("t", 1)])
+    group.remove([("t", 1)])
     group.complete({("t", 0): 99, ("t", 1): 99, ("t", 2): 99})
     assert [group.size(("t", index)) for index in range(3)] == [10, None, 99]
     group.complete({("t", 3): 99})
     assert group.offset_bytes == 109
-    assert not group.may_hold(("t", 9))
+    assert not group.may_have(("t", 9))
 
 
 def test_a_size_holds_key_value_and_what_a_key_costs() -> None:

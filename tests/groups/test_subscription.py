@@ -70,6 +70,6 @@ def test_only_consumers_have_subscriptions() -> None:
         "more topics than bytes",
     ],
 )
-def test_a_subscription_that_says_it_in_another_way_makes_it_unknown(metadata: bytes) -> None:
+def test_unreadable_subscription_makes_topics_unknown(metadata: bytes) -> None:
     """Unknown for the group: its other members' topics alone would leave offsets that are needed unprotected."""
     assert subscribed_topics(group_of(subscription("a"), metadata)) is None

@@ -47,7 +47,7 @@ def test_who_syncs_later_gets_its_assignment_at_once() -> None:
     assert table.synced(late).assignment == table.synced(again).assignment == b"second"
 
 
-def test_a_member_that_the_leader_forgot_gets_nothing_and_one_that_is_not_here_is_ignored() -> None:
+def test_assignments_default_to_empty_and_ignore_unknown_ids() -> None:
     table = Table()
     table.completing("a", "b")
     follower = table.sync("b")
@@ -111,7 +111,7 @@ def test_during_a_rebalance_a_sync_hears_that_it_must_join() -> None:
 # Who does not sync
 
 
-def test_a_leader_that_does_not_sync_within_the_rebalance_timeout_is_dropped() -> None:
+def test_leader_not_syncing_in_rebalance_timeout_is_removed() -> None:
     table = Table()
     table.completing("a", "b", session_ms=200_000)
     waiting = table.sync("b")
@@ -123,7 +123,7 @@ def test_a_leader_that_does_not_sync_within_the_rebalance_timeout_is_dropped() -
     assert table.joined(table.join("b")).leader == "b"
 
 
-def test_a_follower_that_does_not_sync_within_the_rebalance_timeout_is_dropped() -> None:
+def test_follower_not_syncing_in_rebalance_timeout_is_removed() -> None:
     table = Table()
     table.completing("a", "b", session_ms=200_000)
     table.sync("a", {"a": b"first", "b": b"second"})
@@ -163,7 +163,7 @@ def test_a_member_whose_sync_waits_does_not_expire() -> None:
     assert set(table.group.members) == {"a", "b"}
 
 
-def test_a_member_whose_session_ends_before_the_assignment_begins_a_rebalance() -> None:
+def test_session_end_before_assignment_starts_rebalance() -> None:
     table = Table()
     table.completing("a", "b")
     waiting = table.sync("b")
@@ -175,7 +175,7 @@ def test_a_member_whose_session_ends_before_the_assignment_begins_a_rebalance() 
 # What the store says
 
 
-def test_when_the_assignments_could_not_be_stored_all_hear_it_and_join_again() -> None:
+def test_unstored_assignments_fail_syncs_and_all_rejoin() -> None:
     table = Table()
     table.completing("a", "b")
     syncs = [table.sync("b"), table.sync("a", {"a": b"first", "b": b"second"})]
@@ -187,7 +187,7 @@ def test_when_the_assignments_could_not_be_stored_all_hear_it_and_join_again() -
     assert all(not one.assignment for one in table.group.members.values())
 
 
-def test_a_generation_without_assignments_does_not_show_those_of_the_one_before() -> None:
+def test_generation_without_assignments_hides_earlier_ones() -> None:
     table = Table()
     table.stable("a")
     table.join("a")
@@ -196,7 +196,7 @@ def test_a_generation_without_assignments_does_not_show_those_of_the_one_before(
     assert table.group.members["a"].assignment == b""
 
 
-def test_an_answer_of_the_store_for_an_older_generation_means_nothing() -> None:
+def test_store_result_of_older_generation_is_ignored() -> None:
     table = Table()
     table.completing("a", "b")
     table.sync("a", {"a": b"old", "b": b"old"})
@@ -210,7 +210,7 @@ def test_an_answer_of_the_store_for_an_older_generation_means_nothing() -> None:
     assert table.synced(waiting).assignment == b"new"
 
 
-def test_a_rebalance_takes_from_when_the_members_were_to_join_until_all_can_have_their_assignment() -> None:
+def test_rebalance_time_spans_first_join_to_assignments() -> None:
     table = Table()
     table.stable("a")
     table.completed.clear()
@@ -222,7 +222,7 @@ def test_a_rebalance_takes_from_when_the_members_were_to_join_until_all_can_have
     assert [one.duration_ms for one in table.completed] == [750]
 
 
-def test_a_rebalance_that_is_overtaken_by_another_counts_from_the_first() -> None:
+def test_overtaken_rebalance_is_timed_from_the_first() -> None:
     table = Table()
     table.stable("a")
     table.completed.clear()

@@ -69,20 +69,20 @@ def test_commits(
     assert table.commit("", generation=-1) is from_outside
 
 
-def test_a_group_that_nobody_ever_joined_takes_commits_from_outside() -> None:
+def test_never_joined_group_accepts_outside_commits() -> None:
     table = Table()
     assert table.commit("", generation=-1) is NONE
     assert table.commit("", generation=0) is UNKNOWN
 
 
-def test_while_a_group_has_members_a_commit_without_a_generation_has_to_be_a_members() -> None:
+def test_commit_without_generation_is_members_only() -> None:
     table = Table()
     table.stable("a")
     assert table.commit("a", generation=-1) is ILLEGAL
     assert table.commit("", generation=-1, instance="nobody") is UNKNOWN
 
 
-def test_in_a_rebalance_members_can_still_commit_what_they_did_in_the_last_generation() -> None:
+def test_preparing_group_accepts_last_generations_commits() -> None:
     table = Table()
     table.preparing("a", "b")
     table.join("a")

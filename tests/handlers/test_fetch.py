@@ -14,9 +14,9 @@ from kafscale.metadata import keys
 from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
-from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.owners import lead_elsewhere
 
 LONG_MS = 60_000
 

@@ -18,9 +18,9 @@ from kafscale.metadata import keys
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving import store_deadline
 from tests.support import wire
-from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.owners import lead_elsewhere
 
 TIME_MS = 1_700_000_000_000
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3

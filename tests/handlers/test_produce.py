@@ -24,9 +24,9 @@ from kafscale.protocol.produce import encode_produce_response
 from kafscale.protocol.record_batch import TRANSACTIONAL_FLAG, write_crc
 from kafscale.serving import batch_opener, pending_produce, store_deadline
 from tests.support import wire
-from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.owners import lead_elsewhere
 from tests.support.waiting import PATIENCE_SEC
 
 DAY_MS = 24 * 60 * 60 * 1000

@@ -14,8 +14,8 @@ from kafscale.log.producer_state import PendingBatch, ProducerStates, Unpublishe
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import MAX_SEQUENCE, BatchHeader, read_header
 from tests.support import wire
-from tests.support.holders import lead_elsewhere
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
+from tests.support.owners import lead_elsewhere
 
 PLACE = ("topic", 0)
 PRODUCER = 7

@@ -66,7 +66,7 @@ def test_announced_frames_that_do_not_come_hold_up_nobody(broker: KafscaleBroker
         assert answer.error_code == 0
 
 
-def test_an_announced_frame_that_does_not_come_ends_its_connection(broker: KafscaleBroker) -> None:
+def test_announced_frame_that_stalls_closes_its_connection(broker: KafscaleBroker) -> None:
     with contextlib.ExitStack() as stack:
         attacker = Attacker(broker, stack)
         attacker.announce()
@@ -86,7 +86,7 @@ def test_half_sent_frames_of_one_address_stay_within_their_share(broker: Kafscal
             watcher.wait_for_rounds(1)
 
 
-def test_small_half_sent_frames_of_one_address_stay_within_their_share(broker: KafscaleBroker) -> None:
+def test_half_sent_frames_of_one_address_keep_their_share(broker: KafscaleBroker) -> None:
     """Each is too small to need much, but they are many."""
     with contextlib.ExitStack() as stack, watching(broker, memory_limit_bytes=100 * MIB) as watcher:
         for _ in range(3000):
@@ -110,7 +110,7 @@ def test_requests_kept_behind_one_that_waits_stay_within_a_share(broker: Kafscal
         watcher.wait_for_rounds()
 
 
-def test_many_clients_that_send_large_frames_together_are_all_served(broker: KafscaleBroker) -> None:
+def test_many_clients_with_large_frames_are_all_served(broker: KafscaleBroker) -> None:
     """Together they are far above the share of their address."""
     values = [bytes([number]) * (900 * 1024) for number in range(120)]
     frames = []

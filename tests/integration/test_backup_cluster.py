@@ -226,7 +226,7 @@ def test_a_cluster_comes_back_from_its_bucket_and_a_snapshot(lab: Lab) -> None:
     cluster.stop_all()
 
 
-def test_brokers_that_were_left_running_end_and_are_not_in_the_way(lab: Lab) -> None:
+def test_orphaned_brokers_stop_and_do_not_interfere(lab: Lab) -> None:
     """Their etcd comes back empty beneath them, under the same name and with the same id."""
     cluster = lab.cluster
     cluster.create_topic("t", len(PLACES))

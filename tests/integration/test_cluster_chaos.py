@@ -132,7 +132,7 @@ def check_the_bucket(bucket: Path, cluster: Cluster, ledger: Ledger) -> None:
     files = audit(bucket)
     stored = {place: [(one.offset, one.value) for one in files.records(*place)] for place in PLACES}
     ledger.check_promises(stored)
-    print(f"{len(files.segments)} segments, {len(files.leftovers)} leftovers")
+    print(f"{len(files.segments)} segments, {len(files.orphans)} orphans")
 
 
 RUNS = [

@@ -106,7 +106,7 @@ def check_the_files(broker: KafscaleBroker, ledger: Ledger, read: dict[Place, li
     for place, records in read.items():
         missing = set(records) - set(stored[place])
         assert not missing, f"{place}: read, but not in the files: {sorted(missing)[:5]}"
-    print(f"{len(files.segments)} segments, {len(files.leftovers)} leftovers")
+    print(f"{len(files.segments)} segments, {len(files.orphans)} orphans")
 
 
 @pytest.mark.timeout(900 + 15 * KILLS)

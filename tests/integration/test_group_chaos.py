@@ -150,7 +150,7 @@ class StopsOne(Chaos):
         return any(isinstance(event, Processed) and event.time_s > time_s for event in member.journal.read())
 
 
-def test_a_member_that_is_stopped_before_it_knows_where_to_begin_does_not_go_back_later(
+def test_member_stopped_before_first_fetch_does_not_go_back(
     tmp_path: Path,
 ) -> None:
     """One had come to 161 and went on at 0: librdkafka's own doing, see group_beginning.py."""

@@ -131,7 +131,7 @@ def test_durable_commits_are_counted_with_their_duration(broker: KafscaleBroker,
     assert counted() == (4, 2)
 
 
-def test_lag_rises_while_a_consumer_is_away_and_falls_when_it_commits(broker: KafscaleBroker) -> None:
+def test_lag_rises_without_consumer_and_falls_with_commits(broker: KafscaleBroker) -> None:
     with librdkafka.assigned_consumer(broker, TOPIC, group_id="billing") as consumer:
         assert lag(broker) == {}
         librdkafka.take(consumer, 10)

@@ -159,7 +159,7 @@ def answered_leaves(members: Sequence[Member], then: Restart) -> list[Member]:
     return told
 
 
-def test_last_members_that_have_left_are_not_back_after_a_restart(group: RawGroup, restart: Restart) -> None:
+def test_last_members_that_left_stay_away_after_restart(group: RawGroup, restart: Restart) -> None:
     """LeaveGroup of a last member is answered when the empty group is durable, as in Kafka."""
     members = [group.member(group=f"{group.name}-{number}") for number in range(20)]
     for member in members:
@@ -202,7 +202,7 @@ def test_a_stable_group_goes_on_without_a_rebalance(group: RawGroup, topic: str,
     assert offsets_of(group, topic) == {0: 7, 1: 8, 2: -1}
 
 
-def test_a_stable_group_forms_its_next_generation_after_a_restart(group: RawGroup, restart: Restart) -> None:
+def test_stable_group_forms_next_generation_after_restart(group: RawGroup, restart: Restart) -> None:
     members = group.stable(2)
     before = members[0].generation
     restart()
@@ -216,9 +216,7 @@ def test_a_stable_group_forms_its_next_generation_after_a_restart(group: RawGrou
     assert newcomer.generation == before + 1
 
 
-def test_a_member_that_does_not_come_back_after_a_restart_is_given_up(
-    group: RawGroup, restart: Restart
-) -> None:
+def test_member_absent_after_restart_is_removed(group: RawGroup, restart: Restart) -> None:
     members = group.stable(3, session_timeout_ms=SHORT_SESSION_MS)
     restart()
     come_back(group, members)
@@ -236,9 +234,7 @@ def test_a_member_that_does_not_come_back_after_a_restart_is_given_up(
     assert gone.heartbeat() == UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_comes_back_after_a_restart_as_if_nothing_had_been(
-    group: RawGroup, restart: Restart
-) -> None:
+def test_static_member_returns_unchanged_after_restart(group: RawGroup, restart: Restart) -> None:
     members = group.joined(1, instance=unique_instance())
     members.append(group.member(instance=unique_instance()))
     group.sync_together(members[:1])
@@ -259,7 +255,7 @@ def test_a_static_member_comes_back_after_a_restart_as_if_nothing_had_been(
     assert group.describe().group_state == "Stable"
 
 
-def test_members_that_wait_for_others_to_join_end_in_a_stable_group(
+def test_members_waiting_in_join_become_stable_after_restart(
     broker: Peer, group: RawGroup, topic: str, restart: Restart
 ) -> None:
     """PreparingRebalance: one of two members and a newcomer wait in JoinGroup."""
@@ -284,9 +280,7 @@ def test_members_that_wait_for_others_to_join_end_in_a_stable_group(
     assert offsets_of(group, topic) == {0: 5, 1: 6, 2: -1}
 
 
-def test_a_new_group_whose_members_are_still_joining_forms_after_a_restart(
-    broker: Peer, group: RawGroup, restart: Restart
-) -> None:
+def test_new_joining_group_forms_after_restart(broker: Peer, group: RawGroup, restart: Restart) -> None:
     """PreparingRebalance, before there ever was a generation: one member has an id, one waits."""
     waiting, pending = group.member(), group.member()
     pending.register()
@@ -299,7 +293,7 @@ def test_a_new_group_whose_members_are_still_joining_forms_after_a_restart(
 
 
 @pytest.mark.parametrize("had_a_generation", [False, True], ids=["first generation", "next generation"])
-def test_members_that_wait_for_their_assignment_end_in_a_stable_group(
+def test_members_waiting_in_sync_become_stable_after_restart(
     broker: Peer, group: RawGroup, topic: str, restart: Restart, *, had_a_generation: bool
 ) -> None:
     """CompletingRebalance: all have joined, two wait in SyncGroup, and the leader has not synced."""
@@ -326,7 +320,7 @@ def test_members_that_wait_for_their_assignment_end_in_a_stable_group(
     assert offsets_of(group, topic) == {0: 5 if had_a_generation else -1, 1: -1, 2: -1}
 
 
-def test_an_assignment_that_was_just_sent_is_there_for_all_or_for_nobody(
+def test_assignment_just_sent_is_kept_for_all_or_none(
     broker: Peer, group: RawGroup, restart: Restart
 ) -> None:
     """The leader's SyncGroup is sent and not answered when the broker ends: some may have had their answers."""
@@ -344,9 +338,7 @@ def test_an_assignment_that_was_just_sent_is_there_for_all_or_for_nobody(
     )
 
 
-def test_an_assignment_that_one_member_has_is_there_for_all_after_a_restart(
-    group: RawGroup, restart: Restart
-) -> None:
+def test_assignment_one_member_has_is_kept_for_all(group: RawGroup, restart: Restart) -> None:
     """The leader's SyncGroup was answered, the others have yet to ask."""
     members = group.joined(3)
     assert members[0].sync({one.id: one.id.encode() for one in members}).error_code == NONE

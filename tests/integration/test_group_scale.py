@@ -67,7 +67,7 @@ def rebalances(broker: Peer) -> float | None:
     return scrape(broker).value("kafscale_group_rebalance_duration_seconds_count")
 
 
-async def test_a_hundred_members_join_in_one_rebalance_and_one_more_in_the_next(tmp_path: Path) -> None:
+async def test_hundred_members_join_at_once_and_one_more_in_next(tmp_path: Path) -> None:
     with (
         group_peer(tmp_path, group_initial_rebalance_delay_ms=1500) as broker,
         raw_group(broker) as group,
@@ -137,7 +137,7 @@ async def test_a_thousand_idle_groups_cost_nothing(start_broker: StartBroker) ->
     assert with_groups - without < 0.02
 
 
-async def test_two_hundred_groups_that_only_send_heartbeats_cost_little(start_broker: StartBroker) -> None:
+async def test_two_hundred_groups_with_heartbeats_cost_little(start_broker: StartBroker) -> None:
     """Heartbeats every three seconds, as clients send them unless told otherwise."""
     broker = start_broker(group_initial_rebalance_delay_ms=0)
     without = await cpu_share(broker)
@@ -169,7 +169,7 @@ def test_heartbeats_write_nothing(start_broker: StartBroker) -> None:
         assert calls(broker) == before
 
 
-def test_a_commit_of_five_hundred_partitions_is_a_handful_of_transactions(start_broker: StartBroker) -> None:
+def test_commit_of_500_partitions_takes_few_transactions(start_broker: StartBroker) -> None:
     broker = start_broker()
     create_topic(broker, "wide", 500)
     offsets = {("wide", partition): 1000 + partition for partition in range(500)}

@@ -243,7 +243,7 @@ def test_what_is_planted_is_found(evidence: Evidence, kinds: set[Violation]) -> 
         report.check()
 
 
-def test_records_of_kafkas_verifiable_producer_are_known_by_their_prefix() -> None:
+def test_verifiable_producer_records_are_known_by_prefix() -> None:
     evidence = dataclasses.replace(
         NOTHING, promises={"java-7": Promise.IDEMPOTENT}, final={PLACE: [(0, b"7.1"), (1, b"7.10")]}
     )
@@ -285,13 +285,13 @@ def test_any_record_that_a_reader_left_out_is_missed(evidence: Evidence, data: s
     assert Violation.SKIPPED in examine(dataclasses.replace(evidence, runs=runs)).violations
 
 
-def test_the_table_says_what_the_run_was_made_of_and_what_is_wrong() -> None:
+def test_table_shows_run_contents_and_violations() -> None:
     evidence = dataclasses.replace(
         with_final(lambda log: log.pop(3)), unacknowledged={"timed out": [(PLACE, LOG[0][1] or b"")]}
     )
     lines = examine(evidence).table().splitlines()
     assert lines[0] == (
-        "acknowledged 12  unacknowledged 1  of them stored 1  records 11  repeated 0  sent anew 0  offset gaps 2  "
+        "acknowledged 12  unacknowledged 1  of them stored 1  records 11  repeated 0  sent again 0  offset gaps 2  "
         "readers 4  runs 4  seen 34"
     )
     assert lines[1].startswith("lost 1  moved 0  inconsistent 0  vanished 3  ")
@@ -324,7 +324,7 @@ def test_a_history_that_is_collected_becomes_evidence() -> None:
     examine(evidence).check()
 
 
-def test_what_was_acknowledged_without_an_offset_is_lost_when_it_is_nowhere() -> None:
+def test_value_acknowledged_without_offset_is_lost_if_absent() -> None:
     history = History()
     history.promise("p", Promise.SENT_ONCE)
     history.acknowledge_somewhere(*PLACE, value_of("p", 0))
@@ -333,7 +333,7 @@ def test_what_was_acknowledged_without_an_offset_is_lost_when_it_is_nowhere() ->
     assert set(report.violations) == {Violation.LOST}
 
 
-def test_a_value_that_its_producer_sent_again_under_a_new_epoch_of_its_own_is_counted() -> None:
+def test_value_resent_under_new_epoch_is_counted() -> None:
     """librdkafka does so when it takes a new epoch with an answer outstanding."""
     evidence = with_sent(
         Sent(1, LOG[1][1], 7, 0, 3),
@@ -342,4 +342,4 @@ def test_a_value_that_its_producer_sent_again_under_a_new_epoch_of_its_own_is_co
     )
     report = examine(evidence)
     report.check()
-    assert report.counts["sent anew"] == 1
+    assert report.counts["sent again"] == 1

@@ -54,16 +54,14 @@ def assert_works(broker: KafscaleBroker, topic: str, within_s: float = 2.0) -> N
     assert time.monotonic() - began < within_s
 
 
-def test_a_frame_over_the_limit_ends_the_connection_before_its_bytes_are_taken(
-    broker: KafscaleBroker, topic: str
-) -> None:
+def test_oversized_frame_closes_connection_before_its_bytes(broker: KafscaleBroker, topic: str) -> None:
     with wire.connect(broker) as connection:
         connection.send_bytes(struct.pack(">i", FRAME_MAX_BYTES + 1))
         connection.assert_closed_by_peer()
     assert_works(broker, topic)
 
 
-def test_frames_that_announce_much_and_send_little_cost_no_memory(broker: KafscaleBroker, topic: str) -> None:
+def test_announced_but_unsent_frame_bytes_cost_no_memory(broker: KafscaleBroker, topic: str) -> None:
     before = broker.memory_bytes()
     with contextlib.ExitStack() as opened:
         for _ in range(50):
@@ -73,9 +71,7 @@ def test_frames_that_announce_much_and_send_little_cost_no_memory(broker: Kafsca
         assert broker.memory_bytes() - before < 40 * 2**20  # announced: 200 MiB
 
 
-def test_half_a_frame_and_then_silence_disturbs_nobody_and_is_closed(
-    broker: KafscaleBroker, topic: str
-) -> None:
+def test_silent_half_frame_is_closed_without_harm(broker: KafscaleBroker, topic: str) -> None:
     request = wire.produce_request(topic, {0: wire.batch([b"half"])})
     request.API_VERSION = wire.PRODUCE_VERSION
     request.with_header(correlation_id=1, client_id="half")
@@ -166,7 +162,7 @@ def _garbage(generator: random.Random, topic: str, kind: int) -> bytes:
     return bytes(frame)
 
 
-def test_connections_over_the_limit_are_closed_and_the_others_served(
+def test_connections_over_limit_are_closed_and_others_served(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     limited = KafscaleBroker(tmp_path_factory.mktemp("limited"), max_connections=5)

@@ -84,7 +84,7 @@ def set_segment_bytes(broker: KafscaleBroker, size_bytes: int) -> None:
         changed.result(30)
 
 
-def test_a_large_segment_is_made_by_merging_and_read_at_both_ends(tmp_path: Path) -> None:
+def test_merged_large_segment_is_readable_at_both_ends(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "compression_codec": "producer",
         "flush_interval_ms": 20,

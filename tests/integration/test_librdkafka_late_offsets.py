@@ -60,9 +60,7 @@ def topic(broker: Peer) -> str:
 
 if libversion()[1] <= KNOWN_OF:  # not a skip: nothing that is to be tested is left out
 
-    def test_a_late_answer_sends_librdkafka_back_although_it_has_the_partition_anew(
-        broker: Peer, topic: str
-    ) -> None:
+    def test_late_answer_rewinds_librdkafka_after_reassignment(broker: Peer, topic: str) -> None:
         heard = Heard()
         log = logging.Logger(topic, logging.DEBUG)
         log.addHandler(heard)

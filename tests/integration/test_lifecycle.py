@@ -68,7 +68,7 @@ def test_a_bad_setting_stops_the_start_with_one_line(
     assert value in lines[0]
 
 
-def test_a_port_that_is_taken_stops_the_start_with_a_clear_message(
+def test_taken_port_stops_the_start_with_a_clear_message(
     start_broker: StartBroker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     first = start_broker()
@@ -79,7 +79,7 @@ def test_a_port_that_is_taken_stops_the_start_with_a_clear_message(
     assert "Traceback" not in log
 
 
-def test_a_folder_that_cannot_be_used_stops_the_start_with_a_clear_message(
+def test_unusable_folder_stops_start_with_clear_message(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     in_the_way = tmp_path / "file"

@@ -184,7 +184,7 @@ def test_a_store_that_cannot_go_on_is_told_with_its_error(tmp_path: Path) -> Non
         told = cluster.log_text().partition("make cluster: ")[2].splitlines()
     finally:
         cluster.close()
-    assert told[0].endswith("etcd.log and says last:")
+    assert told[0].endswith("etcd.log and ends with:")
     assert any("wal" in line or "panic" in line for line in told[1:]), told
 
 

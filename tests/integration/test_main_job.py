@@ -32,9 +32,7 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_comes_back_identical_and_its_segments_pass_an_audit(
-    start_broker: StartBroker, lines: Path
-) -> None:
+def test_file_is_returned_identical_and_segments_pass_audit(start_broker: StartBroker, lines: Path) -> None:
     reason = tools.kcat_missing()
     if reason:
         pytest.skip(reason)

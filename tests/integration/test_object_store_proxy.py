@@ -347,7 +347,7 @@ def test_many_clients_at_once(server: Server, proxy: ObjectStoreProxy) -> None:
 
 
 @pytest.mark.skipif(s3_server_missing() is not None, reason=str(s3_server_missing()))
-async def test_signed_requests_pass_and_a_late_upload_meets_the_condition_it_was_signed_with(
+async def test_signed_late_upload_keeps_its_condition(
     tmp_path: Path,
 ) -> None:
     with s3_server(tmp_path) as server, ObjectStoreProxy(server.endpoint) as proxy:

@@ -13,7 +13,7 @@ from tests.support.topics import create_topic
 FLUSH_MS = 300
 
 
-def test_pipelined_requests_of_one_connection_are_flushed_together(start_broker: StartBroker) -> None:
+def test_pipelined_requests_are_flushed_together(start_broker: StartBroker) -> None:
     broker = start_broker(flush_interval_ms=FLUSH_MS, early_flushes=0)
     create_topic(broker, "t")
     with wire.connect(broker) as connection:
@@ -32,7 +32,7 @@ def test_pipelined_requests_of_one_connection_are_flushed_together(start_broker:
     assert len(audit(broker.data_folder).segments) <= 5
 
 
-def test_partitions_of_one_request_do_not_flush_one_after_the_other(start_broker: StartBroker) -> None:
+def test_partitions_of_one_request_are_flushed_concurrently(start_broker: StartBroker) -> None:
     broker = start_broker(flush_interval_ms=FLUSH_MS, early_flushes=0)
     create_topic(broker, "t", 50)
     with wire.connect(broker) as connection:
@@ -66,7 +66,7 @@ def test_a_single_record_does_not_wait_for_the_interval(start_broker: StartBroke
             wire.produce(connection, "t", 0, wire.batch([b"x"]))
 
 
-def test_more_than_the_buffers_hold_slows_producers_and_costs_no_memory(start_broker: StartBroker) -> None:
+def test_full_buffers_slow_producers_and_bound_memory(start_broker: StartBroker) -> None:
     """80 MB through 4 MiB of buffers: back-pressure, not growth and not loss."""
     broker = start_broker(flush_interval_ms=5, buffer_bytes="4MiB", segment_bytes="1MiB", cache_size="1MiB")
     create_topic(broker, "t", 4)

@@ -108,7 +108,7 @@ def of(page: MetricsPage, name: str) -> dict[str, float]:
     return {store: value for (store,), value in page.by_label(name, "store").items()}
 
 
-def test_segments_come_from_the_replica_and_what_it_lacks_from_the_primary(
+def test_segments_missing_at_replica_come_from_primary(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
     topic, expected = written(broker)
@@ -124,7 +124,7 @@ def test_segments_come_from_the_replica_and_what_it_lacks_from_the_primary(
     assert not [key for key in replica.stored_files() if not key.endswith(".kfs")]
 
 
-def test_a_replica_that_hangs_costs_one_wait_and_is_read_from_again_when_it_is_back(
+def test_hanging_replica_costs_one_wait_and_is_used_again(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
     topic, expected = written(broker)
@@ -156,7 +156,7 @@ def test_a_replica_that_hangs_costs_one_wait_and_is_read_from_again_when_it_is_b
     assert of(scrape(broker), READS)["replica"] >= before + SEGMENTS - NOT_REPLICATED
 
 
-def test_consumers_go_on_when_the_replica_is_killed_and_when_it_never_was(
+def test_consumers_continue_without_a_replica(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
     topic, expected = written(broker)
@@ -195,7 +195,7 @@ def test_a_bucket_that_is_not_there_is_passed_over(
     assert "NoSuchBucket" in broker.log_tail()
 
 
-def test_objects_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_namesake(
+def test_objects_of_deleted_topic_are_not_its_namesakes(
     broker: KafscaleBroker, primary: S3Server, replica: S3Server
 ) -> None:
     """Replication does not delete, as a rule, and the new topic's objects have the same keys."""

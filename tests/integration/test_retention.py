@@ -76,7 +76,7 @@ def segment_files(broker: KafscaleBroker) -> list[Path]:
     return sorted((broker.data_folder / "objects").rglob(f"{TOPIC}/0/*.kfs"))
 
 
-def test_records_older_than_retention_ms_are_gone_for_every_client(start_broker: StartBroker) -> None:
+def test_records_past_retention_are_gone_for_every_client(start_broker: StartBroker) -> None:
     broker = start_broker(**LOOKING_OFTEN)
     create_topic(broker, TOPIC, 1)
     produce_segments(broker, 5, timestamp=now_ms() - 2 * AN_HOUR_MS)
@@ -107,7 +107,7 @@ def test_a_partition_shrinks_to_retention_bytes(start_broker: StartBroker) -> No
         assert [message.offset() for message in take(consumer, end - start)] == [*range(start, end)]
 
 
-def test_a_topic_that_expired_whole_goes_on_at_its_end_even_if_the_metadata_is_lost(
+def test_expired_topic_continues_at_its_end_after_rebuild(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker(**LOOKING_OFTEN, retention_ms=AN_HOUR_MS)
@@ -130,7 +130,7 @@ def test_a_topic_that_expired_whole_goes_on_at_its_end_even_if_the_metadata_is_l
 # --- objects that something else removes
 
 
-def test_consumers_go_on_from_the_first_object_that_a_buckets_rule_left(start_broker: StartBroker) -> None:
+def test_consumers_continue_at_first_object_left_by_bucket(start_broker: StartBroker) -> None:
     broker = start_broker(**OUT_OF_THE_STORE)
     create_topic(broker, TOPIC, 1)
     produce_segments(broker, 10)
@@ -144,7 +144,7 @@ def test_consumers_go_on_from_the_first_object_that_a_buckets_rule_left(start_br
         assert next_error(consumer).name() == "_AUTO_OFFSET_RESET"
 
 
-def test_an_object_that_is_missing_in_the_middle_is_told_and_nothing_is_given_up(
+def test_object_lost_in_the_middle_is_reported_none_dropped(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker(**OUT_OF_THE_STORE)

@@ -25,7 +25,7 @@ def ledger() -> Ledger:
     return made
 
 
-def test_the_ledger_is_content_with_what_was_promised_and_with_more(ledger: Ledger) -> None:
+def test_ledger_accepts_promised_and_additional_values(ledger: Ledger) -> None:
     ledger.check({PLACE: SENT})
     ledger.check({PLACE: [*SENT, (7, value_of("p", 5))]})  # stored, never acknowledged
 
@@ -47,7 +47,7 @@ def test_the_ledger_complains(ledger: Ledger, read: list[Record], complaint: str
         ledger.check({PLACE: read})
 
 
-def test_a_promise_without_an_offset_is_kept_wherever_the_value_is_and_broken_if_it_is_nowhere(
+def test_promise_without_offset_is_kept_at_any_offset(
     ledger: Ledger,
 ) -> None:
     value = value_of("p", 5)

@@ -52,7 +52,7 @@ def served(plane: ControlPlane) -> None:
     wait_until(functools.partial(plane.admin.serves, CLUSTER), "KafscaleCluster is served")
 
 
-def test_an_installation_runs_two_operators_and_serves_the_custom_resources(
+def test_installation_runs_two_operators_and_serves_resources(
     plane: ControlPlane, api: KubeApi, kubelet: Kubelet, helm: Helm
 ) -> None:
     said = helm.install("kafscale", {})
@@ -67,7 +67,7 @@ def test_an_installation_runs_two_operators_and_serves_the_custom_resources(
         api.create(cluster("d") | {"spec": SPEC | {"brokers": {}}})
 
 
-def test_definitions_and_clusters_outlive_the_release_and_are_taken_up_again(
+def test_definitions_and_clusters_survive_a_reinstallation(
     plane: ControlPlane, api: KubeApi, helm: Helm
 ) -> None:
     helm.install("kafscale", {})
@@ -81,7 +81,7 @@ def test_definitions_and_clusters_outlive_the_release_and_are_taken_up_again(
     assert api.get(CLUSTER, "c")["metadata"]["uid"] == uid
 
 
-def test_definitions_go_with_the_release_where_they_are_not_to_be_kept(
+def test_definitions_are_deleted_with_release_unless_kept(
     plane: ControlPlane, api: KubeApi, helm: Helm
 ) -> None:
     helm.install("kafscale", {"crds": {"keep": False}})
@@ -101,7 +101,7 @@ def test_an_upgrade_brings_the_definitions_up_to_date(plane: ControlPlane, helm:
     assert names["shortNames"] == definition["spec"]["names"]["shortNames"]
 
 
-def test_a_second_release_leaves_what_belongs_to_all_to_the_first(
+def test_second_release_leaves_shared_objects_to_the_first(
     plane: ControlPlane, api: KubeApi, helm: Helm
 ) -> None:
     helm.install("first", {"operator": {"watchNamespaces": [api.namespace]}})
@@ -241,9 +241,7 @@ def test_brokers_without_an_operator_come_up_change_and_go(
     wait_until(lambda: not api.select(POD), "no pod is left")
 
 
-def test_an_autoscaler_takes_over_from_a_number_and_is_not_fought(
-    api: KubeApi, kubelet: Kubelet, helm: Helm
-) -> None:
+def test_autoscaler_takes_over_replicas_without_conflict(api: KubeApi, kubelet: Kubelet, helm: Helm) -> None:
     helm.install("demo", direct(replicas=3))
     _are_ready(api, 3)
     helm.install("demo", direct(autoscaling={"minReplicas": 2, "maxReplicas": 5}))
@@ -260,7 +258,7 @@ def test_an_autoscaler_takes_over_from_a_number_and_is_not_fought(
     _are_ready(api, 2)
 
 
-def test_any_set_of_values_can_follow_any_other_and_be_rolled_back(api: KubeApi, helm: Helm) -> None:
+def test_any_values_can_follow_any_other_and_roll_back(api: KubeApi, helm: Helm) -> None:
     sets = [
         direct(replicas=3),
         direct(autoscaling={"maxReplicas": 5}, rack={}),
@@ -306,9 +304,7 @@ def _pods(api: KubeApi) -> set[str]:
     return {each["metadata"]["uid"] for each in api.select(POD)}
 
 
-def test_brokers_that_are_not_ready_do_not_hold_up_the_draining_of_nodes(
-    api: KubeApi, kubelet: Kubelet, helm: Helm
-) -> None:
+def test_unready_brokers_do_not_block_node_drains(api: KubeApi, kubelet: Kubelet, helm: Helm) -> None:
     helm.install("demo", direct(replicas=2))
     _are_ready(api, 2)
     kubelet.hold_end("orders-broker-0")

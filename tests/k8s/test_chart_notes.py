@@ -70,7 +70,7 @@ def test_clusters_are_made_where_the_operator_looks(plane: ControlPlane, api: Ku
         helm.run("uninstall", "kafscale", "--wait")
 
 
-def test_an_operator_without_definitions_says_where_they_come_from(helm: Helm) -> None:
+def test_operator_without_definitions_names_their_source(helm: Helm) -> None:
     assert "crds.install is false" in helm.install("kafscale", {"crds": {"install": False}})
 
 

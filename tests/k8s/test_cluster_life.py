@@ -95,9 +95,7 @@ def ends(cluster: OperatedCluster, pod: str) -> bool:
     return bool(cluster.pods().get(pod, {"metadata": {}})["metadata"].get("deletionTimestamp"))
 
 
-def test_a_setting_that_brokers_do_not_survive_reaches_one_of_them(
-    cluster: OperatedCluster, kubelet: Kubelet
-) -> None:
+def test_fatal_setting_reaches_only_one_broker(cluster: OperatedCluster, kubelet: Kubelet) -> None:
     cluster.make()
     cluster.wait_phase("Ready")
     before = cluster.uids()
@@ -119,7 +117,7 @@ def test_a_setting_that_brokers_do_not_survive_reaches_one_of_them(
     cluster.wait_phase("Ready")
 
 
-def test_an_autoscaler_takes_over_the_number_as_it_is_and_gives_it_back(cluster: OperatedCluster) -> None:
+def test_autoscaler_takes_over_current_replicas_and_returns_them(cluster: OperatedCluster) -> None:
     cluster.make(brokers={"replicas": 6})
     cluster.wait_phase("Ready")
     before = cluster.uids()
@@ -183,7 +181,7 @@ def test_brokers_stop_before_what_they_write_to_goes(cluster: OperatedCluster, k
     cluster.wait(lambda: not any(owned(cluster.api, kind) for kind in OWNED), "all that it owned is gone")
 
 
-def test_brokers_that_are_to_be_orphaned_go_on_and_are_taken_up_again(cluster: OperatedCluster) -> None:
+def test_orphaned_brokers_continue_and_are_adopted_again(cluster: OperatedCluster) -> None:
     """Found: the brokers were stopped, or waited for without an end, by which of two was faster."""
     cluster.make()
     cluster.wait_phase("Ready")
@@ -196,7 +194,7 @@ def test_brokers_that_are_to_be_orphaned_go_on_and_are_taken_up_again(cluster: O
     assert (cluster.uids(), owned(cluster.api, STATEFUL_SET)) == (before, ["c-broker"])
 
 
-def test_an_operator_that_ends_while_brokers_stop_goes_on_when_it_is_back(
+def test_operator_restarted_during_broker_stop_continues(
     cluster: OperatedCluster, kubelet: Kubelet, operator: OperatorProcess
 ) -> None:
     cluster.make()
@@ -272,7 +270,7 @@ def test_an_address_for_each_broker_comes_and_goes_with_it(
     cluster.wait(lambda: addresses() == [], "all go")
 
 
-def test_brokers_that_ask_where_they_are_may_do_so_as_long_as_they_must(cluster: OperatedCluster) -> None:
+def test_brokers_keep_zone_rights_as_long_as_they_need_them(cluster: OperatedCluster) -> None:
     cluster.make(brokers={"replicas": 2, "rack": {}, "external": {"type": "NodePort"}})
     cluster.wait_phase("Ready")
     role = cluster.api.get(ROLE, "c-broker")
@@ -304,7 +302,7 @@ def test_what_somebody_changes_by_hand_is_put_right(cluster: OperatedCluster) ->
     cluster.wait_phase("Ready")
 
 
-def test_a_specification_that_cannot_be_carried_out_stops_nothing(cluster: OperatedCluster) -> None:
+def test_impossible_spec_stops_nothing(cluster: OperatedCluster) -> None:
     cluster.make()
     cluster.wait_phase("Ready")
     before = cluster.uids()

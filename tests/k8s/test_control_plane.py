@@ -83,7 +83,7 @@ def test_a_stateful_set_comes_up_one_pod_after_the_other(api: KubeApi, kubelet: 
     assert len(addresses) == 3
 
 
-def test_a_stateful_set_rolls_one_pod_at_a_time_as_they_become_ready(api: KubeApi, kubelet: Kubelet) -> None:
+def test_stateful_set_rolls_one_ready_pod_at_a_time(api: KubeApi, kubelet: Kubelet) -> None:
     api.create(stateful_set("web", replicas=3, image="app:1"))
     wait_until(lambda: len(ready_pods(api)) == 3, "all are ready")
     old = {"web-0": "app:1", "web-1": "app:1", "web-2": "app:1"}
@@ -179,7 +179,7 @@ def test_a_user_without_a_role_may_do_nothing(plane: ControlPlane, api: KubeApi)
         somebody.close()
 
 
-def test_an_autoscaler_is_validated_and_says_that_it_has_no_metrics(api: KubeApi, kubelet: Kubelet) -> None:
+def test_autoscaler_is_validated_and_reports_missing_metrics(api: KubeApi, kubelet: Kubelet) -> None:
     api.create(stateful_set("web", replicas=1))
     target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
     cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}

@@ -118,9 +118,7 @@ MANAGED: dict[str, Any] = {"managed": {}, "endpoints": None}
         ({"s3": {"bucket": "recods"}} | STOPPED, "s3.bucket can change only while"),
     ],
 )
-def test_where_a_cluster_writes_changes_only_while_it_stands_still(
-    api: KubeApi, after: dict[str, Any], words: str
-) -> None:
+def test_storage_location_changes_only_while_stopped(api: KubeApi, after: dict[str, Any], words: str) -> None:
     api.create(cluster())
     with pytest.raises(ApiRefusalError, match=words):
         api.patch(CLUSTER, "c", {"spec": after})

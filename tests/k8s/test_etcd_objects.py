@@ -53,7 +53,7 @@ def all_ready(api: KubeApi) -> bool:
     return len(found) == 3 and all(is_ready(pod) for pod in found.values())
 
 
-def test_a_managed_etcd_is_made_before_the_brokers_and_leaves_its_volumes(
+def test_managed_etcd_precedes_brokers_and_keeps_its_volumes(
     api: KubeApi, kubelet: Kubelet, operator: OperatorProcess
 ) -> None:
     cluster = OperatedCluster(api)

@@ -122,9 +122,7 @@ def test_it_is_nobody_who_owns_anything(image: Image, stage: Stage) -> None:
     assert image.volumes == [VOLUME]
 
 
-def test_a_broker_needs_nothing_to_write_to_but_its_volume_and_tmp(
-    image: Image, stage: Stage, tmp_path: Path
-) -> None:
+def test_broker_writes_only_to_its_volume_and_tmp(image: Image, stage: Stage, tmp_path: Path) -> None:
     before = {path: path.lstat().st_mtime_ns for path in image.files()}
     with container(tmp_path, image, stage) as broker:
         check = stage.last("HEALTHCHECK")
@@ -156,7 +154,7 @@ async def test_records_go_through_it(image: Image, stage: Stage, tmp_path: Path,
         assert values == [b"%d" % number * 100 for number in range(10)]
 
 
-def test_buckets_and_the_roles_of_service_accounts_are_still_described(image: Image) -> None:
+def test_buckets_and_service_account_roles_are_described(image: Image) -> None:
     """Only these of Amazon's services are left. A pod's role is taken by way of the second."""
     program = (
         "import boto3\n"
@@ -189,9 +187,7 @@ def _is_module(path: Path) -> bool:
     return True
 
 
-def test_compiled_parts_need_nothing_of_the_system_that_the_base_has_not(
-    images: dict[str, Image], image: Image
-) -> None:
+def test_compiled_parts_need_only_libraries_of_the_base(images: dict[str, Image], image: Image) -> None:
     libraries = sorted(path for path in image.where("/opt/kafscale").rglob("*.so*") if path.is_file())
     assert len(libraries) > 20
     own = {path.name for path in libraries}

@@ -99,7 +99,7 @@ def topic(partitions: int) -> Manifest:
     }
 
 
-async def test_a_topic_of_the_operator_takes_a_record_of_a_client_outside(
+async def test_operator_topic_accepts_record_of_external_client(
     plane: ControlPlane,
     api: KubeApi,
     kubelet: Kubelet,

@@ -12,7 +12,7 @@ from tests.support.operator_process import operators
 from tests.support.waiting import wait_until
 
 
-def test_an_operator_that_comes_before_the_definitions_waits_for_them(
+def test_operator_started_before_definitions_waits_for_them(
     plane: ControlPlane, api: KubeApi, kubelet: Kubelet, tmp_path: Path
 ) -> None:
     with operators(plane, api, tmp_path) as installed:

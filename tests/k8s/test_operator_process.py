@@ -55,7 +55,7 @@ def test_one_of_two_works_and_the_other_takes_over(
     assert installed.leader() == ""
 
 
-def test_one_that_was_asleep_ends_instead_of_working_beside_its_successor(
+def test_sleeping_operator_exits_once_it_has_a_successor(
     api: KubeApi, kubelet: Kubelet, installed: Operators
 ) -> None:
     first = installed.replica("first")

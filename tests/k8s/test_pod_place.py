@@ -116,7 +116,7 @@ def reason(broker: PodBroker) -> str:
     return broker.http_get("/readyz")[1] if broker.answers() else ""
 
 
-def test_a_broker_waits_for_its_rights_its_service_and_its_load_balancer(
+def test_broker_waits_for_rights_service_and_load_balancer(
     plane: ControlPlane, admin: KubeApi, tmp_path: Path
 ) -> None:
     """It may be started before any of them: the operator makes all at once, and a cloud takes minutes."""
@@ -169,7 +169,7 @@ def test_a_host_that_is_given_needs_only_the_nodes_port(
 
 
 @IGNORED_WHEN_A_SERVER_ENDS
-def test_a_broker_that_crashes_while_the_api_server_is_away_comes_back_where_it_was(
+def test_crashed_broker_returns_without_api_server(
     plane: ControlPlane, admin: KubeApi, tmp_path: Path
 ) -> None:
     wanted = cluster(admin.namespace, **ZONE, **BALANCED)

@@ -184,7 +184,7 @@ def test_a_cron_job_runs_it_as_it_can_be_run(
     assert numbers(written(lake)) == list(range(RECORDS))
 
 
-def test_the_jars_of_iceberg_and_a_database_s_driver_are_among_spark_s(image: Image) -> None:
+def test_spark_image_has_iceberg_and_database_driver_jars(image: Image) -> None:
     names = {path.name for path in image.where(JARS).iterdir()}
     for coordinates in ICEBERG.coordinates():
         _, artifact, version = coordinates.split(":")

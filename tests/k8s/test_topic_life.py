@@ -61,7 +61,7 @@ def test_a_topic_from_its_beginning_to_its_end(running: OperatedTopics) -> None:
     assert running.events("orders") >= {"TopicCreated", "AsDeclared", "TopicChanged", "TopicDeleted"}
 
 
-def test_drift_is_corrected_at_once_and_what_is_not_declared_stays(running: OperatedTopics) -> None:
+def test_drift_is_corrected_and_undeclared_configs_stay(running: OperatedTopics) -> None:
     running.make("t", config={"retention.ms": 1000})
     running.wait_phase("t", "Ready")
     running.kafka_set("t", "max.message.bytes", "777777")
@@ -93,7 +93,7 @@ def test_a_topic_that_was_there_before_is_taken_on(running: OperatedTopics) -> N
     assert running.kafka_configs("t") == {"retention.ms": "9000", "segment.bytes": "3000000"}
 
 
-def test_a_topic_waits_for_its_cluster_and_for_the_cluster_to_begin(
+def test_topic_waits_for_its_cluster_to_exist_and_start(
     topics: OperatedTopics, operator: OperatorProcess
 ) -> None:
     topics.make("t", partitions=2)
@@ -105,7 +105,7 @@ def test_a_topic_waits_for_its_cluster_and_for_the_cluster_to_begin(
     assert topics.kafka_topics() == {"t": 2}
 
 
-def test_of_two_resources_one_has_the_topic_and_the_other_follows(running: OperatedTopics) -> None:
+def test_one_of_two_resources_owns_the_topic_then_the_other(running: OperatedTopics) -> None:
     running.make("first", topicName="t", partitions=2)
     topic_id = running.wait_phase("first", "Ready")["topicId"]
     running.make("second", topicName="t", partitions=3)
@@ -136,7 +136,7 @@ def test_what_cannot_be_is_said(running: OperatedTopics) -> None:
     assert running.kafka_configs("t") == {"retention.ms": "5"}
 
 
-def test_without_a_broker_topics_are_made_and_their_removal_waits(running: OperatedTopics) -> None:
+def test_topics_are_created_without_broker_but_not_deleted(running: OperatedTopics) -> None:
     running.brokers.stop_all()
     running.make("t", partitions=2)
     running.make("u")
@@ -149,7 +149,7 @@ def test_without_a_broker_topics_are_made_and_their_removal_waits(running: Opera
     assert running.kafka_topics() == {"t": 2}
 
 
-def test_with_its_cluster_a_topics_resource_goes_and_the_topic_stays(running: OperatedTopics) -> None:
+def test_topic_survives_deletion_of_cluster_and_resource(running: OperatedTopics) -> None:
     running.make("t")
     running.wait_phase("t", "Ready")
     running.api.delete(CLUSTER, "c")
@@ -172,7 +172,7 @@ def test_an_etcd_that_is_away_is_waited_for(running: OperatedTopics, etcd: EtcdS
     running.wait(lambda: running.kafka_topics() == {"t": 4}, "there are 4 partitions", 20.0, "t")
 
 
-def test_into_an_etcd_that_was_lost_nothing_is_written_before_it_is_rebuilt(running: OperatedTopics) -> None:
+def test_lost_etcd_is_not_written_before_its_rebuild(running: OperatedTopics) -> None:
     running.make("t", partitions=2, config={"retention.ms": -1})
     running.make("empty", partitions=2)
     before = running.wait_phase("t", "Ready")["topicId"]
@@ -196,7 +196,7 @@ def test_into_an_etcd_that_was_lost_nothing_is_written_before_it_is_rebuilt(runn
     assert running.status("t")["topicId"] == running.kafka_id("t") != before
 
 
-def test_operators_that_are_killed_again_and_again_leave_nothing_half_done(
+def test_repeatedly_killed_operators_leave_nothing_half_done(
     topics: OperatedTopics, installed: Operators
 ) -> None:
     topics.make_cluster()

@@ -27,7 +27,7 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings.broker import Settings
 from tests.log.brokers import AN_HOUR_MS, BrokerParts, Cluster, cluster_scenario
 from tests.support.faults import Away, CountingStore, Fault, Fuse, FusedMetadataStore
-from tests.support.holders import lead_elsewhere
+from tests.support.owners import lead_elsewhere
 from tests.support.virtual_time import run_virtually
 
 TOPIC = "orders"

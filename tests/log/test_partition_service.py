@@ -15,7 +15,7 @@ from kafscale.protocol.error_codes import ErrorCode
 from tests.log.brokers import AN_HOUR_MS, TTL_SEC, Cluster, cluster_scenario
 from tests.sim.cluster import RefusedError
 from tests.support.faults import Fault, Fuse, FusedMetadataStore
-from tests.support.holders import end_leases, lead_elsewhere
+from tests.support.owners import end_leases, lead_elsewhere
 
 TOPIC = "orders"
 

@@ -43,7 +43,7 @@ def test_the_first_is_due_at_once() -> None:
         (29.75, 29.75, 0.25),
     ],
 )
-def test_one_is_due_when_a_scheduled_time_has_passed_since_the_newest(
+def test_backup_is_due_after_a_scheduled_time_has_passed(
     minute: float, minutes_ago: float, minutes: float
 ) -> None:
     assert until_due(minutes_ago, TWO + timedelta(minutes=minute)) == minutes * 60
@@ -59,7 +59,7 @@ def test_one_of_a_clock_that_went_wrong_is_not_waited_for(minutes_ahead: float, 
     now=st.datetimes(datetime(2024, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC)),
     text=st.sampled_from(["*/30 * * * *", "@hourly", "30 2 * * *", "0 0 29 2 *", "@weekly", "5 */7 * * 1-5"]),
 )
-def test_after_a_snapshot_the_next_is_due_at_the_next_scheduled_time(now: datetime, text: str) -> None:
+def test_backup_is_due_next_at_the_next_scheduled_time(now: datetime, text: str) -> None:
     schedule = Schedule(text)
     newest, following = schedule.newest(now), schedule.next(now)
     assert newest <= now < following

@@ -139,7 +139,7 @@ async def test_a_status_that_is_right_is_not_written_again(scene: Scene) -> None
     assert (scene.api.applied, len(scene.api.events), len(scene.taken)) == (1, 1, 1)
 
 
-async def test_an_operator_that_starts_anew_goes_by_what_the_status_tells(scene: Scene) -> None:
+async def test_restarted_operator_follows_the_status(scene: Scene) -> None:
     await scene.look()
     scene.reconciler = scene.operator()
     await scene.later(minutes=5)

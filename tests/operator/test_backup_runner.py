@@ -115,7 +115,7 @@ async def test_a_store_without_a_cluster_is_not_taken(scene: Scene) -> None:
     assert scene.stored() == []
 
 
-async def test_old_ones_that_cannot_be_removed_are_told_and_the_new_one_counts(
+async def test_undeletable_old_backups_are_reported_and_new_counts(
     scene: Scene, store: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(self: Snapshots, cluster_id: str, *, keep: int, keep_for_ms: int) -> None:

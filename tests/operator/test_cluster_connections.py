@@ -156,7 +156,7 @@ async def _holds(told: list[str | None], topic: str) -> bool:
     return topic in told
 
 
-async def test_a_store_that_is_emptied_and_filled_anew_is_another_cluster(
+async def test_emptied_and_refilled_store_is_another_cluster(
     scene: Scene, plain: ClusterSpec, beside: EtcdStore
 ) -> None:
     await ensure_cluster_id(beside)
@@ -185,7 +185,7 @@ async def test_the_store_can_be_had_before_there_is_a_cluster(
     assert held is not None and held.value == b"v"
 
 
-async def test_one_connection_serves_all_until_the_specification_changes(
+async def test_one_connection_is_shared_until_the_spec_changes(
     scene: Scene, plain: ClusterSpec, beside: EtcdStore
 ) -> None:
     await ensure_cluster_id(beside)

@@ -72,12 +72,12 @@ def test_a_number_with_another_owner_is_named_by_that_owner_only() -> None:
     assert "resourceVersion" not in plan.broker_set["metadata"]
 
 
-def test_a_number_without_another_owner_is_written_only_over_what_was_seen() -> None:
+def test_unowned_replica_count_is_written_over_seen_value_only() -> None:
     plan = plan_cluster(cluster(), OWNER, "kafscale:1", live(5, api_names.FIELD_MANAGER))
     assert (plan.broker_set["spec"]["replicas"], plan.broker_set["metadata"]["resourceVersion"]) == (5, "7")
 
 
-def test_an_autoscaler_comes_once_nobody_names_the_number_any_more() -> None:
+def test_autoscaler_is_created_once_replicas_are_unset() -> None:
     for found in (None, live(2, api_names.FIELD_MANAGER)):
         assert names(plan_cluster(cluster(AUTOSCALED), OWNER, "i", found), "HorizontalPodAutoscaler") == []
     found = live(2, api_names.FIELD_MANAGER, api_names.SCALE_FIELD_MANAGER)

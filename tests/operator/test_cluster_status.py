@@ -94,7 +94,7 @@ def test_where_clients_begin() -> None:
     assert found.numbers["externalBootstrapServers"] == "203.0.113.7:9095"
 
 
-def test_clients_outside_begin_at_a_node_s_port_where_there_is_no_load_balancer() -> None:
+def test_external_clients_use_node_port_without_load_balancer() -> None:
     ported = cluster(replicas=3, external={"type": "NodePort", "bootstrapHost": "k.example.com"})
     seen = Seen(wanted=3, broker_set=brokers(3, 3))
     assert "externalBootstrapServers" not in judge(ported, seen).numbers, "it has no port yet"
@@ -142,14 +142,14 @@ def test_a_refused_specification_is_no_progress() -> None:
     assert status.numbers == {}
 
 
-def test_a_refused_specification_takes_nothing_from_those_who_read_the_status() -> None:
+def test_refused_spec_keeps_the_status_readable() -> None:
     """Found: a typing error took away where clients begin, and the selector without which no autoscaler works."""
     before = judge(cluster(), Seen(wanted=3, broker_set=brokers(3, 3))).numbers
     status = refused("InvalidSpec", "config.x=1 is not legal", before, brokers(3, 2))
     assert status.numbers == {**before, "readyReplicas": 2}
 
 
-def test_another_parts_health_is_heeded_and_nothing_else_of_the_status() -> None:
+def test_only_health_is_read_from_another_parts_status() -> None:
     status = {"phase": "Ready", "conditions": told(Ready=True, EtcdHealthy=False)}
     assert healths({"status": status}) == {"EtcdHealthy": "False"}
     assert healths({}) == {}

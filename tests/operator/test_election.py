@@ -53,7 +53,7 @@ def test_the_first_one_leads_and_the_second_waits() -> None:
     assert lease.held.transitions == 0
 
 
-def test_another_takes_over_when_the_holder_is_gone_and_not_before() -> None:
+def test_election_passes_on_only_after_the_owner_is_gone() -> None:
     lease, first, second = LeaseObject(), Election("a"), Election("b")
     attempt(first, lease, 0)
     now = 1.0
@@ -76,7 +76,7 @@ def test_what_was_given_back_is_taken_at_once() -> None:
     assert second.leads(1)
 
 
-def test_who_lost_it_while_it_slept_does_not_give_back_what_is_anothers() -> None:
+def test_sleeper_that_lost_the_election_releases_nothing() -> None:
     lease, first, second = LeaseObject(), Election("a"), Election("b")
     attempt(first, lease, 0)
     attempt(second, lease, 1)

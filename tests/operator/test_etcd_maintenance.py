@@ -99,7 +99,7 @@ async def test_none_is_defragmented_while_one_is_down(cluster: EtcdCluster) -> N
     assert isinstance(step, Defragment)
 
 
-async def test_one_that_stands_still_does_not_answer_and_what_it_was_asked_is_in_doubt(
+async def test_stalled_member_leaves_the_outcome_indeterminate(
     cluster: EtcdCluster,
 ) -> None:
     keeper = maintenance(cluster)

@@ -22,7 +22,7 @@ def flags(cluster: ClusterSpec) -> dict[str, str]:
     return {name: value or "true" for name, _, value in given}
 
 
-def test_members_find_each_other_and_brokers_find_them_under_the_same_names() -> None:
+def test_members_and_brokers_use_the_same_etcd_names() -> None:
     cluster = cluster_with_etcd("c")
     data = etcd_start.start_map(cluster, START)["data"]
     listed = dict(each.split("=", 1) for each in data[etcd_start.INITIAL_CLUSTER].split(","))
@@ -35,7 +35,7 @@ def test_members_find_each_other_and_brokers_find_them_under_the_same_names() ->
     ]
 
 
-def test_a_cluster_that_has_formed_names_no_member_to_those_without_data() -> None:
+def test_formed_cluster_names_no_member_to_those_without_data() -> None:
     cluster = cluster_with_etcd("c")
     formed = EtcdStart(phase=StartPhase.FORMED, members=3, token="t", cluster_id="c1")
     data = etcd_start.start_map(cluster, formed)["data"]
@@ -88,7 +88,7 @@ def test_volumes_stay_whatever_becomes_of_the_cluster() -> None:
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
 
 
-def test_an_alarm_neither_kills_a_member_nor_holds_up_its_replacement() -> None:
+def test_alarm_neither_kills_nor_delays_replacement_of_member() -> None:
     cluster = cluster_with_etcd("c")
     (container,) = etcd_set.etcd_set(cluster, managed(cluster), "etcd:1", 3)["spec"]["template"]["spec"][
         "containers"

@@ -151,7 +151,7 @@ def test_an_alarm_stays_while_there_is_no_room() -> None:
     assert upkeep(look(*full, alarms=(FULL,)), Done(compacted=400, members=frozenset({1, 2, 3}))) is None
 
 
-def test_an_alarm_is_not_taken_back_while_nobody_knows_of_one_member() -> None:
+def test_alarm_stays_while_a_member_is_unknown() -> None:
     seen = look(status(1), status(2), None, alarms=(FULL,))
     assert not isinstance(upkeep(seen, Done(compacted=400, members=frozenset({1, 2}))), Disarm)
 
@@ -207,7 +207,7 @@ def test_a_lost_member_is_taken_off_put_on_and_let_in() -> None:
         look(status(1), status(2), status(3)),
     ],
 )
-def test_none_is_taken_off_without_a_majority_or_while_it_answers(seen: EtcdSeen) -> None:
+def test_member_stays_without_majority_or_while_it_answers(seen: EtcdSeen) -> None:
     assert members_step(seen, lost=frozenset({"c-etcd-1"})) is None
 
 
@@ -218,7 +218,7 @@ def test_what_somebody_else_put_on_the_list_is_left_alone() -> None:
     assert members_step(replace(seen, listed=(*seen.listed, stranger)), lost=frozenset({"c-etcd-1"})) is None
 
 
-def test_a_cluster_is_given_up_by_its_id_and_only_when_none_answers() -> None:
+def test_cluster_is_abandoned_by_id_only_if_none_answers() -> None:
     gone = look(None, None, None)
     anew = replace(FORMED, phase=StartPhase.FORMING, cluster_id=None, token="other")
     assert members_step(gone, given_up="c1") == Begin(start=anew)
@@ -242,7 +242,7 @@ def test_a_change_of_pods_never_costs_a_majority_that_there_is(members: int, dat
         away.discard(number)
 
 
-def test_who_lost_its_data_is_told_by_the_newest_end_of_its_container() -> None:
+def test_data_loss_is_read_from_newest_container_exit() -> None:
     ended = {"terminated": {"exitCode": 1, "message": f'"error":"{NO_DATA} \\"c-etcd-1\\" in the ..."'}}
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
 
@@ -306,7 +306,7 @@ def test_a_revision_is_settled_some_time_after_it_was_seen() -> None:
     assert rounds.settled_revision() == 10
 
 
-def test_a_round_begins_once_and_an_alarm_brings_another_after_a_while() -> None:
+def test_defragmentation_starts_once_and_again_after_alarm() -> None:
     rounds = EtcdRounds()
     rounds.begin_scheduled(NOON)
     rounds.defragmented(1)

@@ -191,7 +191,7 @@ async def test_a_member_that_is_only_away_is_not_replaced(formed: Passes) -> Non
     await formed.until(HEALTHY, "AllMembersAnswer")
 
 
-async def test_when_all_data_is_lost_nothing_is_formed_until_somebody_gives_it_up(formed: Passes) -> None:
+async def test_total_data_loss_waits_for_an_explicit_abandon(formed: Passes) -> None:
     cluster_id = formed.kube.start()["clusterId"]
     for member in formed.etcd.members:
         member.kill9()
@@ -228,7 +228,7 @@ async def test_without_a_majority_nothing_is_done_and_said_so(formed: Passes) ->
     assert formed.kube.start()["phase"] == "Formed"
 
 
-async def test_at_its_time_members_are_defragmented_one_after_the_other(formed: Passes) -> None:
+async def test_members_are_defragmented_one_after_the_other(formed: Passes) -> None:
     keeper = maintenance(formed.etcd)
     before = await fragmented(keeper, formed.etcd, free_bytes=3 * 2**20)
     await formed.make()
@@ -286,7 +286,7 @@ async def test_what_cannot_be_changed_is_kept_and_said(watched: Passes) -> None:
     assert spec["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] == "8Gi"
 
 
-async def test_members_are_not_replaced_by_newer_ones_while_one_is_missed(formed: Passes) -> None:
+async def test_members_are_not_upgraded_while_one_is_missing(formed: Passes) -> None:
     formed.members["c-etcd-0"].kill9()
     formed.kube.resource["spec"]["etcd"]["managed"]["image"] = "etcd:newer"
     message = await formed.until(AS_SPECIFIED, "NotCarriedOut")

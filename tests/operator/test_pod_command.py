@@ -121,7 +121,7 @@ async def test_a_zone_is_waited_for_while_nobody_answers(tmp_path: Path) -> None
     assert await find(kubernetes, tmp_path, asked()) == Place(variables={"KAFSCALE_RACK": "eu-1b"})
 
 
-async def test_a_container_started_again_while_the_api_server_is_away_goes_on_as_before(
+async def test_restarted_container_continues_without_api_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await find(Kubernetes({0: ZONED}, {0: BALANCED}), tmp_path, BOTH)

@@ -22,7 +22,7 @@ def pod(folder: Path, variables: dict[str, str], **settings: object) -> Iterator
         broker.close()
 
 
-def test_while_it_waits_it_is_alive_and_says_for_what_and_a_stop_ends_it(tmp_path: Path) -> None:
+def test_waiting_pod_is_live_reports_reason_and_can_stop(tmp_path: Path) -> None:
     with pod(tmp_path, RACK) as broker:
         broker.launch_only()
         wait_until(broker.answers, "health is served")

@@ -180,7 +180,7 @@ async def test_killed_at_any_call_of_a_step(step: str, after: bool) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_what_was_begun_is_reset_when_the_resource_names_it_no_more(after: bool) -> None:
+async def test_interrupted_config_is_reset_once_undeclared(after: bool) -> None:
     number, fate = 0, Fate(0, after)
     while fate.has_struck or not number:
         number += 1

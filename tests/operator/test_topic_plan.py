@@ -71,7 +71,7 @@ def test_what_the_resource_names_no_more_is_reset() -> None:
     assert plan.changed(found.configs) == {}
 
 
-def test_what_somebody_changed_after_the_resource_named_it_no_more_is_not_reset() -> None:
+def test_config_changed_after_undeclaring_is_not_reset() -> None:
     plan = plan_topic(wanted(), {"retention.ms": "1000"}, there(configs={"retention.ms": "5"}))
     assert plan.is_empty
 
@@ -81,7 +81,7 @@ CONFIGS = st.dictionaries(NAMES, st.sampled_from(["1", "2", "3"]))
 
 
 @given(CONFIGS, CONFIGS, CONFIGS, st.integers(1, 9), st.integers(1, 9))
-def test_a_plan_carried_out_leaves_nothing_to_do_and_nothing_else_changed(
+def test_applied_plan_is_complete_and_changes_nothing_else(
     named: dict[str, str], applied: dict[str, str], has: dict[str, str], wants: int, count: int
 ) -> None:
     spec, found = wanted(wants, named), there(count, has)

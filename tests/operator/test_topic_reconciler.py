@@ -172,7 +172,7 @@ async def test_partitions_are_added(scene: Scene) -> None:
     assert len(await scene.plane.keys_under(keys.partitions("t"))) == 4
 
 
-async def test_configs_follow_the_resource_and_leave_the_administrators(scene: Scene) -> None:
+async def test_configs_follow_resource_and_keep_administrators_own(scene: Scene) -> None:
     scene.kube.add_topic("t", config={"retention.ms": 1000, "segment.bytes": 2000000})
     await scene.look()
     await scene.alter_by_kafka(max_message_bytes="777")
@@ -341,7 +341,7 @@ async def test_the_second_resource_removes_nothing(scene: Scene) -> None:
     assert (await scene.topic()).state is TopicState.ACTIVE
 
 
-async def test_when_the_first_resource_goes_the_second_has_the_topic_with_its_records(scene: Scene) -> None:
+async def test_second_resource_inherits_topic_with_its_records(scene: Scene) -> None:
     scene.kube.add_topic("first", topicName="t", partitions=2)
     scene.kube.add_topic("second", topicName="t", partitions=3)
     await scene.look("first")
@@ -409,7 +409,7 @@ async def test_with_a_cluster_that_goes_topics_are_left_as_they_are(scene: Scene
     assert (await scene.topic()).state is TopicState.ACTIVE
 
 
-async def test_while_the_metadata_store_is_away_the_resource_stays_and_says_so(scene: Scene) -> None:
+async def test_resource_stays_and_reports_unavailable_metadata(scene: Scene) -> None:
     scene.kube.add_topic("t")
     await scene.look()
     scene.kube.begin_deletion(TOPIC, "t")
@@ -429,7 +429,7 @@ async def test_a_pass_over_a_resource_that_goes_makes_nothing(scene: Scene) -> N
     assert await scene.found() is None
 
 
-async def test_a_pass_that_is_cancelled_ends_before_the_topic_is_removed(scene: Scene) -> None:
+async def test_cancelled_pass_ends_before_the_topic_is_deleted(scene: Scene) -> None:
     scene.kube.add_topic("t")
     looking = asyncio.create_task(scene.look())
     scene.kube.after_next_put = looking.cancel
@@ -441,7 +441,7 @@ async def test_a_pass_that_is_cancelled_ends_before_the_topic_is_removed(scene: 
     assert await scene.found() is None
 
 
-async def test_a_specification_that_changes_during_a_pass_is_looked_at_again_at_once(scene: Scene) -> None:
+async def test_spec_changed_during_pass_is_reconciled_at_once(scene: Scene) -> None:
     scene.kube.add_topic("t", partitions=1)
     scene.kube.after_next_put = lambda: scene.kube.change("t", partitions=2)
     assert await scene.look() < 1

@@ -47,7 +47,7 @@ def segments(draw: st.DrawFn) -> tuple[CachedSegment, list[bytes]]:
 
 
 @given(segments(), st.integers(-5, 250), st.integers(-10, 3000), st.booleans())
-def test_a_range_is_the_longest_run_of_whole_batches_within_the_limit(
+def test_range_is_longest_run_of_whole_batches_within_limit(
     made: tuple[CachedSegment, list[bytes]], after: int, max_bytes: int, at_least_one: bool
 ) -> None:
     segment, batches = made

@@ -186,7 +186,7 @@ def test_damage_never_yields_wrong_records(
 
 
 @given(st.data(), logs(), SIZES, ASKED)
-def test_objects_that_are_swapped_or_gone_never_yield_wrong_records(
+def test_swapped_or_missing_objects_never_yield_wrong_records(
     data: st.DataObject, log: StoredLog, sizes: ReadSizes, asked: list[tuple[int, int]]
 ) -> None:
     async def play() -> None:
@@ -207,7 +207,7 @@ def test_objects_that_are_swapped_or_gone_never_yield_wrong_records(
 
 
 @given(st.data(), logs(), SIZES, ASKED)
-def test_a_replica_that_holds_an_older_topic_or_damage_is_passed_over(
+def test_replica_with_older_topic_or_damage_is_skipped(
     data: st.DataObject, log: StoredLog, sizes: ReadSizes, asked: list[tuple[int, int]]
 ) -> None:
     """The older topic's segments lie under the same keys, with the same offsets and lower leader epochs."""

@@ -272,7 +272,7 @@ async def forget_segment(stores: TwoStores, index: int) -> Expected:
         st.sampled_from([lose_record, scramble_record, lose_checkpoint, scramble_checkpoint, forget_segment]),
     ),
 )
-def test_damaged_records_are_found_and_none_of_their_objects_is_deleted(
+def test_damaged_records_are_found_and_objects_kept(
     histories: list[History], damages: dict[int, Callable[[TwoStores, int], Awaitable[Expected]]]
 ) -> None:
     async def play() -> None:

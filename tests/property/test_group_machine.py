@@ -389,7 +389,7 @@ def test_a_group_comes_to_rest_from_wherever_it_is(seed: int, steps: int) -> Non
             assert group.members[client.member_id].assignment == client.assignment
 
 
-def test_the_table_names_every_state_that_may_follow_and_no_other() -> None:
+def test_table_names_exactly_the_reachable_states() -> None:
     drawn = {(state, event, to) for (state, event), row in TABLE.items() for to in row.to}
     reached: set[tuple[GroupState, type, GroupState]] = set()
     for seed in range(2000):

@@ -46,7 +46,7 @@ def test_a_look_up_agrees_with_a_linear_scan(
 
 
 @given(batches(), st.integers(1, 400))
-def test_the_header_tells_the_versions_apart_and_nothing_else_does(laid: Batches, interval: int) -> None:
+def test_only_the_header_distinguishes_index_versions(laid: Batches, interval: int) -> None:
     legacy, large = (
         build_index(laid, interval, version=version) for version in (LEGACY_VERSION, LARGE_VERSION)
     )
@@ -62,7 +62,7 @@ def test_the_header_tells_the_versions_apart_and_nothing_else_does(laid: Batches
 
 
 @given(batches(), st.integers(1, 400), versions)
-def test_entries_are_as_sparse_as_the_interval_and_no_sparser_than_the_batches(
+def test_index_entries_follow_the_interval_and_the_batches(
     laid: Batches, interval: int, version: int
 ) -> None:
     index = parse_index("i", build_index(laid, interval, version=version), laid[0][0])

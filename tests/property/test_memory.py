@@ -22,7 +22,7 @@ CACHE_CALLS = st.lists(
 
 
 @given(CACHE_CALLS, st.integers(0, 100))
-def test_a_cache_is_never_above_its_limit_and_drops_each_value_once(
+def test_cache_keeps_its_limit_and_evicts_each_value_once(
     calls: list[tuple[str, int, int]], limit_bytes: int
 ) -> None:
     dropped: Counter[int] = Counter()
@@ -54,9 +54,7 @@ BUDGET_CALLS = st.lists(
 
 
 @given(BUDGET_CALLS, st.integers(1, 100))
-def test_a_budget_is_never_negative_serves_in_order_and_nobody_waits_for_nothing(
-    calls: list[tuple[str, int]], limit_bytes: int
-) -> None:
+def test_budget_is_never_negative_and_serves_in_order(calls: list[tuple[str, int]], limit_bytes: int) -> None:
     budget = MemoryBudget(limit_bytes)
     held: list[int] = []  # sizes that were charged and not released
     line: list[tuple[int, Callable[[], None]]] = []  # who waits, in the order of asking
@@ -99,7 +97,7 @@ POOL_CALLS = st.lists(
 
 
 @given(POOL_CALLS, st.integers(0, 1 << 19))
-def test_a_slab_is_in_one_hand_at_a_time_and_spare_ones_are_limited(
+def test_slab_has_one_owner_and_spares_are_limited(
     calls: list[tuple[bool, int, int]], spare_limit_bytes: int
 ) -> None:
     pool = SlabPool(spare_limit_bytes)

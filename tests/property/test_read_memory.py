@@ -129,7 +129,7 @@ async def _reads(watched: Watched, partition: Partition, random: Random) -> None
     st.sampled_from([0, 700, MIB]),
     st.sampled_from([0, 2 * MIB, 16 * MIB]),
 )
-def test_limits_hold_and_every_reply_is_right_while_memory_is_reused(
+def test_replies_are_right_within_limits_on_reused_memory(
     seed: int, cache_bytes: int, index_cache_bytes: int, spare_bytes: int
 ) -> None:
     async def play() -> None:

@@ -71,9 +71,7 @@ def test_any_other_length_is_noticed(batch: bytes, length: int) -> None:
     batch=batches(), damage=st.dictionaries(st.integers(0, 400), st.integers(0, 255), min_size=1, max_size=8)
 )
 @settings(max_examples=300)
-def test_a_batch_whose_crc_fits_its_damage_raises_only_what_is_declared(
-    batch: bytes, damage: dict[int, int]
-) -> None:
+def test_damaged_batch_with_fitting_crc_raises_declared_errors(batch: bytes, damage: dict[int, int]) -> None:
     damaged = bytearray(batch)
     for position, byte in damage.items():
         damaged[position % len(damaged)] = byte

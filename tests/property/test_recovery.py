@@ -56,7 +56,7 @@ def plan(found: list[InspectedSegment], broken: set[int]) -> PartitionPlan:
 
 
 @given(BUCKETS, DAMAGED)
-def test_every_segment_is_kept_or_left_out_and_those_kept_make_a_log(
+def test_every_segment_is_kept_or_skipped_and_kept_form_a_log(
     found: list[InspectedSegment], broken: set[int]
 ) -> None:
     planned = plan(found, broken)
@@ -87,7 +87,7 @@ def test_the_order_of_the_listing_does_not_matter(
 
 
 @given(BUCKETS)
-def test_what_overlaps_nothing_and_comes_after_no_higher_epoch_is_kept(found: list[InspectedSegment]) -> None:
+def test_segments_without_overlap_or_higher_epoch_are_kept(found: list[InspectedSegment]) -> None:
     planned = plan(found, set())
     repeats = {one.segment.key for one in planned.dropped if one.reason.name == "REPEATED"}
     kept = {reference.object_key or reference.base_offset for reference in planned.record.segments}

@@ -164,7 +164,7 @@ def test_each_hears_what_it_would_have_heard_alone(seed: int) -> None:
         _check(store, led)
 
 
-def test_transactions_are_shared_here_and_some_fail_for_one_of_several() -> None:
+def test_shared_transactions_happen_and_some_fail_for_one() -> None:
     counts: Counter[str] = Counter()
     for seed in range(20):
         store, _ = run_virtually(_run(seed))

@@ -180,7 +180,7 @@ def test_work_and_memory_are_in_proportion_to_the_body(
     assert allocated_bytes <= 20_000 + 200 * len(body)
 
 
-def test_many_sections_of_tagged_fields_cost_no_more_than_their_bytes() -> None:
+def test_tagged_field_sections_cost_no_more_than_their_bytes() -> None:
     """A decoder that copies the rest of the body for each section takes minutes over a larger frame of this kind."""
     topic = b"\x02t\x01\x09\x01z"
     count = 20_000

@@ -23,7 +23,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
 from tests.sim.unreliable import Network, UnreliableMetadata
-from tests.support.holders import end_leases
+from tests.support.owners import end_leases
 
 GROUP = "group"
 TOPIC = "topic"

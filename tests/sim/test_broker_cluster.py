@@ -63,7 +63,7 @@ def test_nothing_that_was_promised_is_broken(part: int) -> None:
 
 
 @pytest.mark.timeout(900 + SEEDS)
-def test_nothing_is_broken_where_topics_are_deleted_and_come_back() -> None:
+def test_cluster_stays_correct_with_recreated_topics() -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + SPECIAL_SEEDS)
     run(seeds, kinds=("delete topic", "delete topic", "kill", "pause", "end lease", "delay"))
 

@@ -74,7 +74,7 @@ def test_a_seed_repeats_its_run_exactly() -> None:
     assert _contents(runs[0]) == _contents(runs[1])
 
 
-def test_a_leftover_that_is_removed_while_it_is_looked_at_does_not_break_the_flush() -> None:
+def test_orphan_deleted_while_compared_does_not_break_flush() -> None:
     async def run() -> World:
         world = World(random.Random(1), fault_rate=0.0)
         await world.create()

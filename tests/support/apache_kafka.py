@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker from Maven (KRaft, one node): the peer that proves what the tests assert."""
+"""A real Apache Kafka broker from Maven (KRaft, one node): the peer that proves the tests' assertions."""
 
 import socket
 from pathlib import Path
@@ -10,11 +10,11 @@ from tests.support.waiting import PATIENCE_SEC, wait_until
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "a2Fmc2NhbGUtdGVzdHMtMQ"  # any 16 bytes
-SIGTERM_EXIT_CODE = 143  # the JVM runs its shutdown hooks and then ends by the signal
+SIGTERM_EXIT_CODE = 143  # the JVM runs its shutdown hooks and then exits by the signal
 
 
 class ApacheKafka(ServerProcess):
-    """Same surface as `KafscaleBroker` as far as the compatibility tests use it."""
+    """The same surface as `KafscaleBroker` for the compatibility tests."""
 
     def __init__(self, folder: Path, name: str = "apache-kafka", **properties: object) -> None:
         super().__init__(name, folder)

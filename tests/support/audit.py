@@ -74,7 +74,7 @@ class AuditedSegment:
 
     @property
     def leader_epoch(self) -> int:
-        """Of its newest batches; a merged segment has older ones, too."""
+        """The leader epoch of its newest batches; a merged segment has older ones, too."""
         return self.batches[-1].leader_epoch
 
     @property
@@ -90,23 +90,23 @@ class AuditedSegment:
 class Audit:
     """All segments of a folder.
 
-    `leftovers` are those that a segment of a higher leader epoch overlaps, `covered` those that lie within a
+    `orphans` are those that a segment of a higher leader epoch overlaps, `covered` those that lie within a
     merged one, which holds published batches only.
     """
 
     segments: list[AuditedSegment] = field(default_factory=list)
-    leftovers: list[AuditedSegment] = field(default_factory=list)
+    orphans: list[AuditedSegment] = field(default_factory=list)
     covered: list[AuditedSegment] = field(default_factory=list)
 
     def partitions(self) -> dict[tuple[str, int], list[AuditedSegment]]:
-        """(topic, partition) -> its segments in offset order, leftovers left out."""
+        """(topic, partition) -> its segments in offset order, without orphans."""
         found: dict[tuple[str, int], list[AuditedSegment]] = {}
         for segment in self.segments:
             found.setdefault((segment.topic, segment.partition), []).append(segment)
         return found
 
     def records(self, topic: str, partition: int) -> Iterator[AuditedRecord]:
-        """The records of a partition in offset order, leftovers left out."""
+        """The records of a partition in offset order, without orphans."""
         next_offset = 0
         for segment in self.partitions().get((topic, partition), []):
             for batch in segment.batches:
@@ -116,7 +116,7 @@ class Audit:
 
 
 def audit(folder: Path) -> Audit:
-    """Check every segment and index under the folder. Raises `AuditError` at the first that is broken."""
+    """Check every segment and index under the folder. Raises `AuditError` at the first broken one."""
     by_partition: dict[tuple[str, int], list[AuditedSegment]] = {}
     for path in sorted(folder.rglob("*.kfs")):
         segment = audit_segment(path)
@@ -124,19 +124,19 @@ def audit(folder: Path) -> Audit:
     result = Audit()
     for segments in by_partition.values():
         standing, covered = without_covered(segments)
-        kept, leftovers = without_leftovers(standing)
+        kept, orphans = without_orphans(standing)
         result.covered += covered
-        for segment in kept:  # a leftover's index may be that of another leftover under the same key
+        for segment in kept:  # an orphan's index may be that of another orphan under the same key
             audit_index(segment)
         result.segments += kept
-        result.leftovers += leftovers
+        result.orphans += orphans
     return result
 
 
 def without_covered(
     segments: Iterable[AuditedSegment],
 ) -> tuple[list[AuditedSegment], list[AuditedSegment]]:
-    """Split off what lies within a merged segment: its sources, earlier merges, and leftovers at their places."""
+    """Separate segments within a merged one: its sources, earlier merges, and orphans at their places."""
     standing: list[AuditedSegment] = []
     covered: list[AuditedSegment] = []
     merged_end = -1
@@ -151,16 +151,16 @@ def without_covered(
     return standing, covered
 
 
-def without_leftovers(
+def without_orphans(
     segments: Iterable[AuditedSegment],
 ) -> tuple[list[AuditedSegment], list[AuditedSegment]]:
-    """Split a partition's segments into the log and what an older leader left unpublished.
+    """Divide a partition's segments into the log and older leaders' unpublished uploads.
 
-    Where ranges overlap the higher leader epoch wins; an epoch lower than one before it is a leftover. What
+    Where ranges overlap the higher leader epoch wins; an epoch lower than one before it is an orphan. What
     overlaps a merged segment, which was published, was not.
     """
     kept: list[AuditedSegment] = []
-    leftovers: list[AuditedSegment] = []
+    orphans: list[AuditedSegment] = []
     ordered = sorted(segments, key=lambda one: (one.base_offset, -one.last_offset, -one.leader_epoch))
     for segment in ordered:
         while kept and kept[-1].last_offset >= segment.base_offset:
@@ -168,15 +168,15 @@ def without_leftovers(
                 kept[-1].leader_epoch >= segment.leader_epoch and not segment.is_merged
             ):
                 break
-            leftovers.append(kept.pop())
+            orphans.append(kept.pop())
         overlaps = bool(kept) and kept[-1].last_offset >= segment.base_offset
         if (overlaps and not (segment.is_merged and kept[-1].is_merged)) or (
             kept and kept[-1].leader_epoch > segment.leader_epoch
         ):
-            leftovers.append(segment)
+            orphans.append(segment)
         else:
             kept.append(segment)
-    return kept, leftovers
+    return kept, orphans
 
 
 def audit_segment(path: Path) -> AuditedSegment:
@@ -267,7 +267,7 @@ def _batch(path: Path, position: int, data: bytes) -> AuditedBatch:
 
 
 def _check_flags(path: Path, flags: int, batches: tuple[AuditedBatch, ...]) -> None:
-    """The segment's codec, where one is named, is that of at least one of its batches."""
+    """The segment's codec, if one is named, is that of at least one of its batches."""
     codecs = {batch.codec for batch in batches}
     if flags:
         _require(BATCH_CODEC_OF_SEGMENT_CODEC[flags] in codecs, path, f"flags {flags}, batches {codecs}")
@@ -306,7 +306,7 @@ def _require(condition: bool, path: Path, problem: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print one line per partition; exit code 1 when something is broken."""
+    """Print one line per partition; exit code 1 if a segment is broken."""
     if len(arguments) != 1:
         print("usage: python -m tests.support.audit DATA_FOLDER", file=sys.stderr)
         return 2
@@ -323,7 +323,7 @@ def main(arguments: list[str]) -> int:
             f"{topic}-{partition}: {len(segments)} segments, {records} records, {size} bytes, "
             f"offsets {segments[0].base_offset}..{segments[-1].last_offset}, {unindexed} without index"
         )
-    print(f"{len(result.segments)} segments are sound, {len(result.leftovers)} leftovers of older leaders")
+    print(f"{len(result.segments)} segments are sound, {len(result.orphans)} orphans of older leaders")
     return 0
 
 

@@ -35,12 +35,12 @@ class KafscaleBroker(ServerProcess):
         return f"{self.host}:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """Everything the process gets, our settings over the test's defaults."""
+        """The process's environment: the test's settings over the tests' defaults."""
         ours = {
             "KAFSCALE_BROKER_ADDR": f"{self.host}:{self.port}",
             "KAFSCALE_METRICS_ADDR": f"{self.host}:{self.metrics_port}",
             "KAFSCALE_DATA_DIR": str(self.data_folder),
-            # Tests write records with timestamps of long ago, and are not over before the default's first look.
+            # Tests write records with old timestamps, and finish before the default's first check.
             "KAFSCALE_RETENTION_CHECK_INTERVAL_MS": "86400000",
             **{f"KAFSCALE_{name.upper()}": str(value) for name, value in self.settings.items()},
         }
@@ -63,7 +63,7 @@ class KafscaleBroker(ServerProcess):
         self.start()
 
     def ready(self) -> bool:
-        """What `/readyz` says. Raises AssertionError with the log when the process has ended."""
+        """True once `/readyz` is positive. Raises AssertionError with the log if the process has exited."""
         assert self.exit_code is None, f"ended with exit code {self.exit_code}\n{self.log_tail()}"
         try:
             return self.http_get("/readyz")[0] == 200
@@ -84,7 +84,7 @@ class KafscaleBroker(ServerProcess):
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def peak_memory_bytes(self) -> int:
-        """The most resident memory that the process ever had (Linux)."""
+        """The peak resident memory of the process (Linux)."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024
 

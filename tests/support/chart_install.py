@@ -1,4 +1,4 @@
-"""helm as an administrator of a control plane: the chart installed, changed and removed."""
+"""helm as an administrator of a control plane: the chart is installed, changed and removed."""
 
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ class Helm:
         self._kubeconfig = plane.write_kubeconfig(access, f"{api.namespace}-helm", api.namespace)
 
     def run(self, *arguments: str) -> str:
-        """What it printed. Raises `HelmError` when it fails."""
+        """The output of helm. Raises `HelmError` if it fails."""
         return run_helm(*arguments, home=self._folder, kubeconfig=self._kubeconfig, timeout_s=120.0)
 
     def install(self, release: str, values: dict[str, Any]) -> str:
-        """Installs the release, or upgrades it; gives what is printed."""
+        """Installs the release, or upgrades it; returns the output."""
         path = str(values_file(self._folder, values))
         return self.run("upgrade", "--install", release, str(CHART), "--values", path)

@@ -1,4 +1,4 @@
-"""Consumers of five kinds, each alone in a group of its own, seen alike: what they read, and what befell them."""
+"""Consumers of five kinds, each alone in its group, with one surface: their reads, and the events they report."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -18,15 +18,15 @@ _ENDINGS = ("revoked", "lost")
 
 
 class ClientConsumer(ABC):
-    """It reads from the start of its topics, and commits what it handled by itself."""
+    """Reads from the start of its topics, and commits what it handled by itself."""
 
     @abstractmethod
     def read(self) -> Mapping[Place, Sequence[int]]:
-        """The offsets it has read, in that order. Raises AssertionError when the consumer has failed."""
+        """The offsets it has read, in that order. Raises AssertionError if the consumer has failed."""
 
     @abstractmethod
     def taken_away(self) -> list[Any]:
-        """Every time that it had to give partitions."""
+        """Every time that partitions were revoked from it."""
 
 
 class _PythonConsumer(ClientConsumer):

@@ -17,7 +17,7 @@ from tests.support.zoned_cluster import ZonedCluster
 
 PARTITIONS = 3  # of each producer's topic, one of each broker
 PRODUCERS = ("java", *FLOWS)
-MORE = 3  # records of each partition, to say that a client goes on
+MORE = 3  # records of each partition, to show that a client continues
 JAVA_PAUSE_MS = 100
 
 Stored = Mapping[Place, list[tuple[int, bytes | None]]]
@@ -25,7 +25,7 @@ Stored = Mapping[Place, list[tuple[int, bytes | None]]]
 
 
 class ClientParty:
-    """What the clients do, from their start to `finish`. `topics`: each producer's; `groups`: each consumer's."""
+    """The clients' work, from their start to `finish`. `topics`: each producer's; `groups`: each consumer's."""
 
     def __init__(self, cluster: ZonedCluster) -> None:
         self.cluster = cluster
@@ -48,7 +48,7 @@ class ClientParty:
         producers: Mapping[str, Mapping[str, Any]],
         consumers: Mapping[str, Any],
     ) -> Iterator[None]:
-        """Everybody works in the block. `producers`: settings of each; `consumers`: of all (Java's names)."""
+        """All clients work in the block. `producers`: settings of each; `consumers`: of all (Java's names)."""
         with contextlib.ExitStack() as stack:
             for client, group in self.groups.items():
                 consumer = client_consumer(
@@ -78,7 +78,7 @@ class ClientParty:
     # --- meanwhile
 
     def all_go_on(self, when: str, timeout_s: float) -> float:
-        """Wait until every consumer has read more of every producer in every partition; the seconds it took.
+        """Wait until every consumer has read more of every producer in every partition; returns the seconds.
 
         Raises AssertionError when a producer has given up a record or a consumer has failed.
         """
@@ -102,7 +102,7 @@ class ClientParty:
         return max(seconds.values())
 
     def check_producers(self) -> None:
-        """No producer has given up a record."""
+        """Raises AssertionError if a producer has failed to deliver a record."""
         for flow in self.flows.values():
             flow.acknowledged()
 
@@ -113,7 +113,7 @@ class ClientParty:
     # --- the end
 
     def finish(self) -> Stored:
-        """Producers end; consumers read and commit all. Gives what is stored."""
+        """Stop the producers; consumers read and commit all. Returns the stored records."""
         self._producing.close()
         self.check_producers()
         stored = {
@@ -146,13 +146,13 @@ class ClientParty:
         return committed_offsets(self.cluster.brokers[self.cluster.coordinator(group)], group, places)
 
     def sent(self, client: str, index: int) -> list[bytes]:
-        """What a producer sent to a partition, in that order; after `finish`."""
+        """The values that a producer sent to a partition, in that order; after `finish`."""
         if client == "java":
             return [value.encode() for value in self._java_sent[self.topics["java"], index]]
         return self.flows[client].values(index)
 
     def assert_stored_once(self, stored: Stored, *clients: str, in_order: bool) -> None:
-        """Every record of these producers lies there once; `in_order`: in the order in which it was sent."""
+        """Every record of these producers is stored once; `in_order`: in the order in which it was sent."""
         for client in clients:
             for index in range(PARTITIONS):
                 values = [value for _, value in stored[self.topics[client], index]]
@@ -165,7 +165,7 @@ class ClientParty:
                 assert not in_order or values == sent, f"{client}, partition {index}: not in order"
 
     def assert_read_once_in_order(self, stored: Stored, *clients: str) -> None:
-        """These consumers have read what is stored, each record once and in order."""
+        """These consumers have read all stored records, each once and in order."""
         for client in clients:
             read = self.consumers[client].read()
             for place, records in stored.items():
@@ -177,6 +177,6 @@ class ClientParty:
 
 
 def twice(values: Any) -> list[Any]:
-    """The values that are not there for the first time."""
+    """The values that occur for at least the second time."""
     seen: set[Any] = set()
     return [value for value in values if value in seen or seen.add(value)]  # type: ignore[func-returns-value]

@@ -20,13 +20,16 @@ from tests.support.waiting import PATIENCE_SEC, wait_until
 START_TIMEOUT_S = PATIENCE_SEC
 LINGER_MS = 800  # enough for clients whose heartbeats are frequent, as they are in tests
 LEADERS_TIMEOUT_S = PATIENCE_SEC
-CALL_TIMEOUT_S = 5.0  # of one connection that looks at the cluster
-AWAY = (OSError, wire.ConnectionEndedError)  # what such a connection meets at a broker that comes or goes
+CALL_TIMEOUT_S = 5.0  # for one connection that reads the cluster's state
+AWAY = (
+    OSError,
+    wire.ConnectionEndedError,
+)  # errors that such a connection meets at a broker that starts or stops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStores:
-    """Where a cluster's brokers find etcd and the bucket; `s3_endpoint` may be a proxy's."""
+    """The addresses of a cluster's etcd and bucket; `s3_endpoint` may be a proxy's."""
 
     etcd_endpoints: Sequence[str]
     s3_endpoint: str
@@ -36,7 +39,7 @@ class ClusterStores:
     s3_region: str = "us-east-1"
 
     def settings(self) -> dict[str, object]:
-        """As settings of a broker."""
+        """The settings of a broker for these stores."""
         return {
             "etcd_endpoints": ",".join(self.etcd_endpoints),
             "s3_endpoint": self.s3_endpoint,
@@ -81,7 +84,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """All brokers, also those that do not run now."""
+        """All brokers, stopped ones included."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     @property
@@ -94,7 +97,7 @@ class Cluster:
         """The running ones that are not paused."""
         return sorted(self._running - self._paused)
 
-    # --- brokers come and go
+    # --- brokers start and stop
 
     def start(self, *ids: int) -> None:
         """Start these, or all, at once and wait until they are ready."""
@@ -111,7 +114,7 @@ class Cluster:
     def wait_until_ready(
         self, ids: Collection[int] | None = None, timeout_s: float = START_TIMEOUT_S
     ) -> None:
-        """Wait until these, or all live ones, say that they are ready."""
+        """Wait until these, or all live ones, are ready."""
         for broker_id in self.live if ids is None else ids:
             broker = self.brokers[broker_id]
             wait_until(broker.ready, f"{broker.name} is ready", timeout_s)
@@ -138,19 +141,19 @@ class Cluster:
         self._paused.add(broker_id)
 
     def resume(self, broker_id: int) -> None:
-        """SIGCONT: it goes on where it was, whatever has happened meanwhile."""
+        """SIGCONT: it continues where it was, whatever has happened meanwhile."""
         self._paused.discard(broker_id)
         self.brokers[broker_id].send_signal(signal.SIGCONT)
 
     def heal(self) -> None:
-        """Resume what is paused, start what does not run, wait until all are ready."""
+        """Resume paused brokers, start stopped ones, wait until all are ready."""
         for broker_id in list(self._paused):
             self.resume(broker_id)
         self.launch(*(broker_id for broker_id in self.brokers if broker_id not in self._running))
         self.wait_until_ready()
 
     def check_alive(self) -> None:
-        """No broker has ended by itself. Raises AssertionError with its log."""
+        """No broker has exited by itself. Raises AssertionError with its log."""
         for broker_id in self._running:
             broker = self.brokers[broker_id]
             assert broker.exit_code is None, (
@@ -171,19 +174,19 @@ class Cluster:
             assert code == 0, f"{broker.name} ended with exit code {code} after SIGTERM\n{broker.log_tail()}"
 
     def close(self) -> None:
-        """Make sure that nothing is left, whatever the test did."""
+        """Kill whatever is still running."""
         for broker in self.brokers.values():
             broker.close()
 
-    # --- what the cluster says of itself
+    # --- the cluster's own state
 
     def any_live(self) -> KafscaleBroker:
-        """A broker that can be asked. Raises AssertionError where there is none."""
+        """A running broker. Raises AssertionError if there is none."""
         assert self.live, "no broker is live"
         return self.brokers[self.live[0]]
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, object] | None = None) -> None:
-        """Create a topic and wait until it has its leaders, whichever broker is asked."""
+        """Create a topic and wait until it has its leaders, from any broker."""
         with wire.connect(self.any_live(), CALL_TIMEOUT_S * 3) as connection:
             request = create_topics_request(name, partitions, configs)
             reply = connection.call(request, CreateTopicsResponse, CREATE_TOPICS_VERSION).topics[0]
@@ -191,18 +194,18 @@ class Cluster:
         self.wait_until_led(name)
 
     def leaders(self, topic: str, asked: int | None = None) -> dict[int, int]:
-        """Partition -> the broker that leads it, -1 where none, as the broker asked says it."""
+        """Partition -> the broker that leads it, -1 if none, from any broker's metadata."""
         broker = self.any_live() if asked is None else self.brokers[asked]
         with wire.connect(broker, CALL_TIMEOUT_S) as connection:
             described = describe_topic(connection, topic)
         return {one.partition_index: one.leader_id for one in described.partitions}
 
     def led_by(self, broker_id: int, topic: str) -> list[int]:
-        """The topic's partitions that this broker leads, as another one says it."""
+        """The topic's partitions that this broker leads, from another one's metadata."""
         return [index for index, leader in self.leaders(topic).items() if leader == broker_id]
 
     def wait_until_led(self, *topics: str, timeout_s: float = LEADERS_TIMEOUT_S) -> float:
-        """Wait until every live broker names the same live leader of every partition, and each leads indeed.
+        """Wait until every live broker names the same live leader of every partition, and each really leads.
 
         Returns the seconds that took.
         """
@@ -228,17 +231,17 @@ class Cluster:
             return bool(wire.list_offset(connection, *place, wire.LATEST).error_code == 0)
 
     def read_all(self, place: Place, asked: int | None = None) -> list[Record]:
-        """Every record of a partition, from its leader or from the broker asked."""
+        """Every record of a partition, from its leader or from the given broker."""
         return [(one.offset, one.value) for one in self.read_all_sent(place, asked)]
 
     def read_all_sent(self, place: Place, asked: int | None = None) -> list[Sent]:
-        """The same with what producers gave the records."""
+        """The same with producer ids and sequences."""
         broker_id = self.leaders(place[0])[place[1]] if asked is None else asked
         with wire.connect(self.brokers[broker_id]) as connection:
             return wire.read_all_sent(connection, *place)
 
     def log_end_offset(self, place: Place) -> int:
-        """As the partition's leader says it."""
+        """The offset from the partition's leader."""
         leader = self.brokers[self.leaders(place[0])[place[1]]]
         with wire.connect(leader, CALL_TIMEOUT_S) as connection:
             answer = wire.list_offset(connection, *place, wire.LATEST)

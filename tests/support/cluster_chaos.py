@@ -1,4 +1,4 @@
-"""One chaos run: a cluster with producers and consumers, troubles for a while, and the verdict of the checker."""
+"""One chaos run: a cluster with producers and consumers, episodes of trouble, and the checker's verdict."""
 
 import random
 import time
@@ -66,7 +66,7 @@ class ChaosRun:
         self._group: list[GroupReader] = []
 
     def start(self, *, direct: bool = True, java: bool = False) -> None:
-        """Create the topic and set everybody to work; `direct`: also a producer that retries nothing."""
+        """Create the topic and start all clients; `direct`: also a producer without retries."""
         cluster, history = self.cluster, self.history
         cluster.create_topic(TOPIC, PARTITIONS)
         self._loads = [
@@ -91,7 +91,7 @@ class ChaosRun:
         self.all_progress()
 
     def run(self, troubles: Sequence[Trouble], seconds: float) -> dict[str, int]:
-        """Troubles one after the other for that long, each at least once; how often each was."""
+        """Episodes of trouble one after the other for that long, each kind at least once; returns their counts."""
         generator, done = self.scene.generator, dict.fromkeys((one.__name__ for one in troubles), 0)
         until = time.monotonic() + seconds
         deck: list[Trouble] = []
@@ -106,7 +106,7 @@ class ChaosRun:
         return done
 
     def all_progress(self) -> None:
-        """Wait until every producer is acknowledged something new."""
+        """Wait until every producer has a new acknowledgement."""
         before, names = self.history.count(), {load.name for load in self._loads}
         java = {one.name: one.acknowledged_count() for one in self._java}
 
@@ -122,7 +122,7 @@ class ChaosRun:
         self.say(f"every producer goes on, after {time.monotonic() - began:.2f} s")
 
     def finish(self) -> Report:
-        """All well again: let producers end, consumers catch up; the report of the whole run."""
+        """With the cluster healthy again: stop producers, let consumers catch up; the report of the whole run."""
         self.cluster.heal()
         self.cluster.wait_until_led(TOPIC)
         self._end_producers()
@@ -134,7 +134,7 @@ class ChaosRun:
         return self._judge(final)
 
     def print_what_is_known(self) -> None:
-        """For a run that failed before its report: what the checker can say of it."""
+        """For a run that failed before its report: the checker's findings so far."""
         if self._judged:
             return
         try:
@@ -155,7 +155,7 @@ class ChaosRun:
         return report
 
     def close(self) -> None:
-        """End every thread and process of the run, whatever happened."""
+        """Stop every thread and process of the run, whatever happened."""
         for worker in (*self._loads, *self._readers, *self._group):
             worker.stop()
         for worker in (*self._loads, *self._readers, *self._group):
@@ -187,7 +187,7 @@ class ChaosRun:
         wait_until(group_caught_up, "the group has seen all", END_TIMEOUT_S)
 
     def _say_what_lacks(self, reader: Reader, ends: dict[Place, int]) -> None:
-        """Where a reader has come to, and what each broker serves from there on."""
+        """The reader's position, and the records that each broker serves from there on."""
         for place, end in ends.items():
             last = reader.journal.last(place)
             if last >= end:
@@ -203,7 +203,7 @@ class ChaosRun:
                     )
 
     def _read_from_every_broker(self) -> None:
-        """All of them serve all of it; what they serve is judged like what any consumer saw."""
+        """All brokers serve all records; their answers are checked like those of any consumer."""
         for broker_id in self.cluster.brokers:
             journal = self.history.reader(f"final-of-broker-{broker_id}")
             for place in PLACES:

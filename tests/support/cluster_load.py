@@ -1,4 +1,4 @@
-"""Producers that write to a cluster while its brokers and stores are troubled, and enter what they are told."""
+"""Producers that write to a cluster during trouble, and record the answers that they get."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ from tests.support.ledger import Place, value_of
 from tests.support.load import RECONNECT_SECONDS, IdempotentLoad, Load
 from tests.support.process import ServerProcess, clean_environment
 
-# A client that a paused broker does not hold up for a minute.
+# A client that a paused broker does not block for a minute.
 IMPATIENT: dict[str, object] = {
     "socket_timeout_ms": 3_000,
     "socket_connection_setup_timeout_ms": 1_000,
@@ -53,7 +53,7 @@ class RetryingLoad(IdempotentLoad):
         history.promise(name, Promise.SENT_AGAIN)
 
     def given_up(self, topic: str, partition: int, value: bytes, error: KafkaError) -> None:
-        """A plain producer may; it says only that nothing was promised."""
+        """A plain producer may; it means only that nothing was promised."""
         self._history.doubt(topic, partition, value, error.name())
 
 
@@ -99,7 +99,7 @@ class DirectLoad(Load):
         except AWAY as error:
             refused = True
             self._doubt(place, itertools.chain(*unanswered), type(error).__name__)
-        if refused:  # ask again who leads
+        if refused:  # fetch the leaders again
             self._disconnect(place)
             self._stopping.wait(RECONNECT_SECONDS)
 
@@ -112,7 +112,7 @@ class DirectLoad(Load):
         return self._connections[place]
 
     def _answered(self, place: Place, values: list[bytes], answer: Any) -> bool:
-        """Enter what was said of one request; whether it was acknowledged."""
+        """Record the answer to one request; returns if it was acknowledged."""
         code: int = answer.error_code
         if code == 0:
             for n, value in enumerate(values):
@@ -135,7 +135,7 @@ class DirectLoad(Load):
 
 
 class JavaLoad(ServerProcess):
-    """Kafka's own VerifiableProducer with idempotence; it tells every answer, and they are read at the end."""
+    """Kafka's own VerifiableProducer with idempotence; it prints every answer, and they are read at the end."""
 
     def __init__(
         self, number: int, folder: Path, cluster: Cluster, topic: str, history: History, **config: object
@@ -168,7 +168,7 @@ class JavaLoad(ServerProcess):
             "--throughput", "100", "--value-prefix", str(self._number),
             "--producer.config", str(self._config_file),
         )  # fmt: skip
-        # what it tells is not to be torn apart by what its client logs
+        # its output must not be mixed with its client's log
         command.insert(1, f"-Dorg.slf4j.simpleLogger.logFile={self._config_file.with_suffix('.err')}")
         self.launch(command, clean_environment())
 
@@ -176,7 +176,7 @@ class JavaLoad(ServerProcess):
         return 128 + 15  # a JVM that SIGTERM ended in good order
 
     def acknowledged_count(self) -> int:
-        """How many records were acknowledged so far. Raises AssertionError where it has ended."""
+        """The number of records acknowledged so far. Raises AssertionError if it has exited."""
         assert self.exit_code is None, f"{self.name} ended by itself\n{self.log_tail()}"
         with self.log_path.open("rb") as log:
             log.seek(self._counted_bytes)
@@ -187,13 +187,13 @@ class JavaLoad(ServerProcess):
         return self._acknowledged
 
     def _told(self) -> Iterator[dict[str, Any]]:
-        """What it said of each record."""
+        """Its line for each record."""
         for line in self.log_text().splitlines():
             if line.startswith("{"):
                 yield json.loads(line)
 
     def finish(self) -> None:
-        """End it, after what is under way, and enter what it was told into the history."""
+        """Stop it, after the requests in flight, and record its answers in the history."""
         self.stop(timeout_s=150.0)
         for row in self._told():
             if row["name"] == "producer_send_success":

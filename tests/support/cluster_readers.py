@@ -1,4 +1,4 @@
-"""Consumers that read from a cluster all the time, and enter what they see, record by record."""
+"""Consumers that read from a cluster all the time, and record what they see, record by record."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ COMMIT_EVERY = 200  # records
 # NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT,
 # REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, OFFSET_NOT_AVAILABLE: what a broker may say that comes or goes
 RETRIABLE_FETCH_CODES = (6, 5, 3, 7, 9, 56, 78)
-# What librdkafka reports of brokers and connections, and gets over by itself.
+# librdkafka's reports of brokers and connections that it recovers from by itself.
 PASSING_ERRORS = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -44,12 +44,12 @@ class Reader(Worker):
         self._cluster = cluster
 
     def has_seen(self, ends: dict[Place, int]) -> bool:
-        """Whether it saw the records at these offsets; -1 stands for an empty partition."""
+        """True if it saw the records at these offsets; -1 stands for an empty partition."""
         return all(self.journal.last(place) >= ends[place] for place in self.places)
 
 
 class OneBrokerReader(Reader):
-    """Raw fetches of every partition from one broker, whoever leads; it waits while that broker is away."""
+    """Raw fetches of every partition from one broker, led by any; it waits while that broker is down."""
 
     def __init__(
         self, name: str, cluster: Cluster, broker_id: int, places: list[Place], history: History
@@ -146,7 +146,7 @@ class GroupReader(Reader):
             self.journal.begin((one.topic, one.partition))
 
     def _commit(self, consumer: Consumer) -> None:
-        """Without waiting: a commit that fails makes others see records again, which is no harm."""
+        """Without waiting: a failed commit makes others see records again, which is allowed."""
         if self._uncommitted:
             consumer.commit(asynchronous=True)
         self._uncommitted = 0
@@ -171,7 +171,7 @@ def _consumer(cluster: Cluster, **config: object) -> Consumer:
 
 
 def _take(reader: Reader, consumer: Consumer, journal: ReaderJournal) -> int:
-    """Enter what some polls give; how many records that were.
+    """Record the results of some polls; returns the number of records.
 
     One by one: a batch could hold records from before a rebalance that was told while it was gathered.
     """
@@ -194,7 +194,7 @@ def _take(reader: Reader, consumer: Consumer, journal: ReaderJournal) -> int:
 
 
 def _read_on(consumer: Consumer, journal: ReaderJournal, message: Message) -> None:
-    """Go on after the last record seen; if that is gone, the offset is out of range, or holds another record.
+    """Continue after the last record seen; if that is gone, the offset is out of range, or has another record.
 
     librdkafka 2.16 asks where the epoch of its position ended, and when the epoch changes once more before the
     answer is there, it holds the answer against a later position (`rd_kafka_toppar_handle_OffsetForLeaderEpoch`).

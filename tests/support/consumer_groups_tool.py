@@ -1,4 +1,4 @@
-"""kafka-consumer-groups.sh on one broker, and what its tables say."""
+"""kafka-consumer-groups.sh on one broker, and its tables."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class ConsumerGroupsTool:
         return self.server.tool(CONSUMER_GROUPS, "--bootstrap-server", self.bootstrap, *arguments)
 
     def rows(self, *arguments: str) -> list[Row]:
-        """The rows of all tables it prints, in their order."""
+        """The rows of all tables in its output, in order."""
         return table_rows(self(*arguments).ok())
 
     def groups(self, *arguments: str) -> dict[str, Row]:
@@ -55,32 +55,32 @@ class ConsumerGroupsTool:
         return row
 
     def offsets(self, group: str) -> dict[Partition, int]:
-        """What `--describe` shows as committed; partitions without a commit are left out."""
+        """The committed offsets in `--describe`; partitions without a commit are not included."""
         shown = {partition: row["CURRENT-OFFSET"] for partition, row in self.describe(group).items()}
         return {partition: int(offset) for partition, offset in shown.items() if offset != MISSING}
 
     def reset(self, group: str, *arguments: str) -> dict[Partition, int]:
-        """`--reset-offsets`: the new offset that it names for each partition."""
+        """`--reset-offsets`: the new offset of each partition."""
         rows = self.rows("--reset-offsets", "--group", group, *arguments)
         assert {row["GROUP"] for row in rows} <= {group}, rows
         return {partition: int(row["NEW-OFFSET"]) for partition, row in by_partition(rows).items()}
 
     def delete_offsets(self, group: str, *topics: str) -> dict[Partition, str]:
-        """`--delete-offsets`: the status it tells for each partition; -1 stands for a topic as a whole."""
+        """`--delete-offsets`: the status of each partition; -1 stands for a topic as a whole."""
         arguments = [part for topic in topics for part in ("--topic", topic)]
         rows = self.rows("--delete-offsets", "--group", group, *arguments)
         return {partition: row["STATUS"] for partition, row in by_partition(rows).items()}
 
 
 def says_absent(described: ToolResult, group: str) -> bool:
-    """Whether `--describe` found no such group: an error from DescribeGroups v6 on (KIP-1043), before that Dead."""
+    """True if `--describe` found no such group: an error from DescribeGroups v6 on (KIP-1043), before that Dead."""
     told = described.out + described.err
     named = "GroupIdNotFoundException" in told or f"Consumer group '{group}' does not exist" in told
     return named and not table_rows(described.out)
 
 
 def by_partition(rows: list[Row]) -> dict[Partition, Row]:
-    """The row of each partition; each may stand there once."""
+    """The row of each partition; each may occur once."""
     keys = [(row["TOPIC"], -1 if row["PARTITION"] == MISSING else int(row["PARTITION"])) for row in rows]
     assert len(set(keys)) == len(rows), f"a partition twice: {rows}"
     return dict(zip(keys, rows, strict=True))
@@ -126,5 +126,5 @@ def commit_offsets(broker: Any, group: str, offsets: Mapping[Partition, int], me
 
 
 def quiet_member(broker: Any, group: str, *topics: str, **settings: Any) -> LibrdkafkaMember:
-    """A member that commits only what it is told to."""
+    """A member that commits only on demand."""
     return LibrdkafkaMember(broker.bootstrap, group, *topics, enable_auto_commit=False, **settings)

@@ -39,7 +39,7 @@ CORRELATION_ID = 7
 
 
 class LogsStandIn:
-    """Leads every partition that the view shows, as the log manager does, and remembers what it closed."""
+    """Leads every partition in the view, as the log manager does, and remembers what it closed."""
 
     def __init__(self, view: ClusterView, leadership: Leadership) -> None:
         self.closed: list[str] = []
@@ -86,7 +86,7 @@ class LogsStandIn:
 
 @dataclass(kw_only=True)
 class ControlPlane:
-    """What a test works with. `store` and `objects` are the ones without faults."""
+    """The parts for a test. `store` and `objects` are the ones without faults."""
 
     store: MetadataStore
     objects: ObjectStore
@@ -134,7 +134,7 @@ def memory_stores(max_operations: int = 128) -> tuple[MemoryMetadataStore, Memor
 
 
 def host_of(broker_id: int) -> str:
-    """Where a control plane's broker listens."""
+    """The address of a control plane's broker."""
     return f"broker-{broker_id}.test" if broker_id else "broker.test"
 
 
@@ -148,7 +148,7 @@ async def control_plane(
     faulty_objects: Callable[[ObjectStore], ObjectStore] = lambda objects: objects,
     grace_sec: float = 0.0,
 ) -> AsyncIterator[ControlPlane]:
-    """A registered, ready control plane. The faulty stores are what topics and deletions work with."""
+    """A registered, ready control plane. Topics and deletions work with the faulty stores."""
     settings = settings or Settings()
     if store is None or objects is None:
         store, objects = memory_stores()
@@ -214,7 +214,7 @@ async def put_segment(plane: ControlPlane, key: str) -> None:
 
 
 async def ask(plane: ControlPlane, handle: Callable[..., Any], version: int, message: Any) -> Any:
-    """What a client of this version gets: the request and the reply go through the codec."""
+    """The reply for a client of this version: request and reply go through the codec."""
     reply_class, frame = await ask_for_frame(plane, handle, version, message)
     decoded = reply_class.decode(frame, version=version, header=True, framed=True)
     assert decoded.header.correlation_id == CORRELATION_ID

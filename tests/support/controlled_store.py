@@ -1,4 +1,4 @@
-"""An object store in memory whose calls a test can hold back, count, fail and lie about."""
+"""An object store in memory whose calls a test can hold back, count, fail and falsify."""
 
 import asyncio
 import fnmatch
@@ -51,7 +51,7 @@ class ControlledStore:
         self._failures: dict[tuple[str, str], list[Exception]] = {}
         self._lies: list[tuple[str, Callable[[bytes], bytes], int]] = []
 
-    # --- what a test says
+    # --- instructions of a test
 
     @contextmanager
     def hold(self, method: str, pattern: str = "*") -> Iterator[Hold]:
@@ -65,18 +65,18 @@ class ControlledStore:
             hold.release()
 
     def fail(self, method: str, pattern: str, *errors: Exception) -> None:
-        """Let the next matching calls end in these errors, one each; nothing is done by them."""
+        """Fail the next matching calls with these errors, one each; they have no effect."""
         self._failures.setdefault((method, pattern), []).extend(errors)
 
     def lie(self, pattern: str, change: Callable[[bytes], bytes], times: int = 1_000_000) -> None:
-        """Give changed bytes to the next readers of matching keys. What is stored stays."""
+        """Return changed bytes to the next readers of matching keys. The stored object stays."""
         self._lies.append((pattern, change, times))
 
     def tell_the_truth(self) -> None:
         self._lies.clear()
 
     def count(self, method: str, pattern: str = "*") -> int:
-        """How many matching calls there were."""
+        """The number of matching calls so far."""
         return sum(
             count
             for (called, key), count in self.calls.items()
@@ -95,7 +95,7 @@ class ControlledStore:
             self.concurrent_puts -= 1
 
     async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
-        """What a test says happens once all chunks have come, before the object is there."""
+        """A test's hook after all chunks have come, before the object exists."""
         self.concurrent_puts += 1
         self.most_concurrent_puts = max(self.most_concurrent_puts, self.concurrent_puts)
         try:
@@ -138,7 +138,7 @@ class ControlledStore:
         await self.inner.delete(keys)
 
     async def close(self) -> None:
-        """What is stored outlives a broker: another one may be started on it."""
+        """The objects outlive a broker: another one may be started on them."""
 
     async def keys(self, pattern: str = "*") -> Sequence[str]:
         return [info.key async for info in self.inner.list("") if fnmatch.fnmatchcase(info.key, pattern)]

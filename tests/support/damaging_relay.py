@@ -1,4 +1,4 @@
-"""A relay before a server on this machine that turns one word on its way there into another."""
+"""A relay before a server on this machine that replaces one word on its way there by another."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ _PIECE_BYTES = 1 << 16
 
 @asynccontextmanager
 async def damaging_relay(port: int) -> AsyncIterator[int]:
-    """Gives the relay's own port, for the block."""
+    """Runs the relay in the block; gives its port."""
     connections: set[asyncio.Task[None]] = set()
     writers: set[asyncio.StreamWriter] = set()
 

@@ -19,7 +19,7 @@ from tests.support.installing import TOOLS, CannotInstallError, ensure_command, 
 SUITE = "bookworm"
 BASE = TOOLS / f"debian-{SUITE}"
 
-# Of the packages in Python's slim images: certificates, names of protocols, time zones, what Python links to.
+# Of the packages in Python's slim images: certificates, names of protocols, time zones, libraries of Python.
 _PACKAGES = (
     "ca-certificates",
     "libbz2-1.0",
@@ -35,7 +35,7 @@ _PACKAGES = (
     "tzdata",
     "zlib1g",
 )
-# What Debian's slim variant leaves out, of its own packages and of those that are installed later.
+# Files that Debian's slim variant removes, of its own packages and of those that are installed later.
 _LEFT_OUT = ("doc", "groff", "info", "linda", "lintian/overrides", "locale", "man")
 _KEPT = ("/usr/share/doc/*/copyright", "/usr/share/locale/locale.alias")
 _DPKG_CONFIGURATION = "".join(
@@ -48,7 +48,7 @@ _CERTIFICATES = Path("/usr/local/share/ca-certificates")
 
 
 def debian_base_missing() -> str | None:
-    """Why there is no base to build images on, or None."""
+    """The reason why there is no base to build images on, or None."""
     if BASE.is_dir() and _STAMP.exists() and _STAMP.read_text() == _digest():
         return None
     return (
@@ -57,7 +57,7 @@ def debian_base_missing() -> str | None:
 
 
 def install_debian_base() -> str:
-    """Returns what was done. Raises `CannotInstallError`."""
+    """Install it; returns a summary. Raises `CannotInstallError`."""
     if debian_base_missing() is None:
         return "there already"
     if os.geteuid() != 0:
@@ -120,7 +120,7 @@ def _slim(root: Path) -> None:
 
 
 def _mirror() -> str | None:
-    """Where this machine has the suite's packages from; None when it is another Debian, or no Debian."""
+    """The machine's source of the suite's packages; None if it is another Debian, or no Debian."""
     if shutil.which("apt-get") is None:
         return None
     command = [
@@ -136,7 +136,7 @@ def _mirror() -> str | None:
 
 
 def _machine_files() -> Iterator[Path]:
-    """What says how this machine reaches registries: apt's sources and their configuration, certificates."""
+    """The machine's access to registries: apt's sources and their configuration, certificates."""
     if _mirror() is not None:
         for name in ("sources.list", "sources.list.d", "apt.conf.d"):
             found = _APT / name
@@ -153,7 +153,7 @@ def _digest() -> str:
 
 
 def main() -> int:
-    """Tests say why they are skipped, so it is no failure where there can be none."""
+    """Tests report why they are skipped, so it is no failure where there can be none."""
     try:
         print(f"debian: {install_debian_base()}", flush=True)
     except CannotInstallError as error:

@@ -1,4 +1,4 @@
-"""What a Dockerfile says: its stages and their instructions. Knows what ours use, and refuses the rest."""
+"""A parser for Dockerfiles: stages and their instructions. Knows those that ours use, and refuses others."""
 
 import json
 import re
@@ -45,7 +45,7 @@ class Stage:
     instructions: list[Instruction] = field(default_factory=list)
 
     def last(self, name: str) -> Instruction:
-        """The one that counts."""
+        """The instruction that is in effect: the last one."""
         return [one for one in self.instructions if one.name == name][-1]
 
     def all(self, name: str) -> list[Instruction]:
@@ -53,7 +53,7 @@ class Stage:
 
 
 def parse(text: str) -> list[Stage]:
-    """The stages. Raises AssertionError with the line of what it does not know."""
+    """The stages. Raises AssertionError with the line of an unknown instruction."""
     stages: list[Stage] = []
     for one in _instructions(text):
         if one.name == "FROM":
@@ -95,10 +95,10 @@ def _instruction(line: int, text: str) -> Instruction:
 
 
 def context_files(folder: Path) -> list[Path]:
-    """What a build in that folder is given: relative paths of files that `.dockerignore` leaves in."""
+    """The context of a build in that folder: relative paths of files that `.dockerignore` includes."""
     patterns = [line.strip() for line in (folder / ".dockerignore").read_text().splitlines()]
     rules = [line for line in patterns if line and not line.startswith("#")]
-    # A folder that is left out is looked into where a rule brings back a part of it.
+    # An excluded folder is searched if a rule includes a part of it again.
     parts = {Path(rule.removeprefix("!")).parts[0] for rule in rules if rule.startswith("!")}
     tops = [top for top in sorted(folder.iterdir()) if _is_in(Path(top.name), rules) or top.name in parts]
     found: list[Path] = []

@@ -1,4 +1,4 @@
-"""A broker's connection without a socket: the test decides what is read together and what the client takes."""
+"""A broker's connection without a socket: the test decides what arrives together and what the client reads."""
 
 import asyncio
 import struct
@@ -12,7 +12,7 @@ from tests.support.waiting import PATIENCE_SEC
 
 
 class DrivenTransport:
-    """As uvloop's: writes what the client takes at once, keeps views of the rest, and says so."""
+    """Like uvloop's: writes what the client reads at once, keeps views of the rest, and reports that."""
 
     def __init__(self) -> None:
         self.protocol: Connection | None = None
@@ -24,7 +24,7 @@ class DrivenTransport:
         self._unsent: list[memoryview] = []
         self._paused_writing = False
 
-    # --- what the connection calls
+    # --- calls of the connection
 
     def get_extra_info(self, name: str) -> Any:
         return ("192.0.2.1", 1234) if name == "peername" else None
@@ -64,10 +64,10 @@ class DrivenTransport:
             self.resumed.set()
             asyncio.get_running_loop().call_soon(self._of().connection_lost, None)
 
-    # --- what the client does
+    # --- the client
 
     def take(self, size_bytes: float = float("inf")) -> None:
-        """Let the client read so much more than it has."""
+        """Let the client read so many more bytes."""
         self.room_bytes += size_bytes
         self._move()
         if self._paused_writing and not self._unsent:
@@ -100,7 +100,7 @@ class DrivenConnection:
         self._read_bytes = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Let `data` arrive at once; returns what the connection does not read now."""
+        """Let `data` arrive at once; returns the part that the connection does not read now."""
         while data and self.transport.reading and not self.transport.closed:
             room = self.connection.get_buffer(-1)
             assert len(room), "no room although it reads"
@@ -108,7 +108,7 @@ class DrivenConnection:
             room[:count] = data[:count]
             data = data[count:]
             self.connection.buffer_updated(count)
-            # The shared buffer is the next connection's: whoever still looks at it sees that.
+            # The shared buffer belongs to the next connection now: a stale view would see its bytes.
             shared = self.connection._host.receive_buffer
             shared[:] = b"\xa5" * len(shared)
         return data
@@ -120,7 +120,7 @@ class DrivenConnection:
             await asyncio.wait_for(self.transport.resumed.wait(), PATIENCE_SEC)
 
     def frames(self) -> list[bytes]:
-        """The whole replies that have come and were not asked for yet, without their lengths."""
+        """The whole replies that have come and were not taken yet, without their lengths."""
         frames = []
         while len(self.transport.sent) - self._read_bytes >= 4:
             (length,) = struct.unpack_from(">i", self.transport.sent, self._read_bytes)
@@ -132,7 +132,7 @@ class DrivenConnection:
         return frames
 
     async def next_frames(self, count: int) -> list[bytes]:
-        """The next replies, waited for."""
+        """Wait for the next replies."""
         frames: list[bytes] = []
 
         def enough() -> bool:
@@ -144,6 +144,6 @@ class DrivenConnection:
         return frames
 
     async def end(self) -> None:
-        """The client goes away."""
+        """Close the client's side."""
         self.transport.abort()
         await asyncio.sleep(0)

@@ -10,7 +10,7 @@ UNPACKED = TOOLS / "etcd"
 
 
 def etcd_binary() -> Path | None:
-    """KAFSCALE_TEST_ETCD, or `etcd` on the PATH, or the one in `.tools`; None when there is none."""
+    """KAFSCALE_TEST_ETCD, or `etcd` on the PATH, or the one in `.tools`; None if there is none."""
     chosen = os.environ.get("KAFSCALE_TEST_ETCD")
     if chosen:
         return Path(chosen)
@@ -21,7 +21,7 @@ def etcd_binary() -> Path | None:
 
 
 def etcd_missing() -> str | None:
-    """Why tests on etcd cannot run here, or None."""
+    """The reason why tests on etcd cannot run here, or None."""
     binary = etcd_binary()
     if binary is None:
         return "no etcd on the PATH, in .tools or in KAFSCALE_TEST_ETCD (run `python -m tests.compat.tools`)"
@@ -29,7 +29,7 @@ def etcd_missing() -> str | None:
 
 
 def install_etcd() -> str:
-    """Take the server out of Debian's package, unless there is one. Returns what was done.
+    """Take the server from Debian's package, unless there is one. Returns a summary.
 
     Raises `CannotInstallError`.
     """

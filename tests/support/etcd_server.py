@@ -1,4 +1,4 @@
-"""A real etcd in processes: one member or several, stopped, killed, paused, with TLS and users where wanted."""
+"""A real etcd in processes: one member or several, stopped, killed, paused, with TLS and users if required."""
 
 import itertools
 import signal
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """PEM files: an authority, what it gave a server at 127.0.0.1, and what it gave a client."""
+    """PEM files: an authority, its certificate for a server at 127.0.0.1, and one for a client."""
 
     ca: Path
     server_cert: Path
@@ -59,7 +59,7 @@ def make_tls(folder: Path) -> TlsFiles:
 
 
 def skip_without_etcd() -> None:
-    """Skip the test that wants an etcd where there is none."""
+    """Skip a test that needs etcd if there is none."""
     missing = etcd_missing()
     if missing:
         pytest.skip(missing)
@@ -69,7 +69,7 @@ class EtcdServer(ServerProcess):
     """One member; its data and its ports stay over a restart. Skips the test where there is no etcd.
 
     `peers` are all members of its cluster by name and peer port; none: it is alone. With `tls` it takes
-    clients with a certificate of the same authority only. `flags` are further flags of etcd, which hold from the
+    clients with a certificate of the same authority only. `flags` are further flags of etcd, which apply from the
     next start and over those that are given anyway.
     """
 
@@ -105,12 +105,12 @@ class EtcdServer(ServerProcess):
         return f"http://{HOST}:{self._peer_port}"
 
     def start(self, timeout_s: float = PATIENCE_SEC) -> None:
-        """Start it and wait until it takes requests."""
+        """Start it and wait until it accepts requests."""
         self.begin()
         self.wait_healthy(timeout_s)
 
     def begin(self) -> None:
-        """Start it: without most of its peers it takes no requests."""
+        """Start it without waiting: without most of its peers it accepts no requests."""
         peer = self.peer_url
         cluster = ",".join(f"{name}=http://{HOST}:{port}" for name, port in self._peers.items())
         command = [
@@ -131,11 +131,11 @@ class EtcdServer(ServerProcess):
         self.launch(command, clean_environment() | {"ETCD_UNSUPPORTED_ARCH": ""})
 
     def wait_healthy(self, timeout_s: float = PATIENCE_SEC) -> None:
-        """Wait until it has a leader and takes requests."""
+        """Wait until it has a leader and accepts requests."""
         wait_until(self._is_healthy, f"{self.name} is healthy", timeout_s)
 
     def pause(self) -> None:
-        """Connections are accepted by the kernel, and nobody answers."""
+        """The kernel accepts connections, and no process answers."""
         self.send_signal(signal.SIGSTOP)
         threads = Path(f"/proc/{self.pid}/task")
         wait_until(
@@ -146,10 +146,10 @@ class EtcdServer(ServerProcess):
         self.send_signal(signal.SIGCONT)
 
     def clean_exit_code(self) -> int:
-        return -signal.SIGTERM  # etcd ends itself by the signal when it is done
+        return -signal.SIGTERM  # etcd exits by the signal when it is done
 
     def leads(self) -> bool:
-        """Whether it runs and leads its cluster."""
+        """True if it runs and leads its cluster."""
         try:
             return self.metric("etcd_server_is_leader") == 1
         except OSError:
@@ -167,14 +167,14 @@ class EtcdServer(ServerProcess):
         return self._get("/metrics")
 
     def compact(self, revision: int) -> None:
-        """Forget what was before the revision, as automatic compaction does."""
+        """Compact the history before the revision, as automatic compaction does."""
         with grpc.insecure_channel(self.endpoint.removeprefix("http://")) as channel:
             rpc.KVStub(channel).Compact(
                 rpc.CompactionRequest(revision=revision, physical=True), timeout=PATIENCE_SEC
             )
 
     def add_user(self, name: str, password: str, prefix: str) -> None:
-        """A user who may read and write below the prefix; from then on nobody may do anything without one."""
+        """A user who may read and write below the prefix; from then on every access needs a user."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         permission = rpc.Permission(
             permType=rpc.Permission.READWRITE, key=prefix.encode(), range_end=end.encode()
@@ -190,7 +190,7 @@ class EtcdServer(ServerProcess):
             auth.AuthEnable(rpc.AuthEnableRequest(), timeout=PATIENCE_SEC)
 
     def set_password(self, name: str, password: str) -> None:
-        """As root. Every token that the user has, or that anybody has of it, is of no use from then on."""
+        """As root. Every token of the user is invalid from then on."""
         with grpc.insecure_channel(self.endpoint.removeprefix("http://")) as channel:
             auth = rpc.AuthStub(channel)
             root = auth.Authenticate(
@@ -213,7 +213,7 @@ class EtcdServer(ServerProcess):
 
 
 def _is_stopped(thread: Path) -> bool:
-    # After the command's name in brackets, which may hold anything, comes the state.
+    # After the command's name in brackets, which may contain anything, comes the state.
     return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
@@ -241,7 +241,7 @@ class EtcdCluster:
             member.wait_healthy()
 
     def leader(self) -> EtcdServer:
-        """The member that leads, of those that run."""
+        """The leader among the running members."""
         leading: list[EtcdServer] = wait_until(
             lambda: [each for each in self.members if each.leads()], "one of the members leads"
         )

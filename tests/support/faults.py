@@ -37,7 +37,7 @@ ERRORS = (Fault.UNAVAILABLE, Fault.UNKNOWN_NOT_DONE, Fault.UNKNOWN_DONE)
 
 
 class Fuse:
-    """Counts the calls that several stores get, and lets the one numbered `at`, from 1, end in a fault.
+    """Counts the calls that several stores get, and ends the one numbered `at`, from 1, in a fault.
 
     After a crash no call ever returns: what made it is to be cancelled, and with it the process has ended.
     """
@@ -74,7 +74,7 @@ class Away(Fuse):
 
 
 class FusedMetadataStore:
-    """A metadata store behind a fuse. Watches and leases are left alone."""
+    """A metadata store behind a fuse. Watches and leases are unaffected."""
 
     def __init__(self, inner: MetadataStore, fuse: Fuse) -> None:
         self._inner = inner

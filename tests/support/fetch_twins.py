@@ -1,4 +1,4 @@
-"""One broker's fetch handler with and without a memory of what idle consumers were answered, side by side."""
+"""One broker's fetch handler with and without the memory of idle consumers' answers, side by side."""
 
 import dataclasses
 import struct
@@ -32,7 +32,7 @@ class SpiedAnswers(IdleAnswers):
 
 
 class SteadyDeadlines(Deadlines):
-    """What begins to wait between two calls of `tick` ends together: on uvloop the time goes on at any timer."""
+    """Waits that start between two calls of `tick` end together: on uvloop the time advances at any timer."""
 
     now_ms = 0.0
 
@@ -45,7 +45,7 @@ class SteadyDeadlines(Deadlines):
 
 @dataclass
 class Recorded:
-    """A reply that nobody sends on: what there is of a `Reply` without a connection."""
+    """A reply that is not sent: the part of a `Reply` without a connection."""
 
     frame: bytes | None = None
     error_code: int = 0
@@ -82,7 +82,7 @@ class Recorded:
 
 @dataclass
 class Twins:
-    """The handlers of one broker, once with answers that it remembers and once without any."""
+    """The handlers of one broker, one with remembered answers and one without."""
 
     broker: InProcessBroker
     fast: Broker = field(init=False)

@@ -1,4 +1,4 @@
-"""Producers of several kinds that send to every partition of a topic in turn, and note when each was answered."""
+"""Producers of several kinds that send to every partition of a topic in turn, and record the times of answers."""
 
 import asyncio
 import itertools
@@ -44,13 +44,13 @@ class Flow(ABC):
         self.stop()
 
     def stop(self) -> None:
-        """Send no more; returns when everything is answered."""
+        """Stop sending; returns when every request is answered."""
         self._ending.set()
         self._thread.join(END_TIMEOUT_S)
         assert not self._thread.is_alive(), f"{self} has unanswered records after {END_TIMEOUT_S} s"
 
     def acknowledged(self) -> int:
-        """How many records were. Raises AssertionError when the client has given one up."""
+        """The number of answered records. Raises AssertionError if the client has failed to deliver one."""
         assert not self.errors, f"{self}: {self.errors[:3]}"
         return sum(map(len, self.answered))
 
@@ -60,7 +60,7 @@ class Flow(ABC):
         return [max(late - early for early, late in itertools.pairwise(span)) for span in spans]
 
     def values(self, partition: int) -> list[bytes]:
-        """What was sent to the partition, in that order."""
+        """The values sent to the partition, in that order."""
         return [b"%d/%d" % (partition, number) for number in range(self.counts[partition])]
 
     def _next(self, partition: int) -> bytes:

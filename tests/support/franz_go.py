@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 def franz(broker: Any, command: str, *arguments: str, timeout_s: float = PATIENCE_SEC) -> list[Row]:
-    """What a command said, in lines of JSON. Raises AssertionError when it failed."""
+    """The output of a command, in lines of JSON. Raises AssertionError if it failed."""
     done = subprocess.run(
         [FRANZ, command, "-brokers", broker.bootstrap, *arguments],
         capture_output=True,
@@ -31,7 +31,7 @@ def franz(broker: Any, command: str, *arguments: str, timeout_s: float = PATIENC
 
 
 def ask(broker: Any, question: str, *arguments: str) -> list[Row]:
-    """The answers to a question of an administrator (tests/compat/go/admin.go)."""
+    """The answers to an administrator's request (tests/compat/go/admin.go)."""
     return franz(broker, "admin", "-do", question, *arguments)
 
 
@@ -60,7 +60,7 @@ class FranzMember(ServerProcess):
             self.close()
 
     def events(self, kind: str | None = None) -> list[Row]:
-        """What it said so far, of one kind or all."""
+        """Its events so far, of one kind or all."""
         with self.log_path.open("rb") as log:
             log.seek(self._read_bytes)
             new = log.read()
@@ -86,7 +86,7 @@ class FranzMember(ServerProcess):
 
     @property
     def generation(self) -> int:
-        """That in which partitions came the last time."""
+        """The protocol of its last assignment."""
         return int(self.events("assigned")[-1]["generation"])
 
     def commit(self) -> dict[str, dict[str, int]]:

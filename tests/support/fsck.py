@@ -12,7 +12,7 @@ CLEAN, PROBLEMS = 0, 3
 
 
 def fsck(broker: KafscaleBroker, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit status, which is one of these two, and what was printed."""
+    """The exit status, which is one of these two, and the output."""
     done = subprocess.run(
         [str(Path(sys.executable).parent / "kafscale"), "fsck", "--json", *arguments],
         env=broker.environment(),
@@ -28,6 +28,6 @@ def fsck(broker: KafscaleBroker, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def problems(fields: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """Kind and key of everything that must not be."""
+    """Kind and key of every finding that must not be."""
     found = [*fields["findings"], *(one for part in fields["partitions"] for one in part["findings"])]
     return [(one["kind"], one["key"]) for one in found if one["severity"] == "problem"]

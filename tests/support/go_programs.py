@@ -38,12 +38,12 @@ class GoPrograms:
 
     @property
     def stamp(self) -> str:
-        """Changes with everything that changes the programs."""
+        """A stamp that changes with everything that changes the programs."""
         return repr(self)
 
 
 def build(programs: GoPrograms, folder: Path) -> None:
-    """Put the programs into the folder, all or none. Prints how far it is.
+    """Build the programs into the folder, all or none. Prints its progress.
 
     `go install module@version` refuses a module whose go.mod has replacements. An empty module that requires it
     may say itself what replaces what, so nothing of the source is copied. Raises `CannotInstallError`.
@@ -79,7 +79,7 @@ def _check_go(wanted: str, module: str) -> None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """1.24.0 and go1.24.0 are (1, 24, 0); what a development version adds is left out."""
+    """1.24.0 and go1.24.0 are (1, 24, 0); the suffix of a development version is ignored."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
@@ -98,7 +98,7 @@ def _wrapper(programs: GoPrograms, description: dict[str, Any]) -> str:
 
 
 def _compile(programs: GoPrograms, workplace: Path, built: Path) -> None:
-    """`go build`, with the number of packages that it compiled told now and then."""
+    """`go build`, printing the number of compiled packages now and then."""
     flags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in programs.variables)])
     command = ["go", "build", "-v", "-mod=mod", "-trimpath", f"-ldflags={flags}", "-o", f"{built}/"]
     names = " and ".join(programs.names)
@@ -119,7 +119,7 @@ def _compile(programs: GoPrograms, workplace: Path, built: Path) -> None:
             last = [*last[-7:], line.strip()]
             compiled += (
                 " " not in line.strip()
-            )  # a package's import path; all else that Go says are sentences
+            )  # a package's import path; all other output of Go is sentences
             if time.monotonic() - told > PROGRESS_SECONDS:
                 told = time.monotonic()
                 print(f"{names}: {compiled} packages compiled in {told - began:.0f} s", flush=True)
@@ -131,7 +131,7 @@ def _compile(programs: GoPrograms, workplace: Path, built: Path) -> None:
 
 
 def _go(*arguments: str) -> str:
-    """What a go command says. Raises `CannotInstallError` with what it complains about."""
+    """The output of a go command. Raises `CannotInstallError` with its error."""
     with tempfile.TemporaryDirectory() as elsewhere:  # no go.mod above it counts
         done = subprocess.run(
             ["go", *arguments],
@@ -148,7 +148,7 @@ def _go(*arguments: str) -> str:
 
 
 def remove(folder: Path, programs: GoPrograms) -> None:
-    """Forget programs of an older version."""
+    """Delete programs of an older version."""
     for name in programs.names:
         (folder / name).unlink(missing_ok=True)
     for left in folder.glob("build-*"):  # of a build that was killed

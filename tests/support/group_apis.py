@@ -39,7 +39,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A committed offset, as it is sent and as it comes back (then with the partition's error code)."""
+    """A committed offset, as it is sent and as it is returned (then with the partition's error code)."""
 
     offset: int
     leader_epoch: int = -1
@@ -72,7 +72,7 @@ def commit(
     retention_ms: int = -1,
     version: int = OFFSET_COMMIT_VERSION,
 ) -> dict[TopicPartition, int]:
-    """OffsetCommit; gives the error code of each partition."""
+    """OffsetCommit; returns the error code of each partition."""
     topic_row = OffsetCommitRequest.OffsetCommitRequestTopic
     request = OffsetCommitRequest(
         group_id=group,
@@ -167,7 +167,7 @@ def offsets_in(answer: Any, version: int) -> dict[TopicPartition, Committed]:
 def describe(
     wire: Wire, groups: list[str], version: int = DESCRIBE_GROUPS_VERSION, *, operations: bool = False
 ) -> list[Any]:
-    """The descriptions in the order in which the reply has them."""
+    """The descriptions in the order of the reply."""
     request = DescribeGroupsRequest(groups=groups, include_authorized_operations=operations)
     return list(wire.call(request, DescribeGroupsResponse, version).groups)
 

@@ -1,4 +1,4 @@
-"""Raw members that do by themselves what a client does: join, sync, send heartbeats, and begin again when told."""
+"""Raw members that act like a client by themselves: join, sync, send heartbeats, and rejoin on demand."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -19,12 +19,12 @@ from tests.support.waiting import PATIENCE_SEC, wait_until
 from tests.support.wire import ConnectionEndedError
 
 PAUSE_SECONDS = 0.05
-# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: try again
+# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: retry
 COORDINATOR_CODES = (14, 15, 16)
 
 
 class Phase(Enum):
-    """What the member does next."""
+    """The member's next step."""
 
     JOIN = auto()
     SYNC = auto()
@@ -33,7 +33,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """An assignment that a member got. Leaders write the generation and their own id into it."""
+    """An assignment that a member received. Leaders write the generation and their own id into it."""
 
     generation: int
     leader: str
@@ -41,12 +41,12 @@ class Given:
 
 
 def assignment_for(generation: int, leader: str, member_id: str) -> bytes:
-    """What a leader gives a member; says for whom and when it was made."""
+    """A leader's assignment for a member; it says for whom and when it was made."""
     return f"{generation}/{leader}/{member_id}".encode()
 
 
 class Autopilot:
-    """A thread that takes a member over, in the phase in which it is.
+    """A thread that takes a member over, in its current phase.
 
     `roll` is the group's member ids where this one leads and is still to sync. `given` is all that it got.
     """
@@ -56,7 +56,7 @@ class Autopilot:
     ) -> None:
         self.member = member
         self.given: list[Given] = []
-        self.beats = 0  # heartbeats answered without error since it was given something
+        self.beats = 0  # heartbeats answered without error since its last assignment
         self._broker = broker
         self._phase = phase
         self._roll = list(roll)
@@ -68,7 +68,7 @@ class Autopilot:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread without leaving the group. Raises AssertionError when it met what is no client's fault."""
+        """Stop the thread without leaving the group. Raises AssertionError on an error that no client should meet."""
         self._stopping.set()
         self._thread.join(PATIENCE_SEC)
         assert not self._thread.is_alive(), "a member did not end"
@@ -129,7 +129,7 @@ class Autopilot:
         self._phase = Phase.HEARTBEAT
 
     def _begin_again(self, code: int) -> None:
-        """As clients do: with a new id when the coordinator does not know theirs."""
+        """Like clients: with a new id if the coordinator does not know theirs."""
         if code in COORDINATOR_CODES:
             self._stopping.wait(PAUSE_SECONDS)
             return
@@ -140,9 +140,9 @@ class Autopilot:
 
 
 def fly(pilots: Iterable[Autopilot], timeout_s: float = PATIENCE_SEC) -> int:
-    """Start all, wait until they are one stable generation, stop them, and give that generation.
+    """Start all, wait until they are one stable generation, stop them, and return that generation.
 
-    Checks that nobody was ever given anything by two leaders of one generation.
+    Checks that no member received assignments of two leaders of one generation.
     """
     pilots = list(pilots)
     for pilot in pilots:

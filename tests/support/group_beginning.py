@@ -1,4 +1,4 @@
-"""Offsets that a group begins with, so that no member ever has to ask where a partition begins.
+"""Initial offsets of a group, so that no member ever has to request where a partition begins.
 
 librdkafka (up to 2.16 at least) can forget where it is when it asks. When the partition is taken away before the
 answer to its ListOffsets is there, it takes the outdated answer for a reason to ask again half a second later,
@@ -18,11 +18,11 @@ from tests.support.group_journal import Committed, Committing, Event
 from tests.support.group_wire import await_coordinator
 
 MUST_BEGIN_COMMITTED = frozenset({"librdkafka"})
-"""The clients that do so."""
+"""The clients with that defect."""
 
 
 def commit_beginning(broker: Any, group: str, topic: str, partitions: int) -> list[Event]:
-    """Commit 0 for every partition of a new topic, to a group without members; gives the journal of it."""
+    """Commit 0 for every partition of a new topic, to a group without members; returns its journal."""
     offsets = dict.fromkeys(range(partitions), 0)
     with wire.connect(broker) as connection:
         await_coordinator(connection, group)

@@ -24,7 +24,7 @@ JAVA_MEMBER = ROOT / "tests/compat/java/JournalMember.java"
 
 
 class MemberProcess(ServerProcess):
-    """One member, with its journal. A name is used once: a member that comes again is another one."""
+    """One member, with its journal. A name is used once: a member that returns is another one."""
 
     def __init__(self, name: str, folder: Path, *, client: str, broker: Any, scenario: "Scenario") -> None:
         super().__init__(name, folder)
@@ -46,11 +46,11 @@ class MemberProcess(ServerProcess):
         return SIGTERM_EXIT_CODE if self.client == "java" else 0
 
     def start(self) -> None:
-        """Start it and do not wait: nobody knows when it will be a member."""
+        """Start it without waiting: when it becomes a member is open."""
         self.launch(self._command, clean_environment() | {"PYTHONPATH": str(ROOT)})
 
     def leave(self) -> None:
-        """Ask it to leave the group and to end."""
+        """SIGTERM: it leaves the group and exits."""
         wait_until(self.journal.path.exists, f"{self.name} understands signals")
         self.send_signal(signal.SIGTERM)
 
@@ -63,7 +63,7 @@ class MemberProcess(ServerProcess):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Which clients share the topic, and how. `members`: the fewest and the most that run at a time."""
+    """The clients that share the topic, and how. `members`: the fewest and the most that run at a time."""
 
     group: str
     topic: str
@@ -74,13 +74,13 @@ class Scenario:
 
 
 class Chaos:
-    """Does things to a group. `broker` is one that may be killed, when `kill_broker` says so."""
+    """Troubles a group. `broker` is one that may be killed, if `kill_broker` allows it."""
 
     def __init__(
         self, broker: Any, scenario: Scenario, folder: Path, generator: random.Random, *, kill_broker: bool
     ) -> None:
         self.all_members: list[MemberProcess] = []
-        self.done: dict[str, int] = {}  # how often what was done
+        self.done: dict[str, int] = {}  # how often each kind of trouble happened
         self._broker = broker
         self._scenario = scenario
         self._folder = folder
@@ -93,13 +93,13 @@ class Chaos:
         self._began_s = time.monotonic()
 
     def start(self) -> None:
-        """A member of each client, and as many as the scenario wants at least; wait until all have worked."""
+        """A member of each client, and as many as the scenario needs at least; wait until all have worked."""
         for _ in range(max(self._scenario.members[0], len(self._scenario.clients))):
             self._join()
         wait_until(lambda: self._all_assigned(), "every member is assigned something", PROGRESS_TIMEOUT_S)
 
     def run(self, seconds: float) -> None:
-        """Do one thing after the other for that long, and longer until each kind of thing was done.
+        """Cause one trouble after the other for that long, and longer until each kind has happened.
 
         A pause is done when it was longer than the session timeout.
         """
@@ -113,12 +113,12 @@ class Chaos:
             self._act(self._next_action())
 
     def wait_for_progress(self) -> None:
-        """Somebody processes something new."""
+        """Wait until a member processes a new record."""
         self.events_of_all()
         wait_until(self._processed_something, "a record is processed", PROGRESS_TIMEOUT_S)
 
     def calm(self) -> None:
-        """Let those that are stopped go on: nothing more happens to the group."""
+        """Resume stopped members: no further trouble for the group."""
         self._resume_due(everybody=True)
 
     def stop(self) -> None:
@@ -135,12 +135,12 @@ class Chaos:
             member.close()
 
     def journals(self) -> dict[str, list[Event]]:
-        """Everything that anybody wrote: member -> events."""
+        """All journal events: member -> events."""
         self.events_of_all()
         return {member.name: member.journal.events for member in self.all_members}
 
     def events_of_all(self) -> list[Event]:
-        """What is new in all journals."""
+        """Read the new events of all journals."""
         return [event for member in self.all_members for event in member.journal.read()]
 
     def _act(self, action: str) -> None:
@@ -178,7 +178,7 @@ class Chaos:
         self.done[action] = self.done.get(action, 0) + 1
 
     def _next_action(self) -> str:
-        """All kinds equally often; but one joins where too few are left, and one leaves where there are many."""
+        """All kinds equally often; but one joins if too few are left, and one leaves if there are many."""
         fewest, most = self._scenario.members
         count = len(self._running)
         if count < fewest:

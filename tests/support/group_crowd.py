@@ -32,7 +32,7 @@ TIMEOUT_S = PATIENCE_SEC
 
 @dataclass(slots=True, kw_only=True)
 class CrowdMember:
-    """One member. `members` are the ids that the leader heard of; `assignment` is what the last sync gave."""
+    """One member. `members` are the ids that the leader received; `assignment` is that of the last sync."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -78,7 +78,7 @@ class CrowdMember:
         self.members = [one.member_id for one in reply.members]
 
     async def sync(self) -> None:
-        """The leader gives every member its own id."""
+        """The leader assigns each member its own id."""
         row = SyncGroupRequest.SyncGroupRequestAssignment
         request = SyncGroupRequest(
             group_id=self.group,
@@ -99,7 +99,7 @@ class CrowdMember:
         await self.sync()
 
     async def heartbeat(self) -> int:
-        """The error code that one Heartbeat gets."""
+        """The error code of one Heartbeat."""
         request = HeartbeatRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -109,14 +109,14 @@ class CrowdMember:
         return int((await self.call(request, HeartbeatResponse, HEARTBEAT_VERSION)).error_code)
 
     async def beat(self, interval_s: float) -> None:
-        """Heartbeats without end."""
+        """Heartbeats until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             code = await self.heartbeat()
             assert code == NONE, f"heartbeat in {self.group}: error {code}"
 
     async def enter_again(self, interval_s: float) -> None:
-        """Heartbeats until told to join again; then do that."""
+        """Heartbeats until a rebalance; then join it."""
         while (code := await self.heartbeat()) != REBALANCE_IN_PROGRESS:
             assert code == NONE, f"heartbeat in {self.group}: error {code}"
             await asyncio.sleep(interval_s)

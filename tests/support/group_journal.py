@@ -1,4 +1,4 @@
-"""What a member of a consumer group did, one JSON line per event, in a file that outlives a kill -9."""
+"""The events of a member of a consumer group, one JSON line each, in a file that outlives a kill -9."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """`partitions` are given to it; with them it has `owned`. Generation -1: the client does not tell."""
+    """`partitions` are assigned to it; with them it has `owned`. Generation -1: the client does not show it."""
 
     time_s: float
     generation: int
@@ -24,7 +24,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """`partitions` are taken from it. `lost`: somebody else may have them already."""
+    """`partitions` are revoked. `lost`: another member may own them already."""
 
     time_s: float
     partitions: tuple[int, ...]
@@ -43,7 +43,7 @@ class Processed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committing:
-    """It asks to commit these offsets: partition -> offset. One commit at a time."""
+    """It requests to commit these offsets: partition -> offset. One commit at a time."""
 
     time_s: float
     offsets: Mapping[int, int]
@@ -51,7 +51,7 @@ class Committing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What it asked for last was acknowledged."""
+    """Its last commit was acknowledged."""
 
     time_s: float
     offsets: Mapping[int, int]
@@ -59,7 +59,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitFailed:
-    """What it asked for last was refused, or its outcome is unknown."""
+    """Its last commit was refused, or is indeterminate."""
 
     time_s: float
     offsets: Mapping[int, int]
@@ -68,7 +68,7 @@ class CommitFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """It left the group as one should."""
+    """It left the group in an orderly way."""
 
     time_s: float
 

@@ -38,7 +38,7 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]
         )
 
     async def start(self) -> bool:
-        """False when no broker is there: the client gives up then."""
+        """False if no broker is available: the client gives up then."""
         self._consumer.subscribe([self._topic], listener=self)
         try:
             await self._consumer.start()
@@ -65,19 +65,19 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]
         await consumer.stop()
 
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        """The client's: it has these partitions from now on."""
-        coordinator = self._consumer._coordinator  # the only place that tells the generation
+        """The client's callback: it owns these partitions from now on."""
+        coordinator = self._consumer._coordinator  # the only place that shows the generation
         indexes = [one.partition for one in assigned]
         self._work.assigned(indexes, coordinator.generation, coordinator.member_id)
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        """The client's: these go."""
+        """The client's callback: these are revoked."""
         async with self._busy:
             await self._commit()
             self._work.revoked(one.partition for one in revoked)
 
     def _never_commit_without_membership(self) -> None:
-        """As one that has lost its membership aiokafka commits like somebody who never was a member.
+        """An aiokafka consumer that has lost its membership commits like a client outside the group.
 
         A group whose members have all left must accept that, and its offsets would go backwards. kafka-python
         and the Java client refuse such commits by themselves.
@@ -109,7 +109,7 @@ class AiokafkaMember(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 async def run_aiokafka(options: MemberOptions, work: Work) -> None:
-    """The client wants to be made within the event loop that it uses."""
+    """The client must be created within the event loop that it uses."""
     while not work.stopping.is_set():
         member = AiokafkaMember(options, work)
         if await member.start():

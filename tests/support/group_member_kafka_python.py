@@ -51,21 +51,21 @@ class KafkaPythonMember(ConsumerRebalanceListener):  # type: ignore[misc]
         consumer.close()
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        """The client's: it has these partitions from now on."""
+        """The client's callback: it owns these partitions from now on."""
         metadata = self._consumer.group_metadata()
         indexes = [one.partition for one in assigned]
         self._work.assigned(indexes, metadata.generation_id, metadata.member_id)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        """The client's: these go. Its thread for requests says so, which cannot wait for a commit."""
+        """The client's callback: these are revoked. Its request thread calls it, which cannot wait for a commit."""
         self._work.revoked((one.partition for one in revoked), keeps_positions=True)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        """The client's: these are gone."""
+        """The client's callback: these are lost."""
         self._work.revoked((one.partition for one in lost), lost=True)
 
     def _poll(self) -> list[Any]:
-        """Some records. A broker that is not there is waited for, which this client leaves to its caller."""
+        """Some records. A missing broker is waited for, which this client leaves to its caller."""
         try:
             found = self._consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
         except KafkaConnectionError:

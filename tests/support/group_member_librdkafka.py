@@ -14,7 +14,7 @@ METADATA_MAGIC = b"CGMDv2:"  # librdkafka's group metadata: this, the generation
 
 
 def generation_of(consumer: Consumer) -> int:
-    """The generation of which it is a member, -1 when it is none."""
+    """The generation of which it is a member, -1 if none."""
     metadata: Any = consumer.consumer_group_metadata()
     if metadata is None:
         return NO_GENERATION
@@ -24,7 +24,7 @@ def generation_of(consumer: Consumer) -> int:
 
 
 class LibrdkafkaMember:
-    """Commits what a partition had come to before it gives that away."""
+    """Commits a partition's position before giving the partition up."""
 
     def __init__(self, options: MemberOptions, work: Work) -> None:
         self._topic = options.topic
@@ -65,7 +65,7 @@ class LibrdkafkaMember:
 
     def _commit(self) -> None:
         if generation_of(self._consumer) == NO_GENERATION:
-            return  # as one that has lost its membership it would commit like somebody who never was a member
+            return  # without membership it would commit like a client outside the group
         offsets = self._work.begin_commit()
         if not offsets:
             return

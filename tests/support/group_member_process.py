@@ -1,4 +1,4 @@
-"""A member of a consumer group as a process, which says in a journal what it does and commits as it goes.
+"""A member of a consumer group as a process, which writes its events into a journal and commits as it works.
 
 `python -m tests.support.group_member_process --client librdkafka --bootstrap ... ` (see `--help`).
 It runs until SIGTERM, then leaves the group as one should; once its journal is there it understands SIGTERM.
@@ -20,7 +20,7 @@ CLIENTS = ("librdkafka", "kafka-python", "aiokafka")
 
 
 def run(options: MemberOptions, work: Work) -> None:
-    """Only the one client is imported: many of these processes start on few processors."""
+    """Only this client is imported: many of these processes start on few processors."""
     match options.client:
         case "librdkafka":
             from tests.support.group_member_librdkafka import LibrdkafkaMember

@@ -1,4 +1,4 @@
-"""What a member process knows and does whatever its client is: its work, told to its journal, and its options."""
+"""The work of a member process, independent of its client: its records, its journal, and its options."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ SECONDS_PER_COMMIT = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
-    """How a member takes part. Timeouts in milliseconds."""
+    """A member's settings. Timeouts in milliseconds."""
 
     client: str
     bootstrap: str
@@ -42,7 +42,7 @@ class MemberOptions:
 
 @dataclass(slots=True)
 class Work:
-    """What this member owns and has yet to commit; every change of it goes to the journal."""
+    """The partitions of this member and its uncommitted offsets; every change is written to the journal."""
 
     journal: Journal
     stopping: threading.Event
@@ -70,7 +70,7 @@ class Work:
     def revoked(
         self, partitions: Iterable[int], *, lost: bool = False, keeps_positions: bool = False
     ) -> None:
-        """`keeps_positions`: the client goes on where it was with those that it is assigned again."""
+        """`keeps_positions`: the client resumes partitions that it is assigned again where it was."""
         gone = sorted(partitions)
         self.owned -= set(gone)
         positions = {
@@ -93,7 +93,7 @@ class Work:
         return bool(self._positions) and (late or self._uncommitted >= RECORDS_PER_COMMIT)
 
     def begin_commit(self) -> dict[int, int]:
-        """What is to be committed now, perhaps nothing. Call `end_commit` with the outcome."""
+        """The offsets to commit now, perhaps none. Call `end_commit` with the outcome."""
         offsets = dict(self._positions)
         if offsets:
             self.journal.write(Committing(time_s=time.monotonic(), offsets=offsets))

@@ -24,7 +24,7 @@ Partitions = frozenset[Partition]
 
 CALL_TIMEOUT_S = 20.0
 POLL_MS = 50
-# Quick to notice a rebalance, slow to be given up: only what a test stops on purpose leaves its group.
+# Quick to notice a rebalance, slow to be removed: only a member that a test stops on purpose leaves its group.
 COMMON_SETTINGS: Mapping[str, Any] = {
     "session_timeout_ms": 10_000,
     "max_poll_interval_ms": 10_000,
@@ -46,14 +46,14 @@ class Handled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Partitions that a member was given or had to give: `kind` is assigned, revoked or lost."""
+    """Partitions that a member was assigned or had to give up: `kind` is assigned, revoked or lost."""
 
     kind: str
     partitions: Partitions
 
 
 class GroupMember(ABC):
-    """A consumer that polls without end; what it handled, and what it was assigned, can be read meanwhile.
+    """A consumer that polls until it is stopped; its records and assignments can be read meanwhile.
 
     `topics` or a `pattern` are subscribed; `partitions` are assigned instead. Further settings carry the
     names that all clients share, with `_` for librdkafka's `.`.
@@ -71,7 +71,7 @@ class GroupMember(ABC):
     ) -> None:
         self.handled: list[Handled] = []
         self.changes: list[Change] = []
-        self.errors: list[KafkaError] = []  # those that librdkafka reports and lives on with
+        self.errors: list[KafkaError] = []  # errors that librdkafka reports and recovers from
         self.assignment: Partitions = frozenset()
         self.on_handled: Callable[[Handled], None] | None = None
         self.failure: BaseException | None = None
@@ -95,14 +95,14 @@ class GroupMember(ABC):
         self.leave()
 
     def leave(self) -> None:
-        """Close the consumer, as an application that ends does, and wait until it is closed."""
+        """Close the consumer, as an application that exits does, and wait until it is closed."""
         self._leaving.set()
         if self._thread.ident is not None:
             self._thread.join(CALL_TIMEOUT_S)
             assert not self._thread.is_alive(), f"{self} does not close"
 
     def hold(self) -> None:
-        """Poll no more, as an application that is busy with a record; calls are still served."""
+        """Stop polling, like an application that is busy with a record; calls are still served."""
         self._held.set()
 
     def go_on(self) -> None:
@@ -110,7 +110,7 @@ class GroupMember(ABC):
         self._held.clear()
 
     def call(self, action: Callable[[Any], Any]) -> Any:
-        """Give the consumer to `action` (of aiokafka: await what it gives) between two polls."""
+        """Run `action` with the consumer between two polls (for aiokafka: await its result)."""
         if self.failure is not None:
             raise AssertionError(f"{self} has failed") from self.failure
         future: Future[Any] = Future()
@@ -127,11 +127,11 @@ class GroupMember(ABC):
 
     @abstractmethod
     def commit(self, offsets: Mapping[Partition, int], metadata: str = "") -> None:
-        """Commit offsets and wait for the answer; the client's error is raised."""
+        """Commit offsets and wait for the answer; raises the client's error."""
 
     @abstractmethod
     def committed(self, *partitions: Partition) -> list[int | None]:
-        """What is committed for each, None for what never was."""
+        """The committed offset of each partition, None if there is none."""
 
     @abstractmethod
     def _run(self) -> None:
@@ -167,7 +167,7 @@ class _BlockingMember(GroupMember):
 
     @abstractmethod
     def _poll(self, consumer: Any) -> None:
-        """Handle what there is."""
+        """Handle the available records."""
 
     def _run(self) -> None:
         consumer = self._open()
@@ -244,7 +244,7 @@ class LibrdkafkaMember(_BlockingMember):
 class KafkaPythonMember(_BlockingMember):
     """kafka-python."""
 
-    # A member that joins again for a change of topics stays outside for ever when its poll ends before it has
+    # A member that joins again for a change of topics stays outside permanently when its poll ends before it has
     # joined (3.0.12): it compares the new topics with those of the assignment that it has not taken up yet.
     PATTERN_POLL_MS = 1000
     ASSIGNORS: ClassVar[Mapping[str, Any]] = {

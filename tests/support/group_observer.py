@@ -1,4 +1,4 @@
-"""Looks at a group's committed offsets all the time, through restarts of the broker."""
+"""Reads a group's committed offsets all the time, through restarts of the broker."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ from tests.support.waiting import PATIENCE_SEC
 OFFSET_FETCH_VERSION = 7
 PAUSE_SECONDS = 0.05
 RECONNECT_SECONDS = 0.02
-# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: what a coordinator may say at its start
+# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: errors of a coordinator at its start
 RETRIABLE_CODES = (14, 15, 16)
 
 
@@ -34,7 +34,7 @@ class Observer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. Raises AssertionError when it met what no restart excuses."""
+        """Stop the thread. Raises AssertionError on an error that no restart excuses."""
         self._stopping.set()
         self._thread.join(PATIENCE_SEC)
         assert not self._thread.is_alive(), f"{self._thread.name} did not end"
@@ -44,7 +44,7 @@ class Observer:
         assert not self._failures, self._failures[:5]
 
     def last(self) -> dict[int, int]:
-        """Partition -> committed offset as seen last, -1 where none was."""
+        """Partition -> last committed offset seen, -1 if none."""
         if not self.observations:
             return {partition: NOTHING_COMMITTED for _, partition in self._pairs}
         return dict(self.observations[-1].offsets)

@@ -1,4 +1,4 @@
-"""Groups over a raw connection: members that say exactly what a test wants, in the version it wants."""
+"""Groups over a raw connection: members that send exactly what a test requires, in any version."""
 
 import contextlib
 import itertools
@@ -50,7 +50,7 @@ _instances = itertools.count()
 
 
 def subscription(*topics: str, user_data: bytes = b"") -> bytes:
-    """What a consumer puts into JoinGroup: version 0, topics, user data."""
+    """A consumer's metadata in JoinGroup: version 0, topics, user data."""
     names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", len(user_data)) + user_data
 
@@ -61,10 +61,10 @@ def unique_instance() -> str:
 
 
 class StrictWire(Wire):
-    """A connection that takes only replies that are, byte for byte, what their version has."""
+    """A connection that accepts only replies that are, byte for byte, those of their version."""
 
     def receive(self, response: Any, version: int) -> tuple[int, Any]:
-        """As `Wire.receive`; raises AssertionError when the reply has bytes that say nothing."""
+        """As `Wire.receive`; raises AssertionError if the reply has bytes without meaning."""
         frame = self.receive_frame()
         decoded = response.decode(frame, version=version, header=True)
         assert decoded.encode(header=True, framed=False) == frame, f"{response.name} v{version}: {frame!r}"
@@ -83,7 +83,7 @@ def connect_strictly(broker: Any) -> Iterator[StrictWire]:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One member on a connection of its own. What a reply tells it (id, generation) it says from then on.
+    """One member on a connection of its own. It uses the id and generation of the last reply.
 
     `protocols` is name -> metadata, the preferred first. Timeouts in milliseconds.
     """
@@ -98,14 +98,14 @@ class Member:
     id: str = ""
     generation: int = -1
     leader: str | None = None
-    protocol_name: str | None = None  # that of the generation
+    protocol_name: str | None = None  # of the generation
 
     @property
     def leads(self) -> bool:
         return self.leader == self.id
 
     def send_join(self, version: int = JOIN_VERSION) -> None:
-        """Send JoinGroup as things are, and do not wait."""
+        """Send JoinGroup with the current values, and do not wait."""
         row = JoinGroupRequest.JoinGroupRequestProtocol
         request = JoinGroupRequest(
             group_id=self.group,
@@ -119,7 +119,7 @@ class Member:
         self.wire.send(request, version)
 
     def receive_join(self, version: int = JOIN_VERSION) -> Any:
-        """The reply to JoinGroup. One without error gives id, generation and leader."""
+        """The reply to JoinGroup. One without error sets id, generation and leader."""
         _, reply = self.wire.receive(JoinGroupResponse, version)
         if reply.error_code == NONE:
             self.id, self.generation, self.leader = reply.member_id, reply.generation_id, reply.leader
@@ -127,7 +127,7 @@ class Member:
         return reply
 
     def join(self, version: int = JOIN_VERSION) -> Any:
-        """One JoinGroup and its reply, whatever that is."""
+        """One JoinGroup and its reply, with any error."""
         self.send_join(version)
         return self.receive_join(version)
 
@@ -138,7 +138,7 @@ class Member:
         self.id = reply.member_id
 
     def start_join(self) -> None:
-        """Send the JoinGroup that the coordinator holds until all have joined."""
+        """Send the JoinGroup that the coordinator keeps until all have joined."""
         if not self.id and self.instance is None:
             self.register()
         self.send_join()
@@ -150,7 +150,7 @@ class Member:
         return reply
 
     def enter(self) -> Any:
-        """Join, alone or as the last that is waited for."""
+        """Join, alone or as the last missing member."""
         self.start_join()
         return self.joined()
 
@@ -180,12 +180,12 @@ class Member:
     def sync(
         self, assignments: Mapping[str, bytes] | None = None, version: int = SYNC_VERSION, **changes: Any
     ) -> Any:
-        """One SyncGroup and its reply, whatever that is."""
+        """One SyncGroup and its reply, with any error."""
         self.send_sync(assignments, version, **changes)
         return self.receive_sync(version)
 
     def heartbeat(self, version: int = HEARTBEAT_VERSION, *, generation: int | None = None) -> int:
-        """The error code that one Heartbeat gets."""
+        """The error code of one Heartbeat."""
         request = HeartbeatRequest(
             group_id=self.group,
             generation_id=self.generation if generation is None else generation,
@@ -195,26 +195,26 @@ class Member:
         return int(self.wire.call(request, HeartbeatResponse, version).error_code)
 
     def leave(self, version: int = LEAVE_VERSION) -> int:
-        """The error code that one LeaveGroup gets."""
+        """The error code of one LeaveGroup."""
         reply = leave(self.wire, self.group, [(self.id, self.instance)], version)
         return int(reply.error_code or (reply.members[0].error_code if version >= 3 else NONE))
 
     def commit(self, offsets: Mapping[TopicPartition, int], **options: Any) -> dict[TopicPartition, int]:
-        """Commit as this member of this generation; gives the error code of each partition."""
+        """Commit as this member of this generation; returns the error code of each partition."""
         options.setdefault("generation", self.generation)
         return commit(
             self.wire, self.group, offsets, member_id=self.id, instance=self.instance, **options
         )  # fmt: skip
 
     def has_reply(self) -> bool:
-        """Whether bytes wait to be read."""
+        """True if bytes wait to be read."""
         return bool(select.select([self.wire.socket], [], [], 0)[0])
 
 
 def leave(
     wire: Wire, group: str, leavers: Iterable[tuple[str, str | None]], version: int = LEAVE_VERSION
 ) -> Any:
-    """LeaveGroup for member ids and instance ids; one alone before v3. Gives the whole reply."""
+    """LeaveGroup for member ids and instance ids; one alone before v3. Returns the whole reply."""
     leavers = list(leavers)
     row = LeaveGroupRequest.MemberIdentity
     request = LeaveGroupRequest(
@@ -246,7 +246,7 @@ class RawGroup:
         return describe(self.wire, [self.name])[0]
 
     def await_state(self, state: str) -> Any:
-        """Wait until the group is in that state; gives its description."""
+        """Wait until the group is in that state; returns its description."""
         return wait_until(
             lambda: described if (described := self.describe()).group_state == state else None,
             f"{self.name} is {state}",
@@ -270,7 +270,7 @@ class RawGroup:
         return members
 
     def join_together(self, members: list[Member]) -> dict[str, Any]:
-        """New members, all into one generation, which the first leads. Gives member id -> its reply."""
+        """New members, all in one generation, led by the first. Returns member id -> its reply."""
         first, others = members[0], members[1:]
         reply = first.enter()
         if others:
@@ -289,7 +289,7 @@ class RawGroup:
         return replies
 
     def sync_together(self, members: list[Member]) -> None:
-        """The leader gives each its own id as assignment, and each gets it."""
+        """The leader assigns each its own id, and each receives it."""
         for member in members:
             member.send_sync({one.id: one.id.encode() for one in members} if member.leads else None)
         for member in members:
@@ -300,7 +300,7 @@ class RawGroup:
 
 @contextlib.contextmanager
 def raw_group(broker: Any) -> Iterator[RawGroup]:
-    """A group that nobody uses yet, once its coordinator is ready."""
+    """A new group, once its coordinator is ready."""
     name = unique_name("group")
     with contextlib.ExitStack() as connections:
         wire = connections.enter_context(connect_strictly(broker))
@@ -309,7 +309,7 @@ def raw_group(broker: Any) -> Iterator[RawGroup]:
 
 
 def await_coordinator(wire: Wire, group: str) -> None:
-    """Kafka makes its offsets topic for the first that asks, and loads it then."""
+    """Kafka creates its offsets topic for the first request, and loads it then."""
     wait_until(
         lambda: find_coordinator(wire, [group])[group].error_code == NONE, "the group has a coordinator"
     )

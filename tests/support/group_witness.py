@@ -1,4 +1,4 @@
-"""Compares what members of a consumer group did with what such a group promises; made to find what is wrong.
+"""Compares the events of a group's members with the promises of a group; made to find violations.
 
 The clocks of all processes are the machine's one monotonic clock, so times of different journals compare.
 Nothing here forbids that a record is processed twice: a group promises at least once.
@@ -29,7 +29,7 @@ class WitnessError(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What OffsetFetch answered: partition -> offset, -1 where nothing is committed."""
+    """The answer of OffsetFetch: partition -> offset, -1 if nothing is committed."""
 
     began_s: float
     ended_s: float
@@ -38,9 +38,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known of one group on one topic.
+    """All evidence about one group on one topic.
 
-    `journals` are by process, `log` holds each partition's records at the end, in order of offsets.
+    `journals` are by process, `log` has each partition's records at the end, in order of offsets.
     """
 
     journals: Mapping[str, Sequence[Event]]
@@ -51,7 +51,7 @@ class Evidence:
 
 @dataclass(slots=True, kw_only=True)
 class Period:
-    """The time during which a member had a partition, with the offsets that it processed, in its order."""
+    """The time during which a member owned a partition, with the offsets that it processed, in its order."""
 
     member: str
     partition: int
@@ -85,7 +85,7 @@ def check(evidence: Evidence) -> None:
 
 
 def check_everything_is_processed(evidence: Evidence) -> None:
-    """Every acknowledged record was processed by somebody, where it was promised."""
+    """Every acknowledged record was processed by a member, at its offset."""
     processed = {
         (event.partition, event.offset, event.value)
         for _, event in _events(evidence)
@@ -96,11 +96,11 @@ def check_everything_is_processed(evidence: Evidence) -> None:
         for one in evidence.acknowledged
         if (one.partition, one.offset, one.value.decode()) not in processed
     ]
-    _require(not lost, f"{len(lost)} acknowledged records were processed by nobody: {lost[:5]}")
+    _require(not lost, f"{len(lost)} acknowledged records were processed by no member: {lost[:5]}")
 
 
 def check_periods(evidence: Evidence) -> None:
-    """In each period: the log's records in order, none left out, from where the group had come to."""
+    """In each period: the log's records in order, without gaps, from the group's position."""
     commits = _commits(evidence)
     log = {partition: [offset for offset, _ in records] for partition, records in evidence.log.items()}
     stopped_at: dict[tuple[str, int], int] = {}
@@ -126,7 +126,7 @@ def _check_order(period: Period, log: Sequence[int]) -> None:
 
 
 def _check_start(period: Period, log: Sequence[int], own: int, commits: Sequence[Commit]) -> None:
-    """It begins where somebody committed, and not before what had been acknowledged by then.
+    """It starts at a committed offset, and not before those acknowledged by then.
 
     Or where this member itself had come to: kafka-python keeps the position of a partition that it gets back.
     """
@@ -139,7 +139,7 @@ def _check_start(period: Period, log: Sequence[int], own: int, commits: Sequence
         )
     places = {log[0], own, *(one.offset for one in commits)}
     possible = {log[n] for place in places if (n := bisect_left(log, place)) < len(log)}
-    _require(start in possible, f"{period}: started at {start}, which nobody committed")
+    _require(start in possible, f"{period}: started at {start}, which no member committed")
 
 
 def check_owners(evidence: Evidence) -> None:
@@ -179,7 +179,7 @@ def _began(commit: tuple[Commit, float]) -> float:
 
 
 def check_observations(evidence: Evidence) -> None:
-    """Committed offsets never go backwards, hold what was acknowledged, and only what somebody committed."""
+    """Committed offsets never go backwards, include acknowledged ones, and only committed ones."""
     commits = _commits(evidence)
     for partition in evidence.log:
         own = [one for one in commits if one.partition == partition]
@@ -202,13 +202,13 @@ def check_observations(evidence: Evidence) -> None:
                 seen >= promised,
                 f"partition {partition}: a commit of {promised} was acknowledged, then {seen} was found",
             )
-            _require(seen in asked_for, f"partition {partition}: found {seen}, which nobody committed")
+            _require(seen in asked_for, f"partition {partition}: found {seen}, which no member committed")
             last = seen
 
 
 def check_drained(evidence: Evidence) -> None:
     """The last observation is the end of each partition's log."""
-    _require(bool(evidence.observations), "nobody looked at the committed offsets")
+    _require(bool(evidence.observations), "no observation of the committed offsets")
     last = evidence.observations[-1].offsets
     for partition, records in evidence.log.items():
         if records:
@@ -217,7 +217,7 @@ def check_drained(evidence: Evidence) -> None:
 
 
 def periods(evidence: Evidence) -> list[Period]:
-    """Every member's periods. Raises `WitnessError` where something was processed outside of one."""
+    """Every member's periods. Raises `WitnessError` if a record was processed outside of one."""
     found: list[Period] = []
     for member, events in evidence.journals.items():
         current: dict[int, Period] = {}

@@ -1,4 +1,4 @@
-"""Work for consumer groups: a producer that runs meanwhile, what is committed, and whether all was handled."""
+"""Work for consumer groups: a producer that runs meanwhile, committed offsets, and checks that all was handled."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ def send_to_all(broker: Any, topic: str, partitions: int, count: int) -> None:
 
 
 class RunningProducer:
-    """Sends a record to each partition again and again until the block ends. `counts`: what it sent to each."""
+    """Sends a record to each partition again and again until the block ends. `counts`: its records per partition."""
 
     def __init__(self, broker: Any, topic: str, partitions: int) -> None:
         self._topic = topic
@@ -52,7 +52,7 @@ class RunningProducer:
         self.stop()
 
     def stop(self) -> None:
-        """Send no more; what was sent is stored."""
+        """Stop sending; all sent records are stored."""
         self._ended.set()
         self._thread.join()
         assert self._client.flush(20) == 0
@@ -80,7 +80,7 @@ class RunningProducer:
 def committed_offsets(
     broker: Any, group: str, partitions: Iterable[Partition] | None = None
 ) -> dict[Partition, int]:
-    """What the group has committed, asked in one raw request; -1 for what never was. None: all there is."""
+    """The group's commits, by one raw request; -1 if there is none. None: all that exist."""
     topics = None
     if partitions is not None:
         by_topic: dict[str, list[int]] = {}
@@ -102,7 +102,7 @@ def committed_offsets(
 
 
 def _answer_of_coordinator(connection: wire.Wire, request: OffsetFetchRequest) -> Any:
-    """The answer, or None while the broker is about to become the coordinator; looking for one makes it one."""
+    """The answer, or None while the broker is becoming the coordinator; looking for one makes it one."""
     looked = FindCoordinatorRequest(key=request.group_id, key_type=0)
     connection.call(looked, FindCoordinatorResponse, FIND_COORDINATOR_VERSION)
     reply = connection.call(request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
@@ -119,7 +119,7 @@ def wait_for_shares(
     fewest: int = 1,
     timeout_s: float = PATIENCE_SEC,
 ) -> list[Partitions]:
-    """Wait until each partition has exactly one owner and each member `fewest` at least; what each owns."""
+    """Wait until each partition has exactly one owner and each member `fewest` at least; returns the shares."""
     wanted = sorted(partitions)
 
     def shared() -> list[Partitions] | None:
@@ -138,7 +138,7 @@ def wait_for_shares(
 
 
 class CommitWatch:
-    """Looks at a group's commits now and then; none may go backwards."""
+    """Checks a group's commits now and then; none may go backwards."""
 
     def __init__(self, broker: Any, group: str) -> None:
         self._broker = broker
@@ -146,7 +146,7 @@ class CommitWatch:
         self.offsets: dict[Partition, int] = {}
 
     def look(self) -> dict[Partition, int]:
-        """What is committed now."""
+        """The committed offsets now."""
         now = committed_offsets(self._broker, self._group)
         for partition, before in self.offsets.items():
             after = now.get(partition, -1)
@@ -155,12 +155,12 @@ class CommitWatch:
         return now
 
     def wait_for(self, topic: str, counts: Sequence[int]) -> None:
-        """Wait until everything is committed."""
+        """Wait until all records are committed."""
         wanted = {(topic, partition): count for partition, count in enumerate(counts)}
         wait_until(lambda: self.look() == wanted, f"{wanted} is committed")
 
     def wait_for_shares(self, members: Sequence[Any], partitions: Iterable[Partition]) -> list[Partitions]:
-        """`wait_for_shares`, and a look before and after."""
+        """`wait_for_shares`, with a check before and after."""
         self.look()
         shares = wait_for_shares(members, partitions)
         self.look()
@@ -181,7 +181,7 @@ def wait_until_handled(members: Sequence[Any], topic: str, counts: Sequence[int]
 
 
 def wait_until_all_work(members: Sequence[Any]) -> None:
-    """Wait until each member has handled something."""
+    """Wait until each member has handled a record."""
     wait_until(lambda: all(member.handled for member in members), "every member works")
 
 

@@ -1,4 +1,4 @@
-"""A stand-in for the group coordinator: remembers how it was called, and answers what the test says."""
+"""A stand-in for the group coordinator: remembers its calls, and answers what the test specifies."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ POLICY = GroupPolicy(initial_rebalance_delay_ms=0, max_size=100)
 
 
 class GroupsStandIn:
-    """`answer` is returned by every call, or called with the group id, or raised when it is an error code's.
+    """`answer` is returned by every call, or called with the group id, or raised if it is an error code's.
 
     `calls`: group id and arguments of each.
     """
@@ -75,7 +75,7 @@ def member_record(member_id: str, group_instance_id: str | None = None) -> Membe
 
 
 def group_in_state(group_id: str, state: GroupState, *members: MemberRecord) -> Group:
-    """A group of these members, which follow roundrobin; without members it has only ever stored offsets."""
+    """A group of these members, which support roundrobin; without members it has only ever stored offsets."""
     record = GroupRecord(
         generation=3,
         state_since_ms=0,

@@ -1,4 +1,4 @@
-"""Requests in hand-made bytes, of versions without compact types: what no client library lets through."""
+"""Requests in hand-made bytes, of versions without compact types: requests that no client library allows."""
 
 import struct
 from collections.abc import Iterable

@@ -18,13 +18,13 @@ Manifest = dict[str, Any]
 
 
 class HelmError(Exception):
-    """helm refused; the message is what it said."""
+    """helm refused; the message is its error output."""
 
 
 def run_helm(
     *arguments: str, home: Path, kubeconfig: Path | None = None, timeout_s: float = TIMEOUT_SECONDS
 ) -> str:
-    """What it printed. `home`: a folder for its caches. Raises `HelmError` when it fails."""
+    """The output of helm. `home`: a folder for its caches. Raises `HelmError` if it fails."""
     own = {f"HELM_{name}_HOME": str(home) for name in ("CACHE", "CONFIG", "DATA")}
     if kubeconfig is not None:
         own["KUBECONFIG"] = str(kubeconfig)
@@ -56,7 +56,7 @@ def rendered(
     namespace: str = "streams",
     arguments: Sequence[str] = (),
 ) -> list[Manifest]:
-    """The chart's objects for a release, as `helm template` gives them. `folder`: for files of the moment.
+    """The chart's objects for a release, from `helm template`. `folder`: for temporary files.
 
     Raises `HelmError` where the chart refuses the values.
     """

@@ -1,4 +1,4 @@
-"""Collects the history of one run: what producers were told, and what each reader saw, in that order."""
+"""Collects the history of one run: the answers to producers, and the records of each reader, in order."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from tests.support.ledger import Ledger, Place, Record
 
 
 class ReaderJournal:
-    """What one reader saw. One thread writes it, any thread may ask how far it is."""
+    """The records of one reader. One thread writes it, any thread may read its progress."""
 
     def __init__(self, name: str, group: str | None) -> None:
         self.name = name
@@ -18,12 +18,12 @@ class ReaderJournal:
         self._last: dict[Place, int] = {}
 
     def begin(self, place: Place, start: int | None = None) -> None:
-        """From now on it reads on from this offset, or from one that it does not know."""
+        """From now on it reads from this offset, or from an unknown one."""
         self._close(place)
         self._open[place] = (start, [])
 
     def see(self, place: Place, offset: int, value: bytes | None) -> None:
-        """The next record that it was given."""
+        """The next record that it received."""
         if place not in self._open:
             self.begin(place)
         self._open[place][1].append((offset, value))
@@ -34,7 +34,7 @@ class ReaderJournal:
         return self._last.get(place, -1)
 
     def runs(self) -> list[Run]:
-        """All of it. Only when the reader has ended."""
+        """All of it. Only after the reader has stopped."""
         for place in list(self._open):
             self._close(place)
         return self._closed
@@ -58,7 +58,7 @@ class History(Ledger):
         self._history_lock = threading.Lock()
 
     def promise(self, producer: str, promise: Promise) -> None:
-        """A producer of that name takes part."""
+        """Add a producer of that name."""
         with self._history_lock:
             self._promises[producer] = promise
 
@@ -68,7 +68,7 @@ class History(Ledger):
             self._unacknowledged.setdefault(reason, []).append(((topic, partition), value))
 
     def reader(self, name: str, group: str | None = None) -> ReaderJournal:
-        """A reader of that name takes part, perhaps as a member of a group."""
+        """Add a reader of that name, perhaps a member of a group."""
         journal = ReaderJournal(name, group)
         with self._history_lock:
             self._readers.append(journal)
@@ -80,7 +80,7 @@ class History(Ledger):
             return {reason: len(values) for reason, values in self._unacknowledged.items()}
 
     def evidence(self, final: Mapping[Place, Sequence[Record]]) -> Evidence:
-        """All of it, when producers and readers have ended, with a final read of everything."""
+        """All of it, after producers and readers have stopped, with a final read of everything."""
         with self._history_lock:
             return Evidence(
                 promises=dict(self._promises),

@@ -1,4 +1,4 @@
-"""Judges what producers were told and consumers saw against a final read of everything. Pure."""
+"""Compares producers' acknowledgements and consumers' records with a final read of everything. Pure."""
 
 import bisect
 import itertools
@@ -13,7 +13,7 @@ from tests.support.ledger import Acknowledgement, Place, Record, Sent, origin_of
 EXAMPLES = 5  # of each kind of violation, in the report
 
 
-# What says that a record is not stored and never will be; clients send it again without a second thought.
+# Errors which say that a record is not stored and never will be; clients send it again without a check.
 # The names that kafka-python and this project have for it.
 REFUSALS = ("NotLeaderForPartitionError", "NOT_LEADER_OR_FOLLOWER")
 
@@ -21,12 +21,12 @@ JAVA_VALUE = re.compile(rb"(\d+)\.(\d+)")  # of Kafka's VerifiableProducer: pref
 
 
 def java_producer(prefix: int) -> str:
-    """The name under which the VerifiableProducer with that prefix goes here."""
+    """The producer's name for the VerifiableProducer with that prefix."""
     return f"java-{prefix}"
 
 
 class Promise(StrEnum):
-    """What a producer's way of sending promises, and so what the log may hold of it."""
+    """The guarantees of a producer's way of sending, which limit the possible contents of the log."""
 
     IDEMPOTENT = "every value at most once, in the order of sending"
     SENT_ONCE = "every value at most once"
@@ -34,7 +34,7 @@ class Promise(StrEnum):
 
 
 class Violation(StrEnum):
-    """What must never happen. Values are the words of the report."""
+    """The violations. Values are the words of the report."""
 
     LOST = "lost: acknowledged, and nowhere in the final read"
     MOVED = "moved: acknowledged at one offset, read at another"
@@ -50,7 +50,7 @@ class Violation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What one reader saw of one partition, in that order, without being put elsewhere meanwhile.
+    """One reader's records of one partition, in order, without a change of position meanwhile.
 
     `start`: the offset it was put at, None where unknown. Members of a group share their work: between them
     they must have seen everything from offset 0 on.
@@ -67,7 +67,7 @@ class Run:
 class Evidence:
     """One run of the cluster. `unacknowledged`: reason -> values that producers gave up or left unanswered."""
 
-    promises: Mapping[str, Promise]  # producer -> what may be expected of it
+    promises: Mapping[str, Promise]  # producer -> its guarantees
     acknowledged: Sequence[Acknowledgement]
     unacknowledged: Mapping[str, Sequence[tuple[Place, bytes]]]
     runs: Sequence[Run]
@@ -77,7 +77,7 @@ class Evidence:
 
 @dataclass(slots=True)
 class Report:
-    """Counts of what the run was made of, and what is wrong with it."""
+    """Counts of the run's contents, and its violations."""
 
     counts: dict[str, int]
     violations: dict[Violation, list[str]] = field(default_factory=dict)
@@ -94,12 +94,12 @@ class Report:
         return "\n".join(lines)
 
     def check(self) -> None:
-        """Raises AssertionError with the table where anything is wrong."""
+        """Raises AssertionError with the table if there is a violation."""
         assert not self.violations, self.table()
 
 
 def examine(evidence: Evidence) -> Report:
-    """Everything that is wrong with the evidence."""
+    """All violations in the evidence."""
     report = Report(counts=_counts(evidence))
     for kind, complaint in _complaints(evidence):
         report.violations.setdefault(kind, []).append(complaint)
@@ -109,10 +109,10 @@ def examine(evidence: Evidence) -> Report:
 def _complaints(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
     logs = {place: dict(records) for place, records in evidence.final.items()}
     yield from _inconsistent(evidence)
-    anew = _sent_anew(evidence)
-    yield from _of_acknowledgements(evidence, logs, anew)
+    resent = _sent_again(evidence)
+    yield from _of_acknowledgements(evidence, logs, resent)
     for place, records in evidence.final.items():
-        yield from _of_the_log(evidence, place, records, anew)
+        yield from _of_the_log(evidence, place, records, resent)
     yield from _of_refusals(evidence)
     yield from _of_sequences(evidence)
     known = _known_offsets(evidence)
@@ -123,7 +123,7 @@ def _complaints(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
 
 
 def _inconsistent(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
-    """Whoever speaks of an offset speaks of the same value."""
+    """All evidence about an offset has the same value."""
     first: dict[tuple[Place, int], tuple[bytes | None, str]] = {}
     told: set[tuple[Place, int, bytes | None]] = set()
     for place, offset, value, who in _all_claims(evidence):
@@ -159,9 +159,9 @@ def _all_claims(evidence: Evidence) -> Iterator[tuple[Place, int, bytes | None, 
 def _of_acknowledgements(
     evidence: Evidence,
     logs: Mapping[Place, Mapping[int, bytes | None]],
-    anew: Set[tuple[Place, bytes | None]],
+    resent: Set[tuple[Place, bytes | None]],
 ) -> Iterator[tuple[Violation, str]]:
-    """What was acknowledged is in the final read, at that offset; no reader saw it elsewhere."""
+    """Every acknowledged value is in the final read, at its offset; no reader saw it elsewhere."""
     found: dict[tuple[Place, bytes | None], int] = {}
     for place, log in logs.items():
         for offset, value in log.items():
@@ -183,17 +183,17 @@ def _of_acknowledgements(
     for run in evidence.runs:
         for offset, value in run.records:
             promised = acknowledged.get((run.place, value), offset)
-            if promised != offset and not _may_repeat(evidence, value) and (run.place, value) not in anew:
+            if promised != offset and not _may_repeat(evidence, value) and (run.place, value) not in resent:
                 at = _at(run.place, promised)
                 yield Violation.MOVED, f"{value!r} acknowledged at {at}, seen by {run.reader} at {offset}"
 
 
 def _of_the_log(
-    evidence: Evidence, place: Place, records: Sequence[Record], anew: Set[tuple[Place, bytes | None]]
+    evidence: Evidence, place: Place, records: Sequence[Record], resent: Set[tuple[Place, bytes | None]]
 ) -> Iterator[tuple[Violation, str]]:
-    """A partition's log holds what its producers can have sent, as often and in the order they sent it."""
+    """A partition's log has only what its producers can have sent, as often and in the order they sent it."""
     seen: dict[bytes | None, int] = {}
-    highest: dict[str, tuple[int, int]] = {}  # producer -> its highest number, and where that is
+    highest: dict[str, tuple[int, int]] = {}  # producer -> its highest number, and its place
     previous = -1
     for offset, value in records:
         if offset <= previous:
@@ -205,7 +205,7 @@ def _of_the_log(
             continue
         promise = evidence.promises[producer]
         if value in seen:
-            if promise != Promise.SENT_AGAIN and (place, value) not in anew:
+            if promise != Promise.SENT_AGAIN and (place, value) not in resent:
                 yield Violation.DUPLICATED, f"{value!r} at {_at(place, seen[value])} and {offset}"
             continue
         seen[value] = offset
@@ -217,7 +217,7 @@ def _of_the_log(
 
 
 def _of_refusals(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
-    """What a leader refused for good is not in the log, unless its producer sent it again."""
+    """A record that a leader refused for good is not in the log, unless its producer sent it again."""
     stored = {
         (place, value): offset for place, records in evidence.final.items() for offset, value in records
     }
@@ -231,7 +231,7 @@ def _of_refusals(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
 
 
 def _of_sequences(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
-    """A partition holds each sequence number of a producer's epoch once, whatever it says."""
+    """A partition has each sequence number of a producer's epoch once, with any value."""
     for place, sent in evidence.sent.items():
         first: dict[tuple[int, int, int], int] = {}
         for one in sent:
@@ -245,8 +245,8 @@ def _of_sequences(evidence: Evidence) -> Iterator[tuple[Violation, str]]:
                     )
 
 
-def _sent_anew(evidence: Evidence) -> set[tuple[Place, bytes | None]]:
-    """What an idempotent producer stored under one epoch of its own and again under a later one.
+def _sent_again(evidence: Evidence) -> set[tuple[Place, bytes | None]]:
+    """Records that an idempotent producer stored under one epoch of its own and again under a later one.
 
     librdkafka does that when it takes a new epoch while it has batches whose answers were lost, or said that
     nothing is known (rd_kafka_idemp_drain_epoch_bump): no broker can tell such a batch from a new one.
@@ -281,7 +281,7 @@ def _of_a_run(
 
 
 def _of_groups(evidence: Evidence, known: Mapping[Place, Sequence[int]]) -> Iterator[tuple[Violation, str]]:
-    """A group's members leave no hole between them."""
+    """A group's members skip nothing between them."""
     seen: dict[tuple[str, Place], set[int]] = {}
     for run in evidence.runs:
         if run.group is not None:
@@ -292,13 +292,13 @@ def _of_groups(evidence: Evidence, known: Mapping[Place, Sequence[int]]) -> Iter
         if missed:
             yield (
                 Violation.SKIPPED,
-                f"nobody of group {group} saw {len(missed)} records of {_at(place, missed[0])} and on, "
+                f"no member of group {group} saw {len(missed)} records of {_at(place, missed[0])} and on, "
                 f"though {max(offsets)} was seen",
             )
 
 
 def _known_offsets(evidence: Evidence) -> dict[Place, list[int]]:
-    """Every offset that is known to hold a record, in order."""
+    """Every offset that is known to have a record, in order."""
     known: dict[Place, set[int]] = {run.place: set() for run in evidence.runs}
     for place, offset, _, _ in _all_claims(evidence):
         known.setdefault(place, set()).add(offset)
@@ -306,7 +306,7 @@ def _known_offsets(evidence: Evidence) -> dict[Place, list[int]]:
 
 
 def _sender(evidence: Evidence, value: bytes | None) -> tuple[str | None, int]:
-    """Who sent the value as its which; None where nobody can have."""
+    """The producer of the value and its number; None if no producer can have sent it."""
     java = JAVA_VALUE.fullmatch(value or b"")
     if java:
         producer, number, intact = java_producer(int(java[1])), int(java[2]), True
@@ -338,7 +338,7 @@ def _counts(evidence: Evidence) -> dict[str, int]:
         "of them stored": sum(one in stored for one in doubtful),
         "records": sum(values.values()),
         "repeated": sum(count - 1 for count in values.values()),
-        "sent anew": len(_sent_anew(evidence)),
+        "sent again": len(_sent_again(evidence)),
         "offset gaps": sum(_gaps(records) for records in evidence.final.values()),
         "readers": len({run.reader for run in evidence.runs}),
         "runs": len(evidence.runs),

@@ -1,15 +1,15 @@
-"""Requests about groups in hand-made bytes: as long, and as many, as the protocol lets a client say."""
+"""Requests about groups in hand-made bytes: as long, and as many, as the protocol allows."""
 
 import struct
 from collections.abc import Iterable
 
 JOIN_GROUP = 11
 OFFSET_COMMIT = 8
-JOIN_VERSION = 3  # the last that takes a new member at its first request
+JOIN_VERSION = 3  # the last that accepts a new member at its first request
 COMMIT_VERSION = 7  # the last that is not flexible
 
 LONGEST_TEXT = "x" * 32_700
-"""As long as a member id can be made of: a string has 32,767 bytes at most."""
+"""The longest text that a member id can be made of: a string has 32,767 bytes at most."""
 
 
 def string(text: str) -> bytes:
@@ -38,7 +38,7 @@ def join_group(
 
 
 def offset_commit(group: str, topic: str, partitions: Iterable[int], offset: int, text: str = "") -> bytes:
-    """OffsetCommit version 7 of somebody outside the group: one offset and text in each partition."""
+    """OffsetCommit version 7 of a client outside the group: one offset and text in each partition."""
     indexes = list(partitions)
     rest = struct.pack(">qi", offset, -1) + string(text)
     rows = b"".join(struct.pack(">i", index) + rest for index in indexes)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages on asyncio streams, passed on byte for byte."""
+"""HTTP/1.1 messages on asyncio streams, forwarded byte for byte."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ NO_BODY_STATUSES = (204, 304)
 
 
 class HttpStreamError(Exception):
-    """What came is no HTTP message, or it ended in the middle."""
+    """The data is no HTTP message, or it ended in the middle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,22 +25,22 @@ class Head:
 
     @property
     def method(self) -> str:
-        """Of a request."""
+        """The method of a request."""
         return self.first_line[0]
 
     @property
     def path(self) -> str:
-        """Of a request: without its query, percent signs resolved."""
+        """The path of a request: without its query, percent signs resolved."""
         return unquote(self.first_line[1].partition("?")[0])
 
     @property
     def query(self) -> str:
-        """Of a request: what follows the question mark, as it came."""
+        """The query of a request, as it came."""
         return self.first_line[1].partition("?")[2]
 
     @property
     def status(self) -> int:
-        """Of a response."""
+        """The status of a response."""
         return int(self.first_line[1])
 
     @property
@@ -58,7 +58,7 @@ class Head:
 
 
 async def read_head(reader: asyncio.StreamReader) -> Head | None:
-    """The next message's head; None where the connection ends before it begins. Raises `HttpStreamError`."""
+    """The next message's head; None if the connection ends before it starts. Raises `HttpStreamError`."""
     try:
         raw = await reader.readuntil(HEAD_END)
     except asyncio.IncompleteReadError as error:
@@ -85,7 +85,7 @@ def request_body(reader: asyncio.StreamReader, head: Head) -> AsyncIterator[byte
 
 
 def is_delimited(head: Head, method: str) -> bool:
-    """Whether a response to a request with that method ends before its connection does."""
+    """True if a response to a request with that method ends before its connection does."""
     return (
         method == "HEAD"
         or head.status in NO_BODY_STATUSES
@@ -95,7 +95,7 @@ def is_delimited(head: Head, method: str) -> bool:
 
 
 def response_body(reader: asyncio.StreamReader, head: Head, method: str) -> AsyncIterator[bytes]:
-    """What `request_body` gives, of a response to a request with that method."""
+    """As `request_body`, for a response to a request with that method."""
     if method == "HEAD" or head.status in NO_BODY_STATUSES:
         return _counted(reader, 0)
     if _is_chunked(head):

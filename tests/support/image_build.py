@@ -1,4 +1,4 @@
-"""Builds a Dockerfile without a container engine, and runs what came out: layers are overlays over a small Debian.
+"""Builds a Dockerfile without a container engine, and runs the result: layers are overlays over a small Debian.
 
 A stage's root has that Debian (`tests.support.debian_base`) below it and this machine's Python in /usr/local, where
 the images that ours are based on have theirs. Mounts belong to a namespace of each process's own, and end with it.
@@ -21,7 +21,7 @@ from tests.support.dockerfile import Instruction, Stage, context_files, expand, 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON = "3.11"
 STEP_SECONDS = 500.0
-# How this machine reaches package registries is its own matter.
+# The machine's access to package registries is not the image's.
 _MACHINE = (
     "PIP_",
     "SSL_CERT_",
@@ -32,15 +32,15 @@ _MACHINE = (
     "https_proxy",
     "no_proxy",
 )
-# What engines bring into every container.
+# What engines add to every container.
 _NETWORK = ("/etc/hosts", "/etc/resolv.conf")
-# Maven's settings, and what it has fetched before.
+# Maven's settings, and its earlier downloads.
 _MAVEN = {"/root/.m2": Path.home() / ".m2"}
 
 
 @dataclass(slots=True)
 class Image:
-    """A root of a stage, and how its processes are started."""
+    """The root of a stage, and how its processes are started."""
 
     folder: Path
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": PATH})
@@ -51,23 +51,23 @@ class Image:
 
     @property
     def laid(self) -> Path:
-        """What the build laid over the base."""
+        """The build's layer over the base."""
         return self.folder / "upper"
 
     def where(self, path: str) -> Path:
-        """Where a path of the image lies, if it was put there by the build."""
+        """The path of a file of the image here, if the build put it there."""
         return self.laid.joinpath(*Path(path).parts[1:])
 
     def command(
         self, command: Sequence[str], *, writable: bool, mounts: Mapping[str, Path] | None = None
     ) -> list[str]:
-        """One that runs a command in the image as its user; only then is it `writable` when that is said."""
+        """A command in the image as its user; the file system is `writable` only if that is set."""
         return ["unshare", "--mount", "sh", "-euc", self._script(command, writable, mounts or {})]
 
     def _script(self, command: Sequence[str], writable: bool, mounts: Mapping[str, Path]) -> str:
         root = shlex.quote(str(self.folder / "root"))
         layers = f"lowerdir={BASE},upperdir={self.laid},workdir={self.folder / 'work'}"
-        # An engine makes the places of mounts that the image has not.
+        # An engine creates mount points that the image does not have.
         made = [f"{root}{path}" for path in mounts]
         lines = [
             f"mount -t overlay overlay -o {shlex.quote(layers)} {root}",
@@ -108,15 +108,15 @@ class Image:
         )
 
     def files(self) -> Iterator[Path]:
-        """Every file and link that the build put into it, where it lies here."""
+        """Every file and link that the build put into it, at its path here."""
         for folder, _, names in os.walk(self.laid):
             found = (Path(folder) / name for name in names)
-            # An overlay writes a device where something of the base was removed.
+            # An overlay has a device in place of a removed file of the base.
             yield from (path for path in found if not path.is_char_device())
 
 
 def why_not() -> str | None:
-    """Why nothing can be built here; None when it can."""
+    """The reason why no image can be built here; None if it can."""
     if os.geteuid() != 0:
         return "building the image's steps needs root (chroot and mounts)"
     missing = [tool for tool in ("unshare", "setpriv", "chroot", "mount") if shutil.which(tool) is None]
@@ -131,7 +131,7 @@ def why_not() -> str | None:
 
 
 def build(dockerfile: Path, context: Path, folder: Path) -> dict[str, Image]:
-    """Carry out every step; the images by stage, the last as "". Raises AssertionError with what a step printed."""
+    """Run every step; the images by stage, the last as "". Raises AssertionError with a step's output."""
     images: dict[str, Image] = {}
     stages = parse(dockerfile.read_text())
     for number, stage in enumerate(stages):
@@ -145,7 +145,7 @@ def build(dockerfile: Path, context: Path, folder: Path) -> dict[str, Image]:
 
 
 def _base(folder: Path, stage: Stage) -> Image:
-    """What ours are based on: a small Debian with Python in /usr/local."""
+    """The base of our images: a small Debian with Python in /usr/local."""
     tag, _, _ = stage.base.partition("@")
     assert tag.endswith(f"library/python:{PYTHON}-slim-{SUITE}"), f"{stage.base} is not known here"
     image = Image(folder)
@@ -176,7 +176,7 @@ def _carry_out(step: Instruction, image: Image, images: Mapping[str, Image], con
         case "VOLUME":
             image.volumes += step.words()
         case "CMD" | "ENTRYPOINT" | "EXPOSE" | "HEALTHCHECK" | "LABEL":
-            pass  # they say how a container is started: the tests read them
+            pass  # these configure a container's start: the tests read them
         case other:
             raise AssertionError(f"line {step.line}: {other} is not known here")
 

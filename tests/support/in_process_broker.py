@@ -45,11 +45,11 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 
 class ConnectionEndedError(Exception):
-    """The broker ended the connection where a reply was read."""
+    """The broker closed the connection where a reply was read."""
 
 
 class NotStartedError(Exception):
-    """The broker ended before it was ready."""
+    """The broker stopped before it was ready."""
 
     def __init__(self, exit_status: int) -> None:
         super().__init__(f"exit status {exit_status}")
@@ -69,7 +69,7 @@ class Client:
             await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
     def send_some(self, data: bytes) -> int:
-        """Send what the socket takes now; returns how much that was."""
+        """Send what the socket accepts now; returns its size."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
@@ -117,7 +117,7 @@ class Client:
         return reply
 
     async def closed_by_peer(self) -> bool:
-        """Whether the next thing that comes is the connection's end."""
+        """True if the next event is the connection's end."""
         try:
             await self.receive_exactly(1)
         except ConnectionEndedError:
@@ -155,13 +155,13 @@ class Client:
         assert {part.error_code for one in reply.responses for part in one.partition_responses} == {0}
 
     async def produce(self, topic: str, partition: int, records: bytes, **extra: int) -> Any:
-        """Produce to one partition; gives its part of the reply."""
+        """Produce to one partition; returns its part of the reply."""
         await self.send_produce(topic, {partition: records}, **extra)
         version = extra.get("version", wire.PRODUCE_VERSION)
         return (await self.receive_produce(version=version))[1][partition]
 
     async def produce_as_clients_do(self, topic: str, partition: int, records: bytes) -> Any:
-        """The same, sent again while nobody leads: a leader that meets a leftover begins a new epoch."""
+        """The same, sent again while no broker leads: a leader that meets an orphan starts a new epoch."""
         async with asyncio.timeout(TIMEOUT_SEC):
             while True:
                 part = await self.produce(topic, partition, records)
@@ -184,7 +184,7 @@ class Client:
 
 @dataclass(kw_only=True)
 class InProcessBroker:
-    """What a test works with."""
+    """The parts for a test."""
 
     process: BrokerProcess
     metrics: Metrics
@@ -194,7 +194,7 @@ class InProcessBroker:
     stop_signal: asyncio.Event
     running: asyncio.Task[int]
 
-    # The parts that tests look into: what no client can see from outside.
+    # The parts that tests look into: they are not visible to clients.
 
     @property
     def budget(self) -> MemoryBudget:

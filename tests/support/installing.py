@@ -1,4 +1,4 @@
-"""What every installer of test tools does: run a command, fetch a Debian package, jars, build a Go program."""
+"""Common steps of every installer of test tools: run a command, fetch a Debian package, jars, build a Go program."""
 
 import os
 import shutil
@@ -18,13 +18,13 @@ _apt = threading.Lock()  # apt-get refuses to run beside itself, and installers 
 
 
 class CannotInstallError(Exception):
-    """This machine cannot get a tool; the message says why."""
+    """This machine cannot install a tool; the message is the reason."""
 
 
 def run_command(
     *command: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> None:
-    """Raises `CannotInstallError` with the end of its output when it fails."""
+    """Raises `CannotInstallError` with the end of its output if it fails."""
     done = subprocess.run(
         command,
         stdout=subprocess.PIPE,
@@ -40,7 +40,7 @@ def run_command(
 
 
 def ensure_command(command: str, *, package: str) -> str:
-    """Install a Debian package unless its command is there. Returns what was done."""
+    """Install a Debian package unless its command exists. Returns a summary."""
     if shutil.which(command):
         return "there already"
     if shutil.which("apt-get") is None:
@@ -58,7 +58,7 @@ def ensure_command(command: str, *, package: str) -> str:
 
 
 def unpack_program(program: str, target: Path, *, package: str) -> None:
-    """Take `/usr/bin/{program}` out of a Debian package; nothing of it is installed, so no service starts.
+    """Take `/usr/bin/{program}` from a Debian package; the package is not installed, so no service starts.
 
     Raises `CannotInstallError`.
     """
@@ -67,7 +67,7 @@ def unpack_program(program: str, target: Path, *, package: str) -> None:
     TOOLS.mkdir(exist_ok=True)
     with _apt, tempfile.TemporaryDirectory(dir=TOOLS) as name:
         folder = Path(name)
-        # As whoever runs this: apt's own user cannot write here.
+        # As the current user: apt's own user cannot write here.
         download = ("apt-get", "download", "--quiet", "--option", "APT::Sandbox::User=root", package)
         try:
             run_command(*download, folder=folder)
@@ -81,7 +81,7 @@ def unpack_program(program: str, target: Path, *, package: str) -> None:
 
 
 def install_jars(jars: JarSet) -> str:
-    """A pom's jars into their folder, through Maven, and the Java for them. Returns what was done."""
+    """Fetch a pom's jars into their folder with Maven, and the Java for them. Returns a summary."""
     if jars.paths():
         return "there already"
     ensure_command("java", package=f"openjdk-{OLDEST_JAVA}-jdk-headless")

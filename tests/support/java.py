@@ -46,7 +46,7 @@ def java_command(main: str, *arguments: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool left. `out` and `err` are its standard output and error."""
+    """The result of a tool. `out` and `err` are its standard output and error."""
 
     exit_code: int
     out: str
@@ -81,7 +81,7 @@ class JavaError(Exception):
 
 @dataclass
 class JavaServer:
-    """A JVM that answers each line of JSON with one. Not for concurrent use. Started when first asked."""
+    """A JVM that answers each line of JSON with one. Not for concurrent use. Started at the first call."""
 
     command: Sequence[str]
     error_log: Path
@@ -94,7 +94,7 @@ class JavaServer:
             self._process = None
 
     def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
-        """The reply. Raises `JavaError` for an exception there, AssertionError when none came in time."""
+        """The reply. Raises `JavaError` for an exception there, AssertionError if none came in time."""
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -146,7 +146,7 @@ class ToolServer(JavaServer):
     def produce(
         self, topic: str, records: Sequence[JavaRecord], config: Mapping[str, object]
     ) -> list[dict[str, Any]]:
-        """Send all, flush, and give for each `partition`, `offset`, `timestamp`, or `error` and `message`."""
+        """Send all, flush, and return for each `partition`, `offset`, `timestamp`, or `error` and `message`."""
         rows = [
             {
                 "partition": record.partition,
@@ -170,7 +170,7 @@ class ToolServer(JavaServer):
         offset: int = 0,
         timeout_s: float = PATIENCE_SEC,
     ) -> list[JavaRecord]:
-        """`count` records from the offset on; fewer when the time is over."""
+        """`count` records from the offset on; fewer if the time is over."""
         reply = self._client(
             "consume", config, topic=topic, partition=partition, offset=offset, count=count,
             timeout_ms=int(timeout_s * 1000),

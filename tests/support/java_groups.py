@@ -13,7 +13,7 @@ from tests.support.java import CLASS_PATH, JavaError, JavaServer, java_command
 from tests.support.waiting import wait_until
 
 SOURCES = ROOT / "tests/compat/java/groups"
-ASK_SECONDS = 45.0  # longer than the server's own patience, whose error says more
+ASK_SECONDS = 45.0  # longer than the server's own limit, whose error is more precise
 
 STRATEGY = "partition.assignment.strategy"
 RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
@@ -22,7 +22,7 @@ STICKY = "org.apache.kafka.clients.consumer.StickyAssignor"
 COOPERATIVE_STICKY = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 USER_DATA = "UserDataAssignor"
 
-# What members learn from their heartbeats they learn at once, and closing does not wait long for a fetch. Only
+# Members learn the results of heartbeats at once, and closing does not wait long for a fetch. Only
 # tests of a timeout set a short one.
 MEMBER_CONFIG: Mapping[str, object] = {
     "fetch.max.wait.ms": 100,
@@ -55,7 +55,7 @@ Offsets = Mapping[Partition, Committed]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processed:
-    """A record that a member got. `number` orders what all members of one JVM did."""
+    """A record that a member received. `number` orders the events of all members of one JVM."""
 
     number: int
     member: str
@@ -65,14 +65,14 @@ class Processed:
 
 @dataclass
 class JavaMember:
-    """One consumer that polls until it is held, closed, or ended by an exception."""
+    """A consumer that polls until it is held or closed, or an exception stops it."""
 
     server: JavaServer
     name: str
     _events: list[Event] = field(default_factory=list, repr=False)
 
     def events(self, *kinds: str) -> list[Event]:
-        """What happened to it so far, in order; all kinds, or these.
+        """Its events so far, in order; all kinds, or these.
 
         `assigned`, `revoked`, `lost` (`partitions`, `generation`, `member_id`, `instance_id`), `records`,
         `committed` (by commit_async), `commit_later`, `error`; of the `UserDataAssignor`: `leads`, `assignment`.
@@ -82,7 +82,7 @@ class JavaMember:
         return [event for event in self._events if not kinds or event["kind"] in kinds]
 
     def owned(self) -> set[Partition]:
-        """The partitions it has, as its rebalance listener was told."""
+        """The partitions it has, by its rebalance listener."""
         events = self.events("assigned", "revoked", "lost")
         if not events:
             return set()
@@ -95,14 +95,14 @@ class JavaMember:
         self.wait(lambda: self.owned() == expected, f"owns {sorted(expected)}")
 
     def wait_error(self, kind: str) -> str:
-        """Wait for the exception that ends it; its message."""
+        """Wait for the exception that stops it; its message."""
         self.wait(lambda: self.events("error"), f"is ended by {kind}", broken=True)
         error = self.events("error")[0]
         assert error["error"] == kind, error
         return str(error["message"])
 
     def wait(self, condition: Any, what: str, *, broken: bool = False) -> Any:
-        """`wait_until` that fails at once, and says why, when an exception has ended this member."""
+        """`wait_until` that fails at once, with the reason, if an exception has stopped this member."""
 
         def checked() -> Any:
             result = condition()
@@ -120,7 +120,7 @@ class JavaMember:
         return int(self.group_metadata()["generation"])
 
     def commit(self, offsets: Offsets | None = None) -> None:
-        """commitSync of these, or of what it polled."""
+        """commitSync of these, or of the polled offsets."""
         self._ask("commit", offsets=None if offsets is None else offset_rows(offsets))
 
     def commit_async(self, offsets: Offsets) -> None:
@@ -128,7 +128,7 @@ class JavaMember:
         self._ask("commit_async", offsets=offset_rows(offsets))
 
     def committed(self, *partitions: Partition) -> dict[Partition, Committed]:
-        """Without those that were never committed."""
+        """Without partitions that were never committed."""
         return offsets_of(self._ask("committed", partitions=list(partitions))["offsets"])
 
     def position(self, partition: Partition) -> int:
@@ -144,14 +144,14 @@ class JavaMember:
         self._ask("unsubscribe")
 
     def hold(self) -> None:
-        """No poll any more; its heartbeats go on until `max.poll.interval.ms` is over."""
+        """No poll any more; its heartbeats continue until `max.poll.interval.ms` is over."""
         self._ask("hold")
 
     def resume(self) -> None:
         self._ask("resume")
 
     def open_gate(self) -> None:
-        """Let the leader that waits in its assignor go on."""
+        """Release the leader that waits in its assignor."""
         self.server.ask({"do": "open_gate", "name": self.name}, ASK_SECONDS)
 
     def close(self, membership: str = "DEFAULT") -> None:
@@ -159,7 +159,7 @@ class JavaMember:
         self.server.ask({"do": "close", "names": [self.name], "membership": membership}, ASK_SECONDS)
 
     def vanish(self) -> None:
-        """End it as a kill would: its connections close and it does not leave."""
+        """Stop it like a kill: its connections close and it does not leave."""
         self.hold()
         self.close("REMAIN_IN_GROUP")
 
@@ -298,7 +298,7 @@ class JavaGroups:
         self._ask("init_transactions", config=self._producer() | _texts(config))
 
     def processed(self) -> dict[Partition, list[Processed]]:
-        """What all members of this test got, by partition, in the order in which they got it."""
+        """The records of all members of this test, by partition, in the order in which they received them."""
         found: dict[Partition, list[Processed]] = {}
         for member in self.members:
             for event in member.events("records"):
@@ -365,12 +365,12 @@ def group_server(folder: Path) -> Iterator[JavaServer]:
 
 @contextlib.contextmanager
 def groups_on(server: JavaServer, bootstrap: str) -> Iterator[JavaGroups]:
-    """Groups for one test; what it leaves open is closed."""
+    """Groups for one test; remaining members are closed."""
     groups = JavaGroups(server, bootstrap)
     try:
         yield groups
     finally:
-        # Those that an exception ended may not close cleanly either; the test has seen why.
+        # Members that an exception stopped may not close cleanly either; the test knows the reason.
         with contextlib.suppress(JavaError):
             groups.close(*groups.members, membership="LEAVE_GROUP")
 

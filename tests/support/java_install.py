@@ -1,4 +1,4 @@
-"""The Java that Spark runs with, for machines that have none: `python -m tests.support.java_install`."""
+"""Java for Spark, on machines without one: `python -m tests.support.java_install`."""
 
 import sys
 
@@ -8,7 +8,7 @@ from tests.support.installing import CannotInstallError, ensure_command
 
 
 def main() -> int:
-    """Install Java from the machine's packages unless one is there that is new enough."""
+    """Install Java from the machine's packages unless a new enough one exists."""
     try:
         try:
             check_java()

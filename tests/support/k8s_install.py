@@ -40,7 +40,7 @@ _PROGRAMS = {
         packages=("helm.sh/helm/v3/cmd/helm",),
         variables=(
             ("helm.sh/helm/v3/internal/version.version", HELM_VERSION),
-            # What `helm template` and `helm lint` take the cluster for.
+            # The cluster's capabilities for `helm template` and `helm lint`.
             ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", _MAJOR),
             ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", _MINOR),
             ("helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor", _MAJOR),
@@ -51,7 +51,7 @@ _PROGRAMS = {
 
 
 def k8s_missing() -> str | None:
-    """Why tests against a real control plane cannot run here, or None."""
+    """The reason why tests against a real control plane cannot run here, or None."""
     if not _is_current("control-plane"):
         return (
             f"kube-apiserver and kube-controller-manager {KUBERNETES_VERSION} are not built in .tools/k8s "
@@ -61,7 +61,7 @@ def k8s_missing() -> str | None:
 
 
 def helm_missing() -> str | None:
-    """Why tests that run helm cannot run here, or None."""
+    """The reason why tests with helm cannot run here, or None."""
     if _is_current("helm"):
         return None
     return (
@@ -71,7 +71,7 @@ def helm_missing() -> str | None:
 
 
 def install_control_plane() -> str:
-    """kube-apiserver and kube-controller-manager, and etcd. Returns what was done.
+    """Install kube-apiserver and kube-controller-manager, and etcd. Returns a summary.
 
     Raises `CannotInstallError`.
     """
@@ -81,7 +81,7 @@ def install_control_plane() -> str:
 
 
 def install_helm() -> str:
-    """Returns what was done. Raises `CannotInstallError`."""
+    """Install helm; returns a summary. Raises `CannotInstallError`."""
     with _alone():
         return _install("helm")
 
@@ -90,7 +90,7 @@ INSTALLERS: dict[str, Callable[[], str]] = {"helm": install_helm, "control-plane
 
 
 def main(arguments: list[str]) -> int:
-    """Install what is named. Exit code 1 where something of it cannot be had, 2 for a name that is not known."""
+    """Install the named tools. Exit code 1 if one cannot be installed, 2 for an unknown name."""
     if not arguments or not set(arguments) <= set(INSTALLERS):
         print(f"usage: python -m tests.support.k8s_install {'|'.join(INSTALLERS)} ...", file=sys.stderr)
         return 2
@@ -128,7 +128,7 @@ def _is_current(name: str) -> bool:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One installation at a time; the next one waits, and then finds what the first one built."""
+    """One installation at a time; the next one waits, and then finds the result of the first."""
     K8S.mkdir(parents=True, exist_ok=True)
     with (K8S / ".lock").open("w") as lock:
         try:

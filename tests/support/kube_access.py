@@ -1,4 +1,4 @@
-"""Who comes to a Kubernetes API and how: certificates of its authority, tokens, kubeconfig files."""
+"""Identities at a Kubernetes API: certificates of its authority, tokens, kubeconfig files."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Access:
     token: str | None = None
 
     def write_kubeconfig(self, path: Path, namespace: str = "default") -> Path:
-        """A file for anything that speaks to Kubernetes. JSON is YAML. Returns the path."""
+        """A file for every client of Kubernetes. JSON is YAML. Returns the path."""
         user: dict[str, str] = {}
         if self.certificate is not None:
             user = {"client-certificate": str(self.certificate), "client-key": str(self.certificate)}
@@ -60,7 +60,7 @@ class Authority:
     def identify(self, user: str, group: str | None = None) -> Path:
         """A client certificate with its key: to Kubernetes the common name is the user, the organization a group."""
         path = self._folder / f"user-{user.replace('/', '-').replace(':', '-')}.pem"
-        # With an address, which nobody looks at: Go refuses the extension for addresses when it is empty.
+        # With an address, which no client uses: Go refuses the extension for addresses if it is empty.
         issued = self._authority.issue_cert(HOST, common_name=user, organization_name=group or "tests")
         issued.private_key_and_cert_chain_pem.write_to_path(str(path))
         return path

@@ -1,4 +1,4 @@
-"""A small client of the Kubernetes API: manifests go in and come out as they are written in YAML."""
+"""A small client of the Kubernetes API: manifests are sent and returned as they are written in YAML."""
 
 import contextlib
 import copy
@@ -26,7 +26,7 @@ _APPLY = "application/apply-patch+yaml"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a manifest says of itself."""
+    """The fields of a manifest that identify it."""
 
     api_version: str
     kind: str
@@ -54,7 +54,7 @@ CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
 
 class ApiRefusalError(Exception):
-    """The API server said no. `reason` is Kubernetes' word for it, such as Forbidden, Invalid, NotFound."""
+    """The API server refused. `reason` is Kubernetes' word for it, such as Forbidden, Invalid, NotFound."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -64,7 +64,7 @@ class ApiRefusalError(Exception):
 
 
 class KubeApi:
-    """The API as one identity sees it. Safe to use from several threads.
+    """The API as one identity sees it. Safe for several threads.
 
     Kinds that live in namespaces are looked for in `namespace` unless a call names another. Every method raises
     `ApiRefusalError` for what the server refuses, and urllib3's errors where it cannot be reached.
@@ -90,11 +90,11 @@ class KubeApi:
         self._pool.clear()
 
     def create(self, manifest: Mapping[str, Any], namespace: str | None = None) -> Manifest:
-        """What the server made of it."""
+        """Create an object; returns the server's version of it."""
         return self.request("POST", self._path_of(manifest, namespace, named=False), body=manifest)
 
     def apply(self, manifest: Mapping[str, Any], namespace: str | None = None) -> Manifest:
-        """Create it or bring it to what the manifest says, as `kubectl apply --server-side --force-conflicts`."""
+        """Create it or change it to the manifest, as `kubectl apply --server-side --force-conflicts`."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         path = self._path_of(manifest, namespace, named=True)
         return self.request("PATCH", path, body=manifest, content_type=_APPLY, query=query)
@@ -107,7 +107,7 @@ class KubeApi:
         return self.request("GET", self.path(kind, name, namespace))
 
     def find(self, kind: Kind, name: str, namespace: str | None = None) -> Manifest | None:
-        """None when there is none."""
+        """The object, or None."""
         try:
             return self.get(kind, name, namespace)
         except ApiRefusalError as refusal:
@@ -116,7 +116,7 @@ class KubeApi:
             raise
 
     def select(self, kind: Kind, namespace: str | None = None, labels: str = "") -> list[Manifest]:
-        """Those with the labels, sorted by name; of all namespaces where that is "*"."""
+        """The objects with the labels, sorted by name; of all namespaces if that is "*"."""
         answer = self.request("GET", self.path(kind, None, namespace), query={"labelSelector": labels})
         items: list[Manifest] = answer["items"]
         return sorted(items, key=lambda item: str(item["metadata"]["name"]))
@@ -135,7 +135,7 @@ class KubeApi:
         return self.request("PATCH", path, body=change, content_type=content_type)
 
     def scale(self, kind: Kind, name: str, replicas: int, namespace: str | None = None) -> None:
-        """As an autoscaler does it."""
+        """Scale as an autoscaler does."""
         self.patch(kind, name, {"spec": {"replicas": replicas}}, namespace, subresource="scale")
 
     def delete(
@@ -166,7 +166,7 @@ class KubeApi:
     def watch(
         self, kind: Kind, resource_version: str, namespace: str | None = None, timeout_s: int = 300
     ) -> Iterator["Watch"]:
-        """The events after that version, until the server ends them or `Watch.stop` is called."""
+        """The events after that version, until the server closes the watch or `Watch.stop` is called."""
         query = {"watch": "1", "resourceVersion": resource_version, "timeoutSeconds": str(timeout_s)}
         answer = self._send("GET", self.path(kind, None, namespace), query=query, read_s=timeout_s + 10.0)
         try:
@@ -183,7 +183,7 @@ class KubeApi:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Manifest:
-        """Anything of the API by its path; gives the JSON that came back."""
+        """A request to any path of the API; returns the JSON of the response."""
         answer = self._send(method, path, body=body, content_type=content_type, query=query)
         try:
             given: Manifest = json.loads(answer.data)
@@ -192,7 +192,7 @@ class KubeApi:
         return given
 
     def text(self, path: str) -> str:
-        """What is no JSON, such as /readyz and /metrics."""
+        """A response that is no JSON, such as /readyz and /metrics."""
         answer = self._send("GET", path)
         try:
             return answer.data.decode()
@@ -200,7 +200,7 @@ class KubeApi:
             answer.release_conn()
 
     def path(self, kind: Kind, name: str | None, namespace: str | None = None, subresource: str = "") -> str:
-        """Where the API has it; all of its kind without a name. Asks the server what it calls the kind."""
+        """The path of an object; of all of its kind without a name. The server names the kind."""
         plural, namespaced = self._resource(kind)
         parts = [_root(kind.api_version)]
         if namespaced and namespace != "*":
@@ -209,14 +209,14 @@ class KubeApi:
         return "/".join([*parts, *filter(None, (name, subresource))])
 
     def serves(self, kind: Kind) -> bool:
-        """Whether the server serves the kind by now: a custom one takes a moment."""
+        """True if the server serves the kind by now: a custom one takes a moment."""
         self._resources.pop(kind, None)
         try:
             self.request("GET", self.path(kind, None), query={"limit": "1"})
         except LookupError:
             return False
         except ApiRefusalError as refusal:
-            if refusal.status == http.HTTPStatus.NOT_FOUND:  # announced, and not there yet
+            if refusal.status == http.HTTPStatus.NOT_FOUND:  # announced, and not yet served
                 return False
             raise
         return True
@@ -227,7 +227,7 @@ class KubeApi:
         return self.path(kind, metadata["name"] if named else None, namespace or metadata.get("namespace"))
 
     def _resource(self, kind: Kind) -> tuple[str, bool]:
-        """Its name in paths, and whether it lives in namespaces. Raises LookupError."""
+        """The kind's name in paths, and if it is namespaced. Raises LookupError."""
         if kind not in self._resources:
             try:
                 served = self.request("GET", _root(kind.api_version))["resources"]
@@ -283,9 +283,9 @@ class Watch:
                 yield event["type"], event["object"]
 
     def stop(self) -> None:
-        """End the iteration, from any thread."""
+        """Stop the iteration, from any thread."""
         self._stopped = True
-        with contextlib.suppress(RuntimeError, ValueError):  # the server has ended it just now
+        with contextlib.suppress(RuntimeError, ValueError):  # the server has just closed it
             self._answer.shutdown()
 
     def _read(self) -> bytes:

@@ -42,14 +42,14 @@ class ApiServer(ServerProcess):
         return self.access("admin", ADMINS)
 
     def access(self, user: str, group: str | None = None) -> Access:
-        """Whoever has a certificate for that name."""
+        """A client with a certificate for that name."""
         certificate = self._authority.identify(user, group)
         return Access(
             server=f"https://{HOST}:{self.port}", ca=self._authority.certificate, certificate=certificate
         )
 
     def start(self, timeout_s: float = START_SECONDS) -> None:
-        """Start it and wait until it is ready: the roles that come with Kubernetes are there too."""
+        """Start it and wait until it is ready: with the default roles of Kubernetes."""
         keys = self._authority
         command = [
             str(KUBE_APISERVER), "--etcd-servers", self._etcd.endpoint,
@@ -77,7 +77,7 @@ class ApiServer(ServerProcess):
 
 
 class ControllerManager(ServerProcess):
-    """kube-controller-manager; each controller has its own service account, with the rights that it has anywhere."""
+    """kube-controller-manager; each controller has its own service account, with its usual rights."""
 
     def __init__(self, folder: Path, server: ApiServer, authority: Authority) -> None:
         super().__init__("kube-controller-manager", folder)
@@ -86,7 +86,7 @@ class ControllerManager(ServerProcess):
         self._kubeconfig = access.write_kubeconfig(folder / "controller-manager.kubeconfig")
 
     def start(self) -> None:
-        """Start it; it works as soon as it can."""
+        """Start it without waiting."""
         command = [
             str(KUBE_CONTROLLER_MANAGER), "--kubeconfig", str(self._kubeconfig),
             "--use-service-account-credentials", "--root-ca-file", str(self._authority.certificate),
@@ -96,7 +96,7 @@ class ControllerManager(ServerProcess):
             "--horizontal-pod-autoscaler-sync-period", "1s",
             # Debian's etcd is too old for lists by watch: each try would fail first.
             "--feature-gates", "WatchListClient=false",
-            # Nodes exist by name only: nobody reports that they live.
+            # Nodes exist by name only: no kubelet reports for them.
             "--node-monitor-grace-period", "24h",
         ]  # fmt: skip
         self.launch(command, clean_environment() | _SMALL)
@@ -125,7 +125,7 @@ class ControlPlane:
         _wait(self.controllers, self._has_default_account, f"{self.controllers.name} works", START_SECONDS)
 
     def restart_controllers(self) -> None:
-        """Each that missed the API server for a while would look again after up to a minute; new ones do at once."""
+        """After an outage of the API server a controller may wait up to a minute; new ones start at once."""
         self.controllers.kill9()
         self.controllers.start()
 
@@ -135,11 +135,11 @@ class ControlPlane:
             server.close()
 
     def user(self, name: str, group: str | None = None) -> Access:
-        """Somebody with a certificate, who may do what role bindings say."""
+        """A user with a certificate, with the rights of role bindings."""
         return self.server.access(name, group)
 
     def service_account(self, namespace: str, name: str) -> Access:
-        """What a pod of that account has: a token, for `TOKEN_SECONDS`. The account must exist."""
+        """A pod's credentials for that account: a token, for `TOKEN_SECONDS`. The account must exist."""
         path = self.admin.path(SERVICE_ACCOUNT, name, namespace, "token")
         wanted = {"spec": {"expirationSeconds": TOKEN_SECONDS}}
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"} | wanted
@@ -148,7 +148,7 @@ class ControlPlane:
         return Access(server=admin.server, ca=admin.ca, token=given["status"]["token"])
 
     def write_kubeconfig(self, access: Access, name: str, namespace: str = "default") -> Path:
-        """A file for a process that is to act as somebody; it goes when the control plane goes."""
+        """A file for a process that acts as that identity; it is deleted with the control plane."""
         return access.write_kubeconfig(self._folder / f"{name}.kubeconfig", namespace)
 
     def _has_default_account(self) -> bool:
@@ -156,7 +156,7 @@ class ControlPlane:
 
 
 def _wait(server: ServerProcess, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-    """Raises `NotInTimeError` with the server's log, AssertionError when the server has ended."""
+    """Raises `NotInTimeError` with the server's log, AssertionError if the server has exited."""
 
     def is_so() -> bool:
         assert server.exit_code is None, f"ended with exit code {server.exit_code}\n{server.log_tail()}"
@@ -170,7 +170,7 @@ def _wait(server: ServerProcess, condition: Callable[[], bool], what: str, timeo
 
 @contextmanager
 def control_plane(folder: Path) -> Iterator[ControlPlane]:
-    """One that runs in the block. Skips the test where its programs are missing."""
+    """A control plane that runs in the block. Skips the test if its programs are missing."""
     plane = ControlPlane(folder)
     try:
         plane.start()

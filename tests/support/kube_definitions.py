@@ -1,4 +1,4 @@
-"""Custom kinds for the time of a test: served before it begins, gone when it has ended."""
+"""Custom kinds for the time of a test: served before it starts, deleted when it has ended."""
 
 import contextlib
 import functools
@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 @contextmanager
 def defined(admin: KubeApi, *definitions: Manifest) -> Iterator[None]:
-    """CustomResourceDefinitions that are served in the block. Their objects go with them, whoever holds those."""
+    """CustomResourceDefinitions that are served in the block. Their objects go with them, despite finalizers."""
     try:
         for definition in definitions:
             admin.create(definition)
@@ -25,7 +25,7 @@ def defined(admin: KubeApi, *definitions: Manifest) -> Iterator[None]:
 
 
 def undefine(admin: KubeApi, definition: Manifest) -> None:
-    """The definition and its objects go, whoever holds those; returns when they are gone."""
+    """Delete the definition and its objects, despite finalizers; returns when they are gone."""
     name = definition["metadata"]["name"]
     if admin.find(CRD, name):
         admin.delete(CRD, name)
@@ -35,7 +35,7 @@ def undefine(admin: KubeApi, definition: Manifest) -> None:
 def _is_gone(admin: KubeApi, definition: Manifest) -> bool:
     if admin.find(CRD, definition["metadata"]["name"]) is None:
         return True
-    with contextlib.suppress(ApiRefusalError, LookupError):  # it goes just now
+    with contextlib.suppress(ApiRefusalError, LookupError):  # it is being deleted just now
         for each in admin.select(kinds_of(definition)[0], "*"):
             name, namespace = each["metadata"]["name"], each["metadata"].get("namespace")
             if each["metadata"].get("finalizers"):
@@ -44,7 +44,7 @@ def _is_gone(admin: KubeApi, definition: Manifest) -> bool:
 
 
 def custom_kinds(admin: KubeApi) -> list[Kind]:
-    """What is defined now and lives in namespaces, each in one version that is served."""
+    """The kinds that are defined now and namespaced, each in one served version."""
     definitions = [each for each in admin.select(CRD) if each["spec"]["scope"] == "Namespaced"]
     kinds = [kinds_of(each)[0] for each in definitions]
     return [kind for kind in kinds if admin.serves(kind)]

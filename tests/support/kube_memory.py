@@ -17,7 +17,7 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class KubeMemory:
-    """What `TopicApi` asks for. `events`: reason and message of each, in order.
+    """The part that `TopicApi` needs. `events`: reason and message of each, in order.
 
     `after_next_put` is called once, when a status was written and before its writer knows.
     """
@@ -67,12 +67,12 @@ class KubeMemory:
         return found
 
     def condition(self, name: str) -> tuple[str, str, str]:
-        """Status, reason and message of the one there is."""
+        """Status, reason and message of the only condition."""
         (found,) = self.status(name)["conditions"]
         return found["status"], found["reason"], found["message"]
 
     def change(self, name: str, **parts: Any) -> None:
-        """Somebody changes a topic's specification; None takes a part out."""
+        """Change a topic's specification; None removes a part."""
         found = self.topic(name)
         spec = {**found["spec"], **parts}
         found["spec"] = {key: value for key, value in spec.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A namespace for a test, and its removal with all that is in it, whatever the test left."""
+"""A namespace for a test, and its removal with all objects in it, whatever the test left."""
 
 import contextlib
 import functools
@@ -33,22 +33,22 @@ def new_namespace(
 
 
 def remove_namespace(api: KubeApi) -> None:
-    """Returns when no pod and no custom object is left; the rest goes with the namespace, some seconds later.
+    """Returns when no pod and no custom object is left; the rest is deleted with the namespace, some seconds later.
 
-    No kubelet and no operator is needed for that: nobody's finalizer is waited for.
+    No kubelet and no operator is needed for that: finalizers are removed.
     """
-    api.delete(NAMESPACE, api.namespace)  # from now on nothing new comes into it
+    api.delete(NAMESPACE, api.namespace)  # from now on no object can be created in it
     for kind in [POD, *custom_kinds(api)]:
         what = f"every {kind.kind} of {api.namespace} is gone"
         wait_until(functools.partial(_none_left, api, kind), what, REMOVAL_SECONDS)
 
 
 def _none_left(api: KubeApi, kind: Kind) -> bool:
-    """Remove what there is; true when there was nothing."""
+    """Delete all objects; true if there were none."""
     found = api.select(kind)
     for each in found:
         name = each["metadata"]["name"]
-        with contextlib.suppress(ApiRefusalError):  # gone meanwhile
+        with contextlib.suppress(ApiRefusalError):  # deleted meanwhile
             api.delete(kind, name, grace_s=0)
             if each["metadata"].get("finalizers"):
                 api.patch(kind, name, {"metadata": {"finalizers": None}})

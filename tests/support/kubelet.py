@@ -23,9 +23,9 @@ __all__ = ["Fate", "Kubelet", "acting_kubelet"]
 
 ZONES = {"node-1": "zone-a", "node-2": "zone-b", "node-3": "zone-c"}
 
-# The pod changed or went between what we saw and what we did; the next event says how it is.
+# The pod changed or was deleted between our read and our write; the next event has its state.
 _OVERTAKEN = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
-# The server starts, or has forgotten the version from which we watch: list again.
+# The server is starting, or has compacted the version from which we watch: list again.
 _PASSING = (http.HTTPStatus.GONE, http.HTTPStatus.TOO_MANY_REQUESTS)
 
 
@@ -58,7 +58,7 @@ class Kubelet:
         self._thread = threading.Thread(target=self._run, name="kubelet", daemon=True)
 
     def decide(self, pattern: str, fate: Fate | None) -> None:
-        """What becomes of those pods, now and later; None: what becomes of a pod of itself.
+        """Decide the fate of those pods, now and later; None: the default.
 
         CRASHING and then READY is a crash and a restart. A pod that succeeded or failed stays so.
         """
@@ -78,14 +78,14 @@ class Kubelet:
             self._settle_all()
 
     def start(self) -> None:
-        """Make the nodes, unless they are there, and begin."""
+        """Create the nodes, unless they exist, and start."""
         for name, zone in ZONES.items():
             if self._api.find(NODE, name) is None:
                 _make_node(self._api, name, zone)
         self._thread.start()
 
     def stop(self) -> None:
-        """Raises what it failed of, if it did."""
+        """Raises the error that stopped it, if there was one."""
         with self._lock:
             self._stopping = True
             if self._watch is not None:
@@ -114,7 +114,7 @@ class Kubelet:
             return False
 
     def _list(self) -> str:
-        """Take all pods as they are; the version of that."""
+        """Handle all pods in their current state; returns the version of that."""
         answer = self._api.request("GET", self._api.path(POD, None, self._namespace))
         with self._lock:
             self._pods = {pod["metadata"]["uid"]: pod for pod in answer["items"]}
@@ -122,7 +122,7 @@ class Kubelet:
         return str(answer["metadata"]["resourceVersion"])
 
     def _follow(self, version: str) -> None:
-        """Until the server ends the watch or has forgotten that version."""
+        """Watch until the server closes the watch or has compacted that version."""
         with self._api.watch(POD, version, self._namespace) as events:
             with self._lock:
                 self._watch = events
@@ -149,7 +149,7 @@ class Kubelet:
             self._settle(pod)
 
     def _settle(self, pod: Manifest) -> None:
-        """Do what is to be done for the pod; nothing where all is done."""
+        """Do what is due for the pod, if anything."""
         if self._stopping:
             return
         try:
@@ -164,7 +164,7 @@ class Kubelet:
                 raise
 
     def _end(self, pod: Manifest) -> None:
-        """What the kubelet does when the last container of a deleted pod has ended."""
+        """A kubelet's last step after the last container of a deleted pod has exited."""
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         held = any(fnmatch.fnmatchcase(name, pattern) for pattern in self._held)
         if pod["spec"].get("nodeName") and not is_over(pod):

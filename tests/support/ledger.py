@@ -1,4 +1,4 @@
-"""What producers were told, and the comparison with what is read: nothing lost, moved, doubled or reordered."""
+"""Producers' acknowledgements, and the comparison with a read: nothing lost, moved, doubled or reordered."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class Acknowledgement:
 
 
 def value_of(producer: str, number: int) -> bytes:
-    """The value that a producer sends as its `number`th to a partition; says who sent it and when."""
+    """The value that a producer sends as its `number`th to a partition; it names the producer and the number."""
     return b"%s:%08d:" % (producer.encode(), number) + b"x" * (number % 50)
 
 
@@ -41,7 +41,7 @@ def origin_of(value: bytes) -> tuple[str, int]:
 
 
 class Ledger:
-    """Acknowledgements of several producers, and what went wrong with them for good. Thread-safe."""
+    """Acknowledgements of several producers, and their fatal errors. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class Ledger:
             self._acknowledged_somewhere.append(((topic, partition), value))
 
     def fail(self, what: str) -> None:
-        """Something that no crash excuses."""
+        """Record an error that no crash excuses."""
         with self._lock:
             self._failures.append(what)
 
@@ -73,7 +73,7 @@ class Ledger:
             return len(self._acknowledged)
 
     def producers(self, since: int = 0) -> set[str]:
-        """Who was acknowledged anything since there were `since` acknowledgements."""
+        """The producers with an acknowledgement since there were `since` of them."""
         with self._lock:
             return {origin_of(one.value)[0] for one in self._acknowledged[since:]}
 
@@ -82,7 +82,7 @@ class Ledger:
             return list(self._acknowledged)
 
     def all_acknowledged(self, stored: Mapping[Place, Sequence[Record]]) -> list[Acknowledgement]:
-        """Those without an offset, too: at the one where the value is stored, at -1 if it is nowhere."""
+        """Those without an offset, too: at the value's offset, or at -1 if it is not stored."""
         with self._lock:
             without = list(self._acknowledged_somewhere)
         offsets = {
@@ -106,7 +106,7 @@ class Ledger:
         self.check_promises(read)
 
     def check_producers(self) -> None:
-        """No producer met what no crash excuses. Raises AssertionError."""
+        """No producer met an error that no crash excuses. Raises AssertionError."""
         with self._lock:
             assert not self._failures, self._failures[:5]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-# A consumer of kafka-python that is closed while a heartbeat is under way (3.0.12) connects once more.
+# A kafka-python consumer that is closed while a heartbeat is in flight (3.0.12) connects once more.
 IGNORED_WHILE_THEY_RUN = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 # urllib3 (2.8) whose server ends between the connection and the handshake of TLS.

@@ -1,4 +1,4 @@
-"""Short ways to produce and read with confluent-kafka (librdkafka), used by tests of more than one thing."""
+"""Shortcuts to produce and read with confluent-kafka (librdkafka), for tests in several rooms."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ def producer(broker: Any, **config: object) -> Producer:
 def send_all(
     client: Producer, topic: str, values: Sequence[bytes | None], partition: int = 0, **fields: Any
 ) -> list[Message | KafkaError]:
-    """Send, flush, and give for each the acknowledged message or its error, in sending order."""
+    """Send, flush, and return for each the acknowledged message or its error, in sending order."""
     results: list[Message | KafkaError | None] = [None] * len(values)
 
     def reporter(index: int) -> Callable[[KafkaError | None, Message], None]:
@@ -71,7 +71,7 @@ def take(consumer: Consumer, count: int, timeout_s: float = PATIENCE_SEC) -> lis
 
 
 def next_error(consumer: Consumer) -> KafkaError:
-    """The error that the consumer reports next; a record is none."""
+    """The next error that the consumer reports, which must not be a record."""
     messages: list[Message] = wait_until(lambda: consumer.consume(1, timeout=0.2), "an error")
     error = messages[0].error()
     assert error is not None, f"a record at offset {messages[0].offset()} instead of an error"

@@ -1,4 +1,4 @@
-"""Producers that keep writing while brokers come and go, and enter every acknowledgement in a ledger."""
+"""Producers that keep writing while brokers start and stop, and enter every acknowledgement in a ledger."""
 
 import itertools
 import threading
@@ -19,14 +19,14 @@ CLIENT_CONFIG: dict[str, object] = {
     "reconnect_backoff_max_ms": 100,
     "log_level": 2,
 }
-# an acknowledgement that is lost with its connection says nothing, so it is no failure
+# a lost acknowledgement means nothing, so it is no failure
 RECONNECT_SECONDS = 0.02
-# what a broker may answer while it starts or stops, or while a store is away
+# errors of a broker that starts or stops, or of a store outage
 RETRIABLE_CODES = (3, 5, 6, 7, 14, 15, 16, 19, 56)
 
 
 class Worker:
-    """A thread that works until told to stop; what it raises is entered in the ledger as a failure."""
+    """A thread that works until stopped; its exceptions are entered in the ledger as failures."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin nothing new; what is under way is finished first."""
+        """Stop starting new work; requests in flight are finished first."""
         self._stopping.set()
 
     def join(self, timeout_s: float) -> None:
@@ -69,7 +69,7 @@ class Load(Worker):
 
 
 class IdempotentLoad(Load):
-    """librdkafka with idempotence: it sends again after a crash, and nothing may be doubled by that."""
+    """librdkafka with idempotence: it sends again after a crash, without duplicates."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class IdempotentLoad(Load):
                 self.given_up(topic, partition, value, error)
                 return
             offset = message.offset()
-            if offset is None or offset < 0:  # a later batch's acknowledgement speaks for this one, too
+            if offset is None or offset < 0:  # a later batch's acknowledgement covers this one, too
                 self.ledger.acknowledge_somewhere(topic, partition, value)
             else:
                 self.ledger.acknowledge(topic, partition, offset, value)
@@ -114,7 +114,7 @@ class IdempotentLoad(Load):
         client.produce(topic, value, partition=partition, on_delivery=report)
 
     def given_up(self, topic: str, partition: int, value: bytes, error: KafkaError) -> None:
-        """The client will not try again."""
+        """The client will not retry."""
         self.ledger.fail(f"{self.name}: {topic}-{partition}: {error}")
 
 

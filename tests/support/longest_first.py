@@ -1,4 +1,4 @@
-"""A pytest plugin (`-p tests.support.longest_first`): files that take long begin first.
+"""A pytest plugin (`-p tests.support.longest_first`): files that take long start first.
 
 So no worker of pytest-xdist ends long after the others. All other files stay in the order that they had.
 """
@@ -32,11 +32,11 @@ LONGEST = (
     "test_command.py",
     "test_sqlite_model.py",
 )
-"""Names of files, about longest first."""
+"""Names of files, roughly the longest first."""
 
 
 def rank(file_name: str) -> int:
-    """Where a file stands: the longest ones first, all others alike."""
+    """The place of a file in the order: the longest ones first, all others alike."""
     return LONGEST.index(file_name) if file_name in LONGEST else len(LONGEST)
 
 

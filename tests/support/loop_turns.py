@@ -1,11 +1,11 @@
-"""How often others have their turn on the event loop while something long is done on it."""
+"""How often other tasks have their turn on the event loop during a long operation."""
 
 import asyncio
 from collections.abc import Awaitable
 
 
 async def turns_beside(work: Awaitable[object]) -> int:
-    """Do the work, and return how many turns a task had meanwhile that always wants one."""
+    """Do the work, and return how many turns a busy task had meanwhile."""
     turns = 0
 
     async def take_turns() -> None:

@@ -1,4 +1,4 @@
-"""A group member in a process of its own, so that it can be killed or stopped without a word to its group."""
+"""A group member in a process of its own, so that it can be killed or stopped without notice to its group."""
 
 import json
 import signal
@@ -15,9 +15,9 @@ REPORT_SECONDS = 0.02
 
 
 class MemberProcess(ServerProcess):
-    """A process with one member. It tells what it handles before it polls again, so before any commit of it."""
+    """A process with one member. It reports a record before it polls again, so before any commit of it."""
 
-    failure = None  # a member that fails ends its process; `exit_code` and the log tell
+    failure = None  # a member that fails exits; `exit_code` and the log show why
 
     def __init__(
         self, folder: Path, client: str, bootstrap: str, group: str, topic: str, **settings: Any
@@ -35,21 +35,21 @@ class MemberProcess(ServerProcess):
 
     @property
     def assignment(self) -> Partitions:
-        """The partitions it had when it last told."""
+        """The partitions of its last report."""
         told = [row["assignment"] for row in self._told() if "assignment" in row]
         return frozenset((topic, partition) for topic, partition in told[-1]) if told else frozenset()
 
     @property
     def handled(self) -> list[Handled]:
-        """What it handled, in that order."""
+        """The records that it handled, in that order."""
         return [Handled(**row["handled"]) for row in self._told() if "handled" in row]
 
     def kill(self) -> None:
-        """End it at once; it tells its group nothing, the kernel closes its connections."""
+        """Kill it; it does not leave its group, and the kernel closes its connections."""
         self.kill9()
 
     def pause(self) -> None:
-        """Let it do nothing at all; its connections stay open."""
+        """SIGSTOP; its connections stay open."""
         self.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -70,7 +70,7 @@ def _tell(**row: object) -> None:
 
 
 def main() -> None:
-    """Be a member until SIGTERM: leave the group then."""
+    """Be a member until SIGTERM: then leave the group."""
     client, bootstrap, group, topic, settings = json.loads(sys.argv[1])
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())

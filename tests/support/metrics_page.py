@@ -1,4 +1,4 @@
-"""What a broker's `/metrics` says, read as Prometheus reads it."""
+"""A broker's `/metrics`, read as Prometheus reads it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ class MetricsPage:
         return found[0]
 
     def by_label(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """Every sample with that name, by the values of these labels; empty when there is none."""
+        """Every sample with that name, by the values of these labels; empty if there is none."""
         return {tuple(own[label] for label in labels): value for own, value in self._named(name)}
 
     def _named(self, name: str) -> Iterator[tuple[Mapping[str, str], float]]:

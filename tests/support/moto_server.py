@@ -1,4 +1,4 @@
-"""moto's S3 in a process: it takes lifecycle rules, which the S3 server of the other tests does not."""
+"""moto's S3 in a process: it accepts lifecycle rules, which the S3 server of the other tests does not."""
 
 import http.client
 import sys
@@ -15,7 +15,7 @@ BUCKET = "records"
 
 
 class MotoServer(ServerProcess):
-    """One server; what it holds is in its memory."""
+    """One server; its objects are in its memory."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("moto", folder)
@@ -23,7 +23,7 @@ class MotoServer(ServerProcess):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a broker needs to use it, as environment variables."""
+        """A broker's settings for it, as environment variables."""
         return {
             "KAFSCALE_S3_BUCKET": BUCKET,
             "KAFSCALE_S3_ENDPOINT": f"http://{HOST}:{self.port}",
@@ -39,7 +39,7 @@ class MotoServer(ServerProcess):
         wait_until(self._answers, "moto answers", timeout_s)
 
     def make_bucket(self) -> None:
-        """A new, empty bucket without rules in place of the one before."""
+        """A new, empty bucket without rules in place of the previous one."""
         assert self._status("POST", "/moto-api/reset") == 200
         assert self._status("PUT", f"/{BUCKET}") == 200
 

@@ -1,4 +1,4 @@
-"""What befalls a cluster in the chaos tests: one episode of each kind of trouble, which ends with all well again."""
+"""The troubles of the chaos tests: one episode of each kind, which ends with all well again."""
 
 import contextlib
 import random
@@ -16,11 +16,11 @@ PROGRESS_TIMEOUT_S = PATIENCE_SEC
 WRITES = frozenset({"PUT", "POST"})
 UPLOADS = frozenset({"PUT"})
 SEGMENTS = r"\.kfs$"
-HELD_UPLOADS = 5  # one of most partitions, whoever leads them
+HELD_UPLOADS = 5  # one of most partitions, led by any broker
 
 
 class Etcd(Protocol):
-    """The metadata servers, as far as troubles go."""
+    """The metadata servers, as targets of trouble."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -28,7 +28,7 @@ class Etcd(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What troubles are made of. `generator` decides everything that is left to chance."""
+    """The parts of troubles. `generator` makes all random decisions."""
 
     cluster: Cluster
     topic: str
@@ -42,26 +42,26 @@ class Scene:
     def leading(self) -> int:
         """A broker that leads some partition."""
         leaders = set(self.cluster.leaders(self.topic).values()) & set(self.cluster.live)
-        assert leaders, f"nobody leads {self.topic}"
+        assert leaders, f"no broker leads {self.topic}"
         return self.generator.choice(sorted(leaders))
 
     def a_while(self, least_s: float, most_s: float) -> None:
-        """The random moment of a trouble; nothing is waited for."""
+        """The random moment of a trouble; no condition is awaited."""
         time.sleep(self.generator.uniform(least_s, most_s))
 
     def wait_for_acknowledgements(self, why: str, count: int = 20) -> None:
-        """Somebody is acknowledged something new."""
+        """Wait until a producer has a new acknowledgement."""
         before = self.history.count()
         wait_until(lambda: self.history.count() >= before + count, f"progress {why}", PROGRESS_TIMEOUT_S)
 
     def start(self, broker_id: int) -> None:
-        """Start a broker, and say how long it took to be ready."""
+        """Start a broker, and log how long it took to be ready."""
         began = time.monotonic()
         self.cluster.start(broker_id)
         self.say(f"broker {broker_id} is ready after {time.monotonic() - began:.2f} s")
 
     def led_again(self) -> None:
-        """Wait until all partitions have live leaders, and say how long that took."""
+        """Wait until all partitions have live leaders, and log how long that took."""
         seconds = self.cluster.wait_until_led(self.topic)
         self.say(
             f"all partitions are led by {sorted(set(self.cluster.leaders(self.topic).values()))}, "
@@ -73,7 +73,7 @@ Trouble = Callable[[Scene], None]
 
 
 def kill(scene: Scene) -> None:
-    """kill -9 of a leader; it comes back at once, or after others have taken its place."""
+    """kill -9 of a leader; it returns at once, or after others have been elected."""
     victim = scene.leading()
     scene.say(f"broker {victim} is killed")
     scene.cluster.kill(victim)
@@ -87,7 +87,7 @@ def kill(scene: Scene) -> None:
 
 
 def pause_past_the_lease(scene: Scene) -> None:
-    """SIGSTOP of a leader until others lead, then SIGCONT: it wakes with what it had in its buffers."""
+    """SIGSTOP of a leader until others lead, then SIGCONT: it resumes with its full buffers."""
     victim = scene.leading()
     scene.say(f"broker {victim} is stopped")
     scene.cluster.pause(victim)
@@ -100,7 +100,7 @@ def pause_past_the_lease(scene: Scene) -> None:
 
 
 def pause_within_the_lease(scene: Scene) -> None:
-    """SIGSTOP for about the lease's time: whether it was replaced is open."""
+    """SIGSTOP for about the lease's time: whether another broker was elected is open."""
     victim = scene.leading()
     seconds = scene.generator.uniform(0.3, 1.2) * scene.lease_ttl_s
     scene.say(f"broker {victim} is stopped for {seconds:.2f} s")
@@ -146,7 +146,7 @@ OBJECT_STORE_FAULTS = [
 
 
 def object_store_troubles(scene: Scene) -> None:
-    """S3 is slow, forgets to answer, says 503, breaks connections, delivers late, or is gone; then it is back."""
+    """S3 is slow, forgets to answer, answers 503, breaks connections, delivers late, or is gone; then it is back."""
     fault = scene.generator.choice([*OBJECT_STORE_FAULTS, None])
     if fault is None:
         scene.say("S3 refuses connections")
@@ -201,7 +201,7 @@ def asleep_before_publishing(scene: Scene) -> None:
 
 @contextlib.contextmanager
 def _held_uploads(scene: Scene, kind: FaultKind) -> Iterator[None]:
-    """Some uploads of segments are held back; they go on being so after the block."""
+    """Some uploads of segments are held back, also after the block."""
     seconds = (2 * scene.lease_ttl_s, 5 * scene.lease_ttl_s)  # unless they are released
     held = Fault(kind=kind, methods=UPLOADS, pattern=SEGMENTS, seconds=seconds)
     with scene.proxy.fault(held):

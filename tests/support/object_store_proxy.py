@@ -1,4 +1,4 @@
-"""An HTTP proxy before the S3 server that a test commands: slow, failing, forgetful, late or gone.
+"""An HTTP proxy before the S3 server under a test's control: slow, failing, forgetful, late or gone.
 
 It passes heads and bodies on unchanged, so a client that signs for the proxy's address (its Host header) is
 accepted by the server. It runs on a thread and an event loop of its own.
@@ -43,10 +43,10 @@ SLOW_DOWN_BODY = (
 
 
 class FaultKind(StrEnum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     DELAY = "forwarded after a while, also where its client has gone by then"
-    LATE = "its connection breaks at once; forwarded after a while, and nobody hears the reply"
+    LATE = "its connection breaks at once; forwarded after a while, without a reader of the reply"
     SLOW_DOWN = "answered 503 SlowDown, never forwarded"
     DROP_REQUEST = "its connection breaks; never forwarded"
     DROP_REPLY = "forwarded; its connection breaks where the reply was due"
@@ -55,7 +55,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Which requests meet what. `seconds`: of DELAY and LATE, drawn evenly from the range."""
+    """The requests that meet a fault. `seconds`: of DELAY and LATE, drawn evenly from the range."""
 
     kind: FaultKind
     methods: frozenset[str] | None = None  # None: all
@@ -67,11 +67,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestKind:
-    """What requests are counted by. `suffix`: the key's, such as `.kfs`, or `bucket`; `outcome`: see below."""
+    """The key of a counter. `suffix`: the key's, such as `.kfs`, or `bucket`; `outcome`: see below."""
 
     method: str
     suffix: str
-    outcome: str  # the status the server gave, or the kind of fault where nobody heard one
+    outcome: str  # the server's status, or the kind of fault if no client received it
 
 
 class ObjectStoreProxy:
@@ -93,7 +93,7 @@ class ObjectStoreProxy:
 
     @property
     def url(self) -> str:
-        """What clients take for the server's endpoint."""
+        """The server's endpoint for clients."""
         return f"http://{HOST}:{self.port}"
 
     def start(self) -> None:
@@ -115,7 +115,7 @@ class ObjectStoreProxy:
         self.close()
 
     def inject(self, *faults: Fault) -> None:
-        """From now on requests meet these too; the first that applies to a request is the one it meets."""
+        """Add faults for requests from now on; the first one that applies to a request is used."""
         with self._lock:
             self._faults += [(fault, fault.times) for fault in faults]
 
@@ -139,7 +139,7 @@ class ObjectStoreProxy:
         self._call(self._renew("_released"))
 
     def refuse_connections(self) -> None:
-        """Break all connections and refuse new ones, as a server does that is not there."""
+        """Break all connections and refuse new ones, like a server that is not running."""
         self._call(self._stop_listening())
 
     def accept_connections(self) -> None:
@@ -148,17 +148,17 @@ class ObjectStoreProxy:
 
     @property
     def held(self) -> int:
-        """How many requests are delayed, late, or in a black hole now."""
+        """The number of requests that are delayed, late, or in a black hole now."""
         with self._lock:
             return self._held
 
     def counts(self) -> "Counter[RequestKind]":
-        """How many requests of each kind have come to their end."""
+        """The number of finished requests of each kind."""
         with self._lock:
             return Counter(self._counts)
 
     def count(self, method: str = "", suffix: str = "", outcome: str = "") -> int:
-        """How many of them have this method, suffix and outcome; what is left empty may be anything."""
+        """The number of those with this method, suffix and outcome; an empty one matches any."""
         return sum(
             number
             for kind, number in self.counts().items()
@@ -193,7 +193,7 @@ class ObjectStoreProxy:
         return asyncio.run_coroutine_threadsafe(command, self._loop).result(COMMAND_TIMEOUT_S)
 
     async def _renew(self, name: str) -> None:
-        """Set an event, and put a new one in its place for those that wait from now on."""
+        """Set an event, and replace it by a new one for later waiters."""
         getattr(self, name).set()
         setattr(self, name, asyncio.Event())
 
@@ -224,13 +224,13 @@ class ObjectStoreProxy:
             while await self._one_request(reader, writer):
                 pass
         except (HttpStreamError, OSError):
-            writer.transport.abort()  # as a network would: one side is gone, so the other loses it too
+            writer.transport.abort()  # as a network would: one side is gone, so the other loses it, too
         finally:
             self._clients.discard(writer)
             await _close(writer)
 
     async def _one_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection may carry another."""
+        """True if the connection may carry another request."""
         head = await read_head(reader)
         if head is None:
             return False
@@ -268,7 +268,7 @@ class ObjectStoreProxy:
 
     async def _late(self, fault: Fault, head: Head, request: list[bytes]) -> None:
         await self._hold(fault)
-        with contextlib.suppress(HttpStreamError, OSError):  # the server has gone: it never arrives
+        with contextlib.suppress(HttpStreamError, OSError):  # the server is gone: it never arrives
             await self._forward(head, request, None, FaultKind.LATE.name)
 
     async def _hold(self, fault: Fault) -> None:
@@ -279,7 +279,7 @@ class ObjectStoreProxy:
     async def _forward(
         self, head: Head, request: list[bytes], client: asyncio.StreamWriter | None, outcome: str = ""
     ) -> bool:
-        """Pass the request on, and the reply back where there is a client; whether more may follow."""
+        """Forward the request, and the reply if there is a client; returns if more may follow."""
         reader, writer = await self._upstream_connection()
         try:
             writer.writelines(request)
@@ -349,7 +349,7 @@ class ObjectStoreProxy:
 
 
 async def _pass_on(piece: bytes, client: asyncio.StreamWriter | None) -> None:
-    """To a client that is still there; the server is heard to the end all the same."""
+    """To a client that is still connected; the server's reply is read to the end in any case."""
     if client is not None and not client.is_closing():
         client.write(piece)
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Runs a test on the loop that the broker runs on, and fails it for an error that nobody handled."""
+"""Runs a test on the loop that the broker runs on, and fails it for an unhandled error."""
 
 import asyncio
 import functools
@@ -10,7 +10,7 @@ import uvloop
 
 P = ParamSpec("P")
 TIMEOUT_SECONDS = 150
-"""Before pytest-timeout ends the whole run: a cancelled test says in its traceback what it waited for."""
+"""Before pytest-timeout stops the whole run: a cancelled test shows in its traceback what it waited for."""
 
 
 def on_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -29,5 +29,5 @@ async def _watched(test: Coroutine[Any, Any, None]) -> None:
     async with asyncio.timeout(TIMEOUT_SECONDS):
         await test
     await asyncio.sleep(0)
-    gc.collect(1)  # a task whose exception nobody looked at says so when it goes
+    gc.collect(1)  # a task whose exception was not retrieved reports that when it is deleted
     assert not unhandled, unhandled

@@ -1,4 +1,4 @@
-"""Looks at what an operator made of a KafscaleCluster."""
+"""Reads an operator's results for a KafscaleCluster."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from tests.support.waiting import NotInTimeError, wait_until
 
 CLUSTER = Kind(api_names.API_VERSION, api_names.CLUSTER)
 CLUSTER_ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")
-PASS_SECONDS = 40.0  # more than the operator's own clock, so that nothing is missed that needs it
+PASS_SECONDS = 40.0  # more than the operator's own clock, so that every timed step is seen
 
 
 class OperatedCluster:
@@ -20,7 +20,7 @@ class OperatedCluster:
         self.name = name
 
     def make(self, **parts: Any) -> Manifest:
-        """A new one with the least, and these parts of `spec`; None leaves one out."""
+        """Create one with the least, and these parts of `spec`; None leaves one out."""
         return self.api.create(cluster_manifest(self.name, **parts))
 
     def change(self, **parts: Any) -> Manifest:
@@ -31,12 +31,12 @@ class OperatedCluster:
         self.api.delete(CLUSTER, self.name)
 
     def status(self) -> Manifest:
-        """Empty before the operator wrote anything, and when the cluster is gone."""
+        """Empty before the operator has written it, and when the cluster is gone."""
         found = self.api.find(CLUSTER, self.name)
         return {} if found is None else found.get("status", {})
 
     def condition(self, kind: str) -> Manifest:
-        """The condition of that type; empty when there is none."""
+        """The condition of that type; empty if there is none."""
         conditions: list[Manifest] = self.status().get("conditions", [])
         return next((each for each in conditions if each["type"] == kind), {})
 
@@ -53,7 +53,7 @@ class OperatedCluster:
         return self.status()
 
     def wait(self, condition: Callable[[], object], what: str, timeout_s: float = PASS_SECONDS) -> None:
-        """`wait_until`, with the cluster's status when it does not come."""
+        """`wait_until`, with the cluster's status if it fails."""
         try:
             wait_until(condition, what, timeout_s)
         except NotInTimeError as error:
@@ -64,7 +64,7 @@ class OperatedCluster:
         return self.api.get(STATEFUL_SET, f"{self.name}-broker")
 
     def replicas(self) -> int:
-        """How many brokers the StatefulSet is to have."""
+        """The number of brokers that the StatefulSet is to have."""
         return int(self.broker_set()["spec"]["replicas"])
 
     def pods(self) -> dict[str, Manifest]:
@@ -73,7 +73,7 @@ class OperatedCluster:
         return {each["metadata"]["name"]: each for each in self.api.select(POD, labels=labels)}
 
     def uids(self) -> dict[str, str]:
-        """Which pods they are: a pod that was replaced has another."""
+        """The identities of the pods: a replaced pod has another one."""
         return {name: str(pod["metadata"]["uid"]) for name, pod in self.pods().items()}
 
     def node_readers(self) -> list[str]:
@@ -83,7 +83,7 @@ class OperatedCluster:
         return [str(each["name"]) for each in subjects if each["namespace"] == self.api.namespace]
 
     def events(self) -> dict[str, Manifest]:
-        """What was told about the cluster, by its reason; the newest of each."""
+        """The events of the cluster, by reason; the newest of each."""
         told = [
             each for each in self.api.select(EVENT) if each["involvedObject"]["kind"] == api_names.CLUSTER
         ]
@@ -92,7 +92,7 @@ class OperatedCluster:
 
 
 def apply_node_reader_binding(api: KubeApi) -> None:
-    """The binding that the chart makes, of which operators keep the subjects."""
+    """The binding of the chart, of which operators maintain the subjects."""
     api.apply(
         {
             "apiVersion": CLUSTER_ROLE_BINDING.api_version,
@@ -124,6 +124,6 @@ def cluster_manifest(name: str = "c", **parts: Any) -> Manifest:
 
 
 def is_ready(pod: Manifest) -> bool:
-    """Whether its readiness probes pass."""
+    """True if its readiness probes pass."""
     conditions = pod.get("status", {}).get("conditions", ())
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

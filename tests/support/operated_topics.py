@@ -34,7 +34,7 @@ CLUSTER = Kind(api_names.API_VERSION, api_names.CLUSTER)
 TOPIC = Kind(api_names.API_VERSION, api_names.TOPIC)
 
 WATCH_SECONDS = 20.0
-"""Less than the time after which topics are looked at anyway: what comes by then was noticed."""
+"""Less than the time between periodic checks: what happens by then was noticed."""
 
 KAFKA_SECONDS = 20.0
 
@@ -77,7 +77,7 @@ class OperatedTopics:
     # --- Kubernetes
 
     def make_cluster(self, name: str = "c", **etcd: Any) -> None:
-        """A KafscaleCluster for the stores, and the Secret with which it comes to the bucket."""
+        """A KafscaleCluster for the stores, and the Secret with its access to the bucket."""
         self.put_secret("s3", {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY})
         objects = {
             "bucket": self._s3.bucket,
@@ -111,7 +111,7 @@ class OperatedTopics:
         self.api.delete(TOPIC, name)
 
     def status(self, name: str) -> Manifest:
-        """Empty before the operator wrote anything, and when the resource is gone."""
+        """Empty before the operator has written it, and when the resource is gone."""
         found = self.api.find(TOPIC, name)
         return {} if found is None else found.get("status", {})
 
@@ -142,14 +142,14 @@ class OperatedTopics:
         self.wait(lambda: self.api.find(TOPIC, name) is None, f"{name} is gone", timeout_s, name)
 
     def wait(self, condition: Callable[[], object], what: str, timeout_s: float, name: str) -> None:
-        """`wait_until`, with the topic's status when it does not come."""
+        """`wait_until`, with the topic's status if it fails."""
         try:
             wait_until(condition, what, timeout_s)
         except NotInTimeError as error:
             raise NotInTimeError(f"{error}; the status is {self.status(name)}") from None
 
     def events(self, name: str) -> set[str]:
-        """The reasons of all that was told about the resource."""
+        """The reasons of all events of the resource."""
         about = [each for each in self.api.select(EVENT) if each["involvedObject"]["name"] == name]
         return {str(each["reason"]) for each in about}
 
@@ -163,7 +163,7 @@ class OperatedTopics:
         return [each.key.decode().removeprefix(f"{self.prefix}/") for each in found.kvs]
 
     def lose_metadata(self) -> None:
-        """As if the cluster's etcd were lost and another one put in its place."""
+        """Replace the cluster's etcd by an empty one, as after a loss."""
         self._kv(lambda kv, first, end: kv.DeleteRange(rpc.DeleteRangeRequest(key=first, range_end=end)))
 
     def _kv(self, call: Callable[[Any, bytes, bytes], Any]) -> Any:
@@ -183,17 +183,17 @@ class OperatedTopics:
     # --- Kafka
 
     def kafka_topics(self) -> dict[str, int]:
-        """How many partitions each topic has."""
+        """The number of partitions of each topic."""
         topics = self.admin.list_topics(timeout=KAFKA_SECONDS).topics
         return {name: len(found.partitions) for name, found in topics.items()}
 
     def kafka_id(self, name: str) -> str:
-        """The topic's id, as Kafka writes it: URL-safe, other than librdkafka does."""
+        """The topic's id, as Kafka writes it: URL-safe, unlike librdkafka's."""
         described = self.admin.describe_topics(TopicCollection([name]))[name].result(KAFKA_SECONDS)
         return str(described.topic_id).translate(str.maketrans("+/", "-_"))
 
     def kafka_configs(self, name: str) -> dict[str, str]:
-        """Those that were set on the topic."""
+        """The configs that were set on the topic."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         entries = self.admin.describe_configs([resource])[resource].result(KAFKA_SECONDS)
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value

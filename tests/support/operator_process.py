@@ -1,4 +1,4 @@
-"""The operator as a process of its own, with the rights and the environment that the chart gives it."""
+"""The operator as a process of its own, with the rights and the environment from the chart."""
 
 import contextlib
 import itertools
@@ -44,13 +44,13 @@ class OperatorProcess(ServerProcess):
         self.launch(command, clean_environment() | self._environment | own)
 
     def page(self, path: str) -> str:
-        """What it serves there."""
+        """The response of its health endpoint."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
             return str(answer.read().decode())
 
 
 class Operators:
-    """The replicas of one installation that looks after its own namespace, or after all."""
+    """The replicas of one installation that manages its own namespace, or all."""
 
     def __init__(self, plane: ControlPlane, api: KubeApi, folder: Path, *, everywhere: bool) -> None:
         self._plane = plane
@@ -70,11 +70,11 @@ class Operators:
 
     @property
     def deployment(self) -> Manifest:
-        """What would run the replicas."""
+        """The command of the replicas."""
         return only(self._chart, "Deployment")
 
     def install(self) -> None:
-        """Give the rights. The definitions are there already."""
+        """Create the rights. The definitions exist already."""
         for manifest in self._rights:
             self._api.apply(manifest)
 
@@ -94,12 +94,12 @@ class Operators:
         return replica
 
     def leader(self) -> str:
-        """The holder of the lease; empty when there is none."""
+        """The owner of the lease; empty if there is none."""
         found = self._api.select(LEASE)
         return str(found[0]["spec"].get("holderIdentity") or "") if found else ""
 
     def remove(self) -> None:
-        """End every replica, and take back what belongs to no namespace."""
+        """Stop every replica, and delete what belongs to no namespace."""
         for replica in self._replicas:
             replica.close()
         for manifest in self._rights:

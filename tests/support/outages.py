@@ -1,4 +1,4 @@
-"""Stores that a test sends away and lets come back: they fail, or they do not answer at all."""
+"""Stores that a test makes unavailable and available again: they fail, or they do not answer at all."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 class Outage(StrEnum):
-    """How a store is away."""
+    """The kind of a store's outage."""
 
     FAILS = "every call fails"
     HANGS = "no call is answered before the store is back"
 
 
 class Switch:
-    """Whether a store is away, and how."""
+    """Shows if a store is unavailable, and how."""
 
     def __init__(self) -> None:
         self._outage: Outage | None = None
@@ -36,7 +36,7 @@ class Switch:
         self._back.set()
 
     async def is_back(self) -> None:
-        """Wait until it is not away."""
+        """Wait until it is available."""
         await self._back.wait()
 
     def go_away(self, outage: Outage) -> None:
@@ -44,12 +44,12 @@ class Switch:
         self._back.clear()
 
     def come_back(self) -> None:
-        """Work again, and let go of the calls that hang: they work, too."""
+        """Work again, and release the hanging calls: they succeed, too."""
         self._outage = None
         self._back.set()
 
     async def passed(self) -> None:
-        """Every call comes by here before it does anything."""
+        """Every call passes here before it has an effect."""
         if self._outage is Outage.HANGS:
             await self._back.wait()
         elif self._outage is Outage.FAILS:
@@ -79,7 +79,7 @@ class _SwitchedCalls(Away):
 
 
 class SwitchedMetadataStore(FusedMetadataStore):
-    """A metadata store with a switch. Watches are left alone; leases that cannot be renewed end."""
+    """A metadata store with a switch. Watches are unaffected; leases that cannot be renewed end."""
 
     def __init__(self) -> None:
         self.switch = Switch()
@@ -95,7 +95,7 @@ class SwitchedMetadataStore(FusedMetadataStore):
 
 
 def hurry(patch: pytest.MonkeyPatch, factor: int = 20) -> None:
-    """Let the health notice outages and returns, and requests give up, so many times faster than they do."""
+    """Let the health notice outages and returns, and requests time out, so many times faster."""
     patch.setattr(store_health, "OUTAGE_MS", store_health.OUTAGE_MS // factor)
     patch.setattr(store_health, "RECOVERY_MS", store_health.RECOVERY_MS // factor)
     patch.setattr(object_store_health, "LOOK_INTERVAL_SEC", object_store_health.LOOK_INTERVAL_SEC / factor)
@@ -104,7 +104,7 @@ def hurry(patch: pytest.MonkeyPatch, factor: int = 20) -> None:
 
 
 class CutOffMetadataStore(SwitchedMetadataStore):
-    """One broker's way to a store that others reach: while it is away, that broker's watches stand still, too."""
+    """One broker's access to a store that others reach: during an outage that broker's watches stall, too."""
 
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ class PodBroker(KafscaleBroker):
         return super().environment() | self._variables
 
     def command(self) -> list[str]:
-        """What the container runs."""
+        """The command of the container."""
         kafscale = str(Path(sys.executable).parent / "kafscale")
         return [kafscale, "pod", "--service-account", str(self.account_folder)]
 
@@ -43,7 +43,7 @@ class PodBroker(KafscaleBroker):
         self.launch(self.command(), self.environment())
 
     def answers(self) -> bool:
-        """Whether health is served."""
+        """True if health is served."""
         assert self.exit_code is None, f"ended with exit code {self.exit_code}\n{self.log_tail()}"
         try:
             return self.http_get("/healthz")[0] == 200

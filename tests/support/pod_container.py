@@ -1,4 +1,4 @@
-"""A pod's container, run as a kubelet would: out of the pod's manifest, in the image that the Dockerfile makes."""
+"""A pod's container, run as a kubelet would: from the pod's manifest, in the image of the Dockerfile."""
 
 import base64
 import re
@@ -95,7 +95,7 @@ class PodContainer(ServerProcess):
         return folder
 
     def _assert_restricted(self) -> None:
-        """It is run as the manifest says, which has to be as we run it."""
+        """It runs as the manifest requires, which must be how we run it."""
         of_pod, of_container = self._pod["spec"]["securityContext"], self._container["securityContext"]
         assert (of_pod["runAsUser"], of_pod["runAsGroup"]) == (10001, 10001)
         assert of_container["readOnlyRootFilesystem"] and not of_container["allowPrivilegeEscalation"]
@@ -103,5 +103,5 @@ class PodContainer(ServerProcess):
         assert set(self._mount_paths()) - {_ACCOUNT_MOUNT} == {"/tmp"}
 
     def _mount_paths(self) -> list[str]:
-        """Kubernetes adds that of the account's token, where the pod is to have one."""
+        """Kubernetes adds that of the account's token, if the pod has one."""
         return [each["mountPath"] for each in self._container["volumeMounts"]]

@@ -1,4 +1,4 @@
-"""What a kubelet writes into a pod's status, from what is to become of the pod. No input or output."""
+"""A kubelet's status of a pod, from the pod's fate. No input or output."""
 
 import enum
 from typing import Any
@@ -7,7 +7,7 @@ Manifest = dict[str, Any]
 
 
 class Fate(enum.Enum):
-    """What becomes of a pod's containers."""
+    """The fate of a pod's containers."""
 
     READY = "they run and their readiness probes pass"
     UNREADY = "they run and their readiness probes fail"
@@ -21,7 +21,7 @@ _PHASES = {Fate.STUCK: "Pending", Fate.SUCCEEDED: "Succeeded", Fate.FAILED: "Fai
 
 
 def status_for(pod: Manifest, fate: Fate, *, address: str, host_address: str, now: str) -> Manifest:
-    """The pod's status when that is its fate; `now` is RFC 3339.
+    """The pod's status for that fate; `now` is RFC 3339.
 
     Times of what was so already stay, so that a status that is right already comes out as it is. A container's
     restarts are counted when it runs after a crash.
@@ -52,18 +52,20 @@ def status_for(pod: Manifest, fate: Fate, *, address: str, host_address: str, no
 
 
 def is_changed(pod: Manifest, status: Manifest) -> bool:
-    """Whether the pod's status says anything else than that."""
+    """True if the pod's status differs from that."""
     old = pod.get("status", {})
     return any(old.get(key) != value for key, value in status.items())
 
 
 def is_over(pod: Manifest) -> bool:
-    """A pod that ended stays as it is."""
+    """A terminated pod stays as it is."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _fate_of_initial(container: Manifest, fate: Fate) -> Fate:
-    if fate is Fate.STUCK or container.get("restartPolicy") == "Always":  # a sidecar does as the others
+    if (
+        fate is Fate.STUCK or container.get("restartPolicy") == "Always"
+    ):  # a sidecar shares the fate of the others
         return fate
     return Fate.SUCCEEDED
 

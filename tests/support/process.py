@@ -15,9 +15,9 @@ LOG_TAIL_BYTES = 12_000
 
 
 class ServerProcess:
-    """One server that can be started again after it ended. Base of the brokers the tests start."""
+    """One server that can be started again after it exited. Base of the brokers that tests start."""
 
-    started: list["ServerProcess"] = []  # those not yet ended, for the report of a failed test
+    started: list["ServerProcess"] = []  # those still running, for the report of a failed test
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class ServerProcess:
         self._running().send_signal(number)
 
     def wait_exit(self, timeout_s: float) -> int:
-        """Its exit code. Raises AssertionError with the log when it does not end in time."""
+        """Its exit code. Raises AssertionError with the log if it does not exit in time."""
         try:
             code = self._running().wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -66,7 +66,7 @@ class ServerProcess:
         return code
 
     def kill9(self) -> None:
-        """End it as a power cut would end the process: nothing runs any more."""
+        """Kill it, as a power cut would."""
         process = self._running()
         process.kill()
         process.wait()
@@ -86,7 +86,7 @@ class ServerProcess:
         return 0
 
     def close(self) -> None:
-        """Make sure that nothing is left, whatever the test did."""
+        """Kill it if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""What Prometheus itself makes of rules: promtool, which checks them and evaluates them over given series."""
+"""Prometheus' own view of rules: promtool, which checks them and evaluates them over given series."""
 
 import subprocess
 from pathlib import Path
@@ -15,7 +15,7 @@ def skip_without_promtool() -> None:
 
 
 def promtool(*arguments: str | Path) -> tuple[int, str]:
-    """Run it; its exit code, and what it wrote."""
+    """Run it; its exit code, and its output."""
     binary = promtool_binary()
     assert binary is not None, promtool_missing()
     done = subprocess.run(

@@ -9,7 +9,7 @@ UNPACKED = TOOLS / "promtool"
 
 
 def promtool_binary() -> Path | None:
-    """`promtool` on the PATH, or the one in `.tools`; None when there is none."""
+    """`promtool` on the PATH, or the one in `.tools`; None if there is none."""
     on_path = shutil.which("promtool")
     if on_path:
         return Path(on_path)
@@ -17,14 +17,14 @@ def promtool_binary() -> Path | None:
 
 
 def promtool_missing() -> str | None:
-    """Why tests that evaluate rules cannot run here, or None."""
+    """The reason why tests that evaluate rules cannot run here, or None."""
     if promtool_binary() is None:
         return "no promtool on the PATH or in .tools (run `python -m tests.compat.tools`)"
     return None
 
 
 def install_promtool() -> str:
-    """Take it out of Debian's package, unless there is one. Returns what was done.
+    """Take it from Debian's package, unless there is one. Returns a summary.
 
     Raises `CannotInstallError`.
     """

@@ -1,4 +1,4 @@
-"""What raw clients began with one broker and go on with at its successor: sequences of producers, a group."""
+"""Sessions of raw clients that start at one broker and go on at its successor: producers' sequences, a group."""
 
 import contextlib
 import itertools
@@ -14,13 +14,13 @@ from tests.support.zoned_cluster import ZonedCluster
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
-MANY_PRODUCERS = 300  # more than stand in a partition's record: the others are in a checkpoint
+MANY_PRODUCERS = 300  # more than a partition's record has: the others are in a checkpoint
 REMEMBERED_BATCHES = 5
 NOT_YET = (wire.COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR)
 
 
 class IdempotentSession:
-    """One producer id that writes to one partition, wherever that is led, one record a batch."""
+    """One producer id that writes to one partition, led by any broker, one record a batch."""
 
     def __init__(self, cluster: ZonedCluster, topic: str, partition: int) -> None:
         self._cluster = cluster
@@ -32,7 +32,7 @@ class IdempotentSession:
         self._offsets: dict[int, int] = {}  # sequence number -> offset
 
     def begin(self) -> None:
-        """Some acknowledged batches, and one whose reply is not read: it is published, as another broker says."""
+        """Some acknowledged batches, and one whose reply is not read: another broker confirms its publication."""
         with self._at_leader() as connection:
             for sequence in range(self._next, self._next + 2 * REMEMBERED_BATCHES):
                 self._expect(connection, sequence, NONE)
@@ -45,7 +45,7 @@ class IdempotentSession:
         self._offsets[self._next] = end
 
     def go_on(self) -> None:
-        """At the leader of now: what was sent is recognised, what comes next is taken, the rest is as in Kafka."""
+        """At the current leader: retries are recognised, the next batch is accepted, the rest is as in Kafka."""
         with self._at_leader() as connection:
             newest = self._next
             for sequence in range(newest + 1 - REMEMBERED_BATCHES, newest + 1):
@@ -56,7 +56,7 @@ class IdempotentSession:
             self._next = newest + 2
 
     def end(self) -> None:
-        """A new epoch starts at 0 and fences this one. Every record is stored once, where it was said to be."""
+        """A new epoch starts at 0 and fences this one. Every record is stored once, at its acknowledged offset."""
         with self._at_leader() as connection:
             assert self._send(connection, 1, epoch=1).error_code == OUT_OF_ORDER_SEQUENCE_NUMBER
             assert self._send(connection, 0, epoch=1).error_code == NONE
@@ -93,7 +93,7 @@ class IdempotentSession:
 
 
 class ManyProducers:
-    """Very many producers, one batch of each, that all send it again to whoever leads."""
+    """Very many producers, one batch of each, that all send it again to the current leader."""
 
     def __init__(self, cluster: ZonedCluster, topic: str, partition: int) -> None:
         self._cluster = cluster
@@ -121,7 +121,7 @@ class ManyProducers:
 
 
 class GroupSession:
-    """Two members of a stable group, which may go on with whoever coordinates, in the same generation."""
+    """Two members of a stable group, which may continue with any coordinator, in the same generation."""
 
     def __init__(self, cluster: ZonedCluster, coordinator: int, stack: contextlib.ExitStack) -> None:
         self._cluster = cluster
@@ -140,7 +140,7 @@ class GroupSession:
         self._commit(self._members[0])
 
     def go_on(self) -> None:
-        """Same generation, same assignments, the commit is there, and the next one is taken."""
+        """Same generation, same assignments, the commit is there, and the next one is accepted."""
         for member in self._members:
             member.wire = self._stack.enter_context(connect_strictly(self._new_coordinator()))
             wait_until(lambda: member.heartbeat() not in NOT_YET, "the coordinator is ready")  # noqa: B023
@@ -153,7 +153,7 @@ class GroupSession:
         self._commit(second)
 
     def end(self) -> None:
-        """Both leave: tools that describe all groups cannot read what they were assigned."""
+        """Both leave: tools that describe all groups cannot read their assignments."""
         assert [member.leave() for member in self._members] == [NONE, NONE]
 
     def _commit(self, member: Member) -> None:
@@ -190,20 +190,20 @@ class StaleLeader:
         )
 
     def send_while_it_sleeps(self) -> None:
-        """One record of the producer, and one of nobody, to the one that was its leader."""
+        """One record of the producer, and one without a producer id, to the former leader."""
         for records in (self._batch(1), wire.batch([b"only to the old leader"])):
             request = wire.produce_request(self.topic, {self._partition: records})
             self._connection.send(request, wire.PRODUCE_VERSION)
 
     def send_again(self) -> None:
-        """The producer's record, to who leads now."""
+        """The producer's record, to the current leader."""
         leader = self._cluster.leader(self.topic, self._partition)
         with wire.connect(leader) as connection:
             answer = wire.produce(connection, self.topic, self._partition, self._batch(1))
         assert (answer.error_code, answer.base_offset) == (NONE, 1)
 
     def check(self) -> None:
-        """The old leader, awake again, has acknowledged nothing, and nothing of it is stored."""
+        """The old leader, awake again, has acknowledged nothing, and has stored nothing of it."""
         try:
             for _ in range(2):
                 _, answer = wire.receive_produce(self._connection)
@@ -237,13 +237,13 @@ class RawSessions:
         self._idempotent.begin()
 
     def go_on(self) -> None:
-        """With those who have taken the broker's place."""
+        """With the brokers that have taken its place."""
         self._group.go_on()
         self._idempotent.go_on()
         self._many.check()
 
     def end(self) -> None:
-        """What has become of it all."""
+        """Check the outcome of all sessions."""
         self._idempotent.end()
         self._group.end()
 

@@ -15,7 +15,7 @@ STAMP = TOOLS / "versitygw.version"
 
 
 def s3_server_missing() -> str | None:
-    """Why tests against a real S3 server cannot run here, or None."""
+    """The reason why tests against a real S3 server cannot run here, or None."""
     if _is_current():
         return None
     return (
@@ -24,7 +24,7 @@ def s3_server_missing() -> str | None:
 
 
 def install_s3_server() -> str:
-    """versitygw through the Go module proxy. Returns what was done. Raises `CannotInstallError`."""
+    """Build versitygw through the Go module proxy. Returns a summary. Raises `CannotInstallError`."""
     if _is_current():
         return "there already"
     built_from = f"{MODULE}@{VERSION}"

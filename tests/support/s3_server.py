@@ -40,7 +40,7 @@ class S3Server(ServerProcess):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a broker needs to use it, as environment variables."""
+        """A broker's settings for it, as environment variables."""
         return {
             "KAFSCALE_S3_BUCKET": self.bucket,
             "KAFSCALE_S3_ENDPOINT": self.endpoint,
@@ -62,7 +62,7 @@ class S3Server(ServerProcess):
         wait_until(self._answers, f"{self.name} answers", timeout_s)
 
     def pause(self) -> None:
-        """Connections are accepted by the kernel, and nobody answers."""
+        """The kernel accepts connections, and no process answers."""
         self.send_signal(signal.SIGSTOP)
         wait_until(self._is_stopped, f"{self.name} is stopped")
 
@@ -71,11 +71,11 @@ class S3Server(ServerProcess):
 
     @property
     def bucket_folder(self) -> Path:
-        """Where the bucket's objects lie as files, each under its key."""
+        """The folder of the bucket's objects as files, each under its key."""
         return self._root / self.bucket
 
     def stored_files(self) -> list[str]:
-        """The keys of the bucket's objects, as they lie in the folder."""
+        """The keys of the bucket's objects, from the folder."""
         root = self.bucket_folder
         return sorted(
             os.path.relpath(os.path.join(folder, name), root)
@@ -84,7 +84,7 @@ class S3Server(ServerProcess):
         )
 
     def _is_stopped(self) -> bool:
-        """Whether every thread is; a signal that was sent takes a moment."""
+        """True if every thread is stopped; a signal takes a moment."""
         states = [
             path.read_text().rpartition(")")[2].split()[0]
             for path in Path(f"/proc/{self.pid}/task").glob("*/stat")

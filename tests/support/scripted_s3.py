@@ -1,4 +1,4 @@
-"""A small S3 server on the test's own event loop: it keeps objects, and answers as the test told it to first.
+"""A small S3 server on the test's own event loop: it stores objects, and gives the test's answers first.
 
 Requests of multipart uploads, and HEAD, have scripts of their own, by what they ask: `begin`, `part`,
 `complete`, `abort`, `mark`.
@@ -26,11 +26,11 @@ BUCKET = "records"
 
 
 class How(Enum):
-    """In which way an answer is given."""
+    """The way in which an answer is given."""
 
     REPLY = auto()
     DROP = auto()  # the request is carried out, and the connection breaks in place of a reply
-    HOLD = auto()  # no answer, until the server ends
+    HOLD = auto()  # no answer, until the server stops
     CUT = auto()  # the reply's body ends with the connection, before its length
 
 
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the server says; with `status` None what it would say by itself."""
+    """The server's answer; with `status` None its usual one."""
 
     status: int | None = None
     body: bytes = b""
@@ -73,7 +73,7 @@ class ScriptedS3:
         self.port = 0
         self.under_way = 0
         self.most_under_way = 0
-        self.begun = asyncio.Event()  # a request of which the body was not read yet, or that is held
+        self.begun = asyncio.Event()  # a request whose body was not read yet, or that is held
         self._scheme = scheme
         self._ignores_conditions = ignores_conditions
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,7 +82,7 @@ class ScriptedS3:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What uses it, as environment variables."""
+        """A store's settings for it, as environment variables."""
         return {
             "KAFSCALE_S3_BUCKET": BUCKET,
             "KAFSCALE_S3_ENDPOINT": f"{self._scheme}://{HOST}:{self.port}",
@@ -95,7 +95,7 @@ class ScriptedS3:
         return [request.method for request in self.requests]
 
     def upload_operations(self) -> list[str]:
-        """What was asked about uploads, in that order."""
+        """The requests about uploads, in that order."""
         operations = [self.uploads.operation(request.method, request.query) for request in self.requests]
         return [operation for operation in operations if operation is not None]
 
@@ -127,7 +127,7 @@ class ScriptedS3:
         await asyncio.sleep(0)
 
     async def _answer(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection goes on."""
+        """True if the connection may carry another request."""
         operation = self.uploads.operation(head.method, head.query)
         script = self.script if operation is None else self.upload_scripts[operation]
         answer = script.popleft() if script else Answer()

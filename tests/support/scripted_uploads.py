@@ -32,7 +32,7 @@ class ScriptedUploads:
         self._ids = count(1)
 
     def operation(self, method: str, query: str) -> str | None:
-        """What kind of request it is."""
+        """The kind of the request."""
         asked = parse_qs(query, keep_blank_values=True)
         if "uploadId" not in asked:
             return {("POST", True): "begin", ("HEAD", False): "mark"}.get((method, "uploads" in asked))
@@ -74,7 +74,7 @@ class ScriptedUploads:
 
 
 def completed(key: str) -> str:
-    """What a completion is answered."""
+    """The answer to a completion."""
     return (
         f'<CompleteMultipartUploadResult><Key>{key}</Key><ETag>"1-1"</ETag></CompleteMultipartUploadResult>'
     )

@@ -1,4 +1,4 @@
-"""The jars of the lake export's tests: Iceberg's, where the job itself finds them, and what only tests need."""
+"""The jars of the lake export's tests: Iceberg's, where the job itself finds them, and those of the tests alone."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ TEST_JARS = JarSet(Path(__file__).resolve().parents[1] / "spark_jobs/pom.xml", T
 
 
 def spark_libs_missing() -> str | None:
-    """Why tests with Spark cannot run here, or None."""
+    """The reason why tests with Spark cannot run here, or None."""
     if shutil.which("java") is None:
         return f"no java on the PATH (a JDK of version {OLDEST_JAVA} or newer is needed)"
     for jars in (ICEBERG, TEST_JARS):
@@ -26,6 +26,6 @@ def spark_libs() -> list[Path]:
 
 
 def install_spark_libs() -> str:
-    """Fetch the jars. Returns what was done. Raises `CannotInstallError`."""
+    """Fetch the jars. Returns a summary. Raises `CannotInstallError`."""
     done = [install_jars(jars) for jars in (ICEBERG, TEST_JARS)]
     return ", ".join(dict.fromkeys(done))

@@ -27,18 +27,18 @@ class TcpProxy:
         return f"http://127.0.0.1:{self.port}"
 
     async def listen(self) -> None:
-        """Take connections, on the same port as before."""
+        """Accept connections, on the same port as before."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
-        """Break every connection; what was held is lost."""
+        """Break every connection; held bytes are lost."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Refuse connections, and break those there are."""
+        """Refuse connections, and break the existing ones."""
         if self._server is not None:
             self._server.close()
         await self.cut()
@@ -48,7 +48,7 @@ class TcpProxy:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Here, as a task that is cancelled before it has begun does nothing at all.
+        # Here, as a task that is cancelled before it has started has no effect.
         task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Where programs are kept; it may be deleted at any time."""
+    """The folder of the cached programs; it may be deleted at any time."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafscale-tools"
 
 

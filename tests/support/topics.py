@@ -1,4 +1,4 @@
-"""Topics for tests, made with raw requests so that no client's admin code is needed for a test of another."""
+"""Topics for tests, created with raw requests so that a test of one client needs no other's admin code."""
 
 import itertools
 import os
@@ -82,7 +82,7 @@ def describe_topic(wire: Wire, name: str, *, auto_create: bool = False) -> Any:
 
 
 def _is_led(wire: Wire, name: str, partitions: int) -> bool:
-    """Whether every partition answers; Kafka names a leader before that leader knows of it."""
+    """True if every partition answers; Kafka names a leader before that leader knows of it."""
     topic = describe_topic(wire, name)
     return (
         topic.error_code == 0

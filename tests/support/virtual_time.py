@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Waits for nothing: what would be the wait is added to the clock."""
+    """Never waits: the time of the wait is added to the clock."""
 
     def __init__(self) -> None:
         super().__init__()

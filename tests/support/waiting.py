@@ -16,11 +16,11 @@ Only a test that fails waits so long. Where a shorter limit is what a test asser
 
 
 class NotInTimeError(AssertionError):
-    """What was waited for did not come."""
+    """The condition was not met in time."""
 
 
 def wait_until(condition: Callable[[], T], what: str, timeout_s: float = PATIENCE_SEC) -> T:
-    """Call `condition` until it gives something true, and return that. Raises `NotInTimeError`."""
+    """Call `condition` until its result is true, and return that. Raises `NotInTimeError`."""
     deadline = time.monotonic() + timeout_s
     while True:
         result = condition()

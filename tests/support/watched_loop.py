@@ -1,4 +1,4 @@
-"""Runs a test in virtual time, and fails it for a task that is left behind or an error that nobody looked at."""
+"""Runs a test in virtual time, and fails it for a task that is still running or an unhandled error."""
 
 import asyncio
 import functools
@@ -22,11 +22,11 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 
 
 async def watched(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, after which nothing may still run, and nothing have failed unheard."""
+    """Do the work, after which no task may still run, and no error be unhandled."""
     unheard: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
     await work
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left, f"still running: {sorted(task.get_name() for task in left)}"
-    gc.collect(1)  # a task whose exception nobody looked at says so when it goes
+    gc.collect(1)  # a task whose exception was not retrieved reports that when it is deleted
     assert not unheard, unheard

@@ -67,7 +67,7 @@ class Watcher:
         wait_until(lambda: self.failure or self.rounds >= wanted, "the watcher is served", timeout_s)
 
     def stop(self) -> None:
-        """Let the round under way end."""
+        """Finish the current round."""
         self._ending.set()
 
     def says(self) -> str:
@@ -122,7 +122,7 @@ def reset_peak_memory(broker: KafscaleBroker) -> None:
 
 
 def _prepare(broker: KafscaleBroker) -> None:
-    """Make the topic and write a first record: what happens once is not the attack's doing."""
+    """Create the topic and write a first record: one-time costs are not the attack's doing."""
 
     def is_writable() -> bool:
         with wire.connect(broker, GIVE_UP_SEC) as connection:

@@ -1,4 +1,4 @@
-"""A raw connection to a broker with kafka-python's codecs, for what clients are too polite to send."""
+"""A raw connection to a broker with kafka-python's codecs, for requests that clients never send."""
 
 import contextlib
 import socket
@@ -80,7 +80,7 @@ class Wire:
         return self._receive_exactly(length)
 
     def assert_closed_by_peer(self) -> None:
-        """Wait until the broker has ended the connection; bytes that come before that are an error."""
+        """Wait until the broker has closed the connection; bytes that come before that are an error."""
         try:
             data = self.socket.recv(1)
         except ConnectionError:
@@ -111,7 +111,7 @@ def connect(broker: Any, timeout_s: float = PATIENCE_SEC) -> Iterator[Wire]:
 
 
 def introduce(connection: Wire, name: str = "librdkafka") -> None:
-    """Say what software the client is. By default one that reads every codec, so that it gets what is stored."""
+    """Name the client's software. By default one that reads every codec, so that it gets batches as stored."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
     reply = connection.call(request, ApiVersionsResponse, INTRODUCTION_VERSION)
     assert reply.error_code == 0, reply
@@ -166,7 +166,7 @@ def produce_request(
 
 
 def produce(wire: Wire, topic: str, partition: int, records: bytes, *, acks: int = -1) -> Any:
-    """Produce to one partition; gives its part of the reply (`error_code`, `base_offset`, ...)."""
+    """Produce to one partition; returns its part of the reply (`error_code`, `base_offset`, ...)."""
     request = produce_request(topic, {partition: records}, acks=acks)
     reply = wire.call(request, ProduceResponse, PRODUCE_VERSION)
     return reply.responses[0].partition_responses[0]
@@ -218,7 +218,7 @@ def fetch_request(
 
 
 def fetch(wire: Wire, topic: str, offsets: dict[int, int], **limits: int) -> dict[int, Any]:
-    """One Fetch; gives partition -> its part (`error_code`, `high_watermark`, `records`, ...)."""
+    """One Fetch; returns partition -> its part (`error_code`, `high_watermark`, `records`, ...)."""
     reply = wire.call(fetch_request(topic, offsets, **limits), FetchResponse, FETCH_VERSION)
     return {part.partition_index: part for one in reply.responses for part in one.partitions}
 
@@ -243,7 +243,7 @@ def read_all(wire: Wire, topic: str, partition: int, offset: int = 0) -> list[tu
 
 
 def read_all_sent(wire: Wire, topic: str, partition: int, offset: int = 0) -> list[Sent]:
-    """The same with what producers gave the records."""
+    """The same with producer ids and sequences."""
     found: list[Sent] = []
     deadline = time.monotonic() + READ_ALL_TIMEOUT_S
     while True:
@@ -257,7 +257,7 @@ def read_all_sent(wire: Wire, topic: str, partition: int, offset: int = 0) -> li
             offset = new[-1].offset + 1
         if offset >= part.high_watermark:
             return found
-        # What has to be read from a slow store first may take longer than the fetch waits.
+        # Bytes from a slow store may take longer than the fetch waits.
         assert new or time.monotonic() < deadline, f"nothing at {offset} of {part.high_watermark}"
 
 

@@ -1,4 +1,4 @@
-"""Three brokers in three racks on an etcd and an S3 server of their own, and what tests ask of such a cluster."""
+"""Three brokers in three racks on an etcd and an S3 server of their own, and queries for such a cluster."""
 
 import contextlib
 import functools
@@ -37,20 +37,20 @@ SETTLED_TIMEOUT_S = PATIENCE_SEC
 
 
 def cluster_missing() -> str | None:
-    """Why there can be no such cluster here, or None."""
+    """The reason why there can be no such cluster here, or None."""
     return etcd_missing() or s3_server_missing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """A partition's leader and leader epoch, as a broker says them."""
+    """A partition's leader and leader epoch, from a broker's metadata."""
 
     leader: int
     epoch: int
 
 
 class ZonedCluster:
-    """Brokers 1, 2 and 3 in racks a, b and c, and shortcuts for what clients would ask them."""
+    """Brokers 1, 2 and 3 in racks a, b and c, with shortcuts for clients' requests."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -68,13 +68,13 @@ class ZonedCluster:
         return name
 
     def metadata(self, broker_id: int) -> Any:
-        """What a broker says of the cluster, without topics."""
+        """A broker's metadata of the cluster, without topics."""
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         with wire.connect(self.brokers[broker_id]) as connection:
             return connection.call(request, MetadataResponse, METADATA_VERSION)
 
     def led(self, topic: str, broker_id: int) -> dict[int, Led]:
-        """Partition -> leader and epoch, as this broker says it."""
+        """Partition -> leader and epoch, by this broker."""
         with wire.connect(self.brokers[broker_id]) as connection:
             described = describe_topic(connection, topic)
         return {
@@ -96,13 +96,13 @@ class ZonedCluster:
         return next(index for index, leader in self.cluster.leaders(topic).items() if leader == broker_id)
 
     def shares(self, topic: str) -> Counter[int]:
-        """How many of the topic's partitions each live broker leads."""
+        """The number of the topic's partitions that each live broker leads."""
         shares = Counter(dict.fromkeys(self.cluster.live, 0))
         shares.update(self.cluster.leaders(topic).values())
         return shares
 
     def wait_spread(self, *topics: str, timeout_s: float = SETTLED_TIMEOUT_S) -> float:
-        """Wait until live brokers lead the topics' partitions in even shares; the seconds that took."""
+        """Wait until live brokers lead the topics' partitions in even shares; returns the seconds."""
         began = time.monotonic()
         for topic in topics:
             wait_until(functools.partial(self._is_spread, topic), f"{topic} is spread evenly", timeout_s)
@@ -120,14 +120,14 @@ class ZonedCluster:
     # --- groups
 
     def coordinator(self, group: str, asked: int | None = None) -> int:
-        """The id of the broker that coordinates the group, -1 where a broker knows none."""
+        """The id of the broker that coordinates the group, -1 if a broker knows none."""
         broker = self.cluster.any_live() if asked is None else self.brokers[asked]
         with wire.connect(broker) as connection:
             found = find_coordinator(connection, [group])[group]
         return int(found.node_id) if found.error_code == 0 else -1
 
     def group_at(self, broker_id: int) -> str:
-        """The name of a group that nobody uses yet and that this broker coordinates."""
+        """The name of a new group that this broker coordinates."""
         while True:
             group = unique_name("group")
             coordinator = wait_until(lambda group=group: max(self.coordinator(group), 0), "a coordinator")  # type: ignore[misc]

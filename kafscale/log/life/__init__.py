@@ -1,1 +1,1 @@
-"""What happens to published segments: merging, retention, DeleteRecords, garbage collection."""
+"""The life of published segments: merging, retention, DeleteRecords, garbage collection, lost objects."""

@@ -1,10 +1,10 @@
-"""Which objects of a partition nothing can ever refer to. Pure; the driver is garbage_collector.py.
+"""Finds the orphans of a partition: objects that no record can refer to. Pure; driven by garbage_collector.py.
 
-What is garbage must stay garbage, whatever leaders do next: the one who removes it may have been replaced by then
-without knowing. A segment as it was flushed is published under the log end offset or a little above it. So one
-strictly below that can only be referred to already, or never again. A merged segment is put in the place of
-segments that lie side by side, and it begins and ends where they do; references only ever leave at the front, are
-appended, or become fewer and larger. So one that begins or ends where no reference does never will be referred to.
+An orphan must stay one, whatever leaders do next: the broker that deletes it may have been fenced meanwhile, and
+not know it. A flushed segment is published at the log end offset or a little above it. So one that lies wholly below
+that offset is referred to now or never. A merged segment replaces neighbouring segments, and begins and ends where
+they do; references are only removed at the front, appended, or merged. So a merged segment that begins or ends where
+no reference does will never be referred to.
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,16 @@ from kafscale.objects.object_store import ObjectInfo
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A segment or an index that is garbage unless it is referred to, or may be one day."""
+    """A segment or an index that is an orphan unless a reference names it, or may name it one day."""
 
     object_key: str
     parsed: SegmentKey
 
 
 def candidates(listed: Iterable[ObjectInfo], log_end_offset: int, before_ms: int) -> list[Candidate]:
-    """What of the listed objects may be garbage: wholly below the published log end offset, and old.
+    """The listed objects that may be orphans: wholly below the published log end offset, and old.
 
-    Objects changed since `before_ms` are left for readers that know an older record.
+    Objects changed since `before_ms` stay for readers that know an older record.
     """
     found = []
     for info in listed:
@@ -41,7 +41,7 @@ def candidates(listed: Iterable[ObjectInfo], log_end_offset: int, before_ms: int
 
 
 def garbage(found: Iterable[Candidate], references: Iterable[SegmentReference]) -> list[str]:
-    """Those of the candidates that no reference is about, nor ever will be."""
+    """The keys of the candidates that no reference names, now or later."""
     named = tuple(references)
     starts = {reference.base_offset for reference in named}
     ends = {reference.last_offset for reference in named}

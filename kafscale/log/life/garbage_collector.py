@@ -1,8 +1,8 @@
-"""The leader's search for objects that nothing refers to: leftovers of replaced leaders, and expired segments.
+"""The leader's search for orphans: uploads of older leaders, and segments that were merged or have expired.
 
-What is garbage is decided in garbage.py. The order matters: the objects are listed first, then the metadata
-store is asked whether this broker still leads, and only then the references are looked at. What was listed and
-is not referred to by then never will be.
+garbage.py decides what an orphan is. The order matters: the objects are listed first, then this broker checks in
+the metadata store that it still leads, and only then it compares them with the references. A listed object that
+no reference names by then will never be named.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from kafscale.ops.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-# A search lists whole partitions: they are looked at one after the other, with a pause between them.
+# A search lists whole partitions: one after the other, with a pause between them.
 _PAUSE_SEC = 0.1
 _LISTED_AT_ONCE = 1000
 
 
 class GarbageCollector:
-    """Looks through the partitions that this broker leads, again and again.
+    """Searches the partitions that this broker leads, periodically.
 
-    `is_waiting` tells of an object that somebody else removes, when its time has come. `on_listed` is told the
-    first `.kfs` key of each partition, None when there is none.
+    `is_waiting`: true for an object that is deleted elsewhere, after its grace period. `on_listed` is called with
+    the first `.kfs` key of each partition, None if there is none.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class GarbageCollector:
         self._failures = ItemFailures(BackgroundWork.GARBAGE, metrics.background_failures)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Search until cancelled."""
         while True:
             await asyncio.sleep(self._interval_sec)
             for partition in tuple(self._logs.partitions()):
@@ -77,7 +77,7 @@ class GarbageCollector:
             self._failures.report(partition.id, problem)
 
     async def collect(self, partition: Partition) -> int:
-        """Remove the partition's garbage; returns how many objects. Raises `StoreError`, `CorruptDataError`."""
+        """Delete the partition's orphans; returns how many. Raises `StoreError`, `CorruptDataError`."""
         removed = 0
         prefix = object_keys.partition_prefix(self._namespace, partition.id.topic, partition.id.index)
         listing = self._objects.list(prefix)

@@ -1,4 +1,4 @@
-"""Moves a partition's log start offset up: segments below it leave the record first, their objects later."""
+"""Raises a partition's log start offset: the record drops the segments below it, their objects are deleted later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,17 +15,17 @@ from kafscale.log.writing.publisher import FencedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The log start offset as it is now, and the segments that the record names no longer."""
+    """The new log start offset, and the segments that the record no longer names."""
 
     log_start_offset: int
     dropped: Sequence[SegmentReference]
 
 
 class LogStart:
-    """Moves the log start offsets of partitions that this broker leads.
+    """Raises the log start offsets of partitions that this broker leads.
 
-    Before the last segment of a log leaves its record, the record names a checkpoint with the log end offset:
-    it is all that tells a rebuild from the bucket where the log ended (docs/recover.md).
+    Before the last segment of a log is removed from its record, the record names a checkpoint with the log end
+    offset: only this shows a rebuild from the bucket where the log ended (docs/recover.md).
     """
 
     def __init__(self, logs: LogManager, checkpointer: Checkpointer, removals: Removals) -> None:
@@ -34,14 +34,14 @@ class LogStart:
         self._removals = removals
 
     async def move_up(self, partition: Partition, offset: int) -> Moved:
-        """Make `offset`, which is not above the log end offset, the log start offset unless that is higher.
+        """Make `offset`, at most the log end offset, the log start offset unless that is higher.
 
-        Raises `FencedError` when this broker does not lead the partition, `StoreError`, `CorruptDataError`.
+        Raises `FencedError` if this broker does not lead the partition, `StoreError`, `CorruptDataError`.
         """
         return await self._move(partition, offset, is_exact=True)
 
     async def drop(self, partition: Partition, reference: SegmentReference) -> Moved:
-        """Let the log start behind the segment: at the next one, or at the log's end. Raises as `move_up` does."""
+        """Let the log start after the segment: at the next one, or at its end. Raises as `move_up` does."""
         return await self._move(partition, reference.last_offset + 1, is_exact=False)
 
     async def _move(self, partition: Partition, offset: int, *, is_exact: bool) -> Moved:
@@ -57,10 +57,10 @@ class LogStart:
         return moved
 
     async def _note(self, partition: Partition) -> None:
-        """Store a checkpoint that names nothing that is deleted, as the partition's objects are about to be removed.
+        """Store a checkpoint without the segments whose objects are about to be deleted.
 
-        A removal may end half way. A rebuild from the bucket puts back what is left of it, with holes where some is
-        gone, unless the newest checkpoint tells where the log starts. Raises `FencedError`, `StoreError`.
+        A deletion may stop half way. A rebuild from the bucket would restore the remaining segments, with holes
+        between them, unless the newest checkpoint says where the log starts. Raises `FencedError`, `StoreError`.
         """
         async with self._checkpointer.alone(partition):
             log, references = _led(partition)
@@ -69,7 +69,7 @@ class LogStart:
     async def _try(
         self, partition: Partition, offset: int, pointer: CheckpointPointer | None, *, is_exact: bool
     ) -> Moved | None:
-        """None, and nothing is done, when no segment would be left and no checkpoint tells where the log ends."""
+        """Returns None, without a change, if no segment would be left and no checkpoint says where the log ends."""
         async with partition.record_lock:
             log, references = _led(partition)
             record = partition.record

@@ -1,9 +1,9 @@
-"""Objects that something else removed, a bucket's lifecycle rule for one: the log starts after what is gone.
+"""Lost objects, deleted by a bucket's lifecycle rule for example: the log start offset moves after them.
 
-A read that finds an object missing which the record still names is reported here. The partition's leader then
-compares a listing with the references, twice, some seconds apart, because a listing may lag, and asks for each
-missing object by its key. What the log may go on without says lost_segments.py; for that the cluster's marker
-must be there and right, so that a bucket that is empty, or is another one, never makes anything go.
+A read reports an object that is missing although the record names it. The partition's leader then compares a listing
+with the references, twice, some seconds apart, because a listing may lag, and looks for each missing object by its
+key. lost_segments.py decides which segments the log may drop. The cluster marker must be there and be the right
+one, so that an empty bucket, or a wrong one, never drops anything.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from kafscale.tasks.owner import TaskOwner
 logger = logging.getLogger(__name__)
 
 BETWEEN_LOOKS_SEC = 5.0
-# Consumers ask again and again; what they ask for is listed this often at most.
+# Consumers retry again and again; their partition is listed this often at most.
 QUIET_SEC = 60.0
 _SEARCHES_AT_ONCE = 4
 _CALLS_AT_ONCE = 16
@@ -36,7 +36,7 @@ _CALLS_AT_ONCE = 16
 class LostObjects:
     """Searches the partitions of which a missing object was reported.
 
-    `objects`: the store itself, not a replica of it. `is_store_away`: whether it is known not to answer.
+    `objects`: the store itself, not a replica of it. `is_store_away`: true if it is known not to answer.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class LostObjects:
         self._quiet_until_sec: dict[Partition, float] = {}
         self._turns = asyncio.Semaphore(_SEARCHES_AT_ONCE)
 
-    # --- what was seen
+    # --- reports
 
     def report(self, partition: Partition, reference: SegmentReference) -> None:
-        """A read found that the object is missing, and the partition's record names it. Returns at once."""
+        """Report an object that a read did not find although the partition's record names it. Returns at once."""
         if self._is_quiet(partition):
             return
         logger.warning(
@@ -80,7 +80,7 @@ class LostObjects:
     def compare(self, partition: Partition, first_listed: str | None) -> None:
         """Search if the first `.kfs` key of a listing of the partition lies behind its oldest object.
 
-        `first_listed` is None when there was none at all. Costs nothing while all is well. Returns at once.
+        `first_listed` is None if there was none. Without a loss it costs nothing. Returns at once.
         """
         oldest = next(iter(partition.references or ()), None)
         if oldest is None or not partition.is_led:
@@ -91,7 +91,7 @@ class LostObjects:
             self._begin(partition)
 
     def _is_quiet(self, partition: Partition) -> bool:
-        """Whether it has been searched, or told of, a moment ago; if not, that counts as done now."""
+        """True if the partition was searched or reported a moment ago; otherwise it counts as reported now."""
         now_sec = asyncio.get_running_loop().time()
         self._quiet_until_sec = {
             quiet: until_sec for quiet, until_sec in self._quiet_until_sec.items() if until_sec > now_sec
@@ -111,7 +111,7 @@ class LostObjects:
             async with self._turns:
                 await self.search(partition)
         except FencedError as fenced:
-            # Another broker leads the partition, and will find out itself.
+            # Another broker leads the partition, and searches itself.
             logger.debug("left to another leader: %s", fenced)
         except (StoreError, CorruptDataError) as problem:
             logger.warning(
@@ -122,7 +122,7 @@ class LostObjects:
             logger.exception("could not find out what is missing", extra={"partition": str(partition.id)})
 
     async def search(self, partition: Partition) -> Loss:
-        """Find out what is missing and let the log start after it if it may; returns what is missing.
+        """Find the missing objects, and move the log start after them if that is allowed; returns the loss.
 
         Raises `FencedError`, `StoreError`, `CorruptDataError`.
         """
@@ -134,14 +134,14 @@ class LostObjects:
         references = list(partition.references or ())
         loss = loss_of(references, second)
         if loss.inside:
-            self._tell_kept(partition, loss)
+            self._report_kept(partition, loss)
         elif droppable := loss_of(references, first & second).at_start:
             await self._drop(partition, droppable)
             self._quiet_until_sec.pop(partition, None)
         return loss
 
     async def _missing(self, partition: Partition) -> set[SegmentReference]:
-        """The references whose objects are neither listed nor there when they are asked for."""
+        """The references whose objects are neither listed nor found by their key."""
         log = await self._logs.open(partition)
         if log is None or partition.references is None:
             raise FencedError(f"this broker does not lead {partition.id}")
@@ -155,7 +155,7 @@ class LostObjects:
         there = await map_bounded(lambda one: self._is_there(partition, one), unlisted, _CALLS_AT_ONCE)
         if self._is_store_away():
             raise StoreUnavailableError("the object store does not answer")
-        # What was merged or has expired meanwhile was removed by this broker itself.
+        # A segment that was merged or has expired meanwhile was deleted by this broker itself.
         named = set(partition.references or ())
         return {one for one, is_there in zip(unlisted, there, strict=True) if not is_there and one in named}
 
@@ -179,9 +179,9 @@ class LostObjects:
             self._namespace, partition.id.topic, partition.id.index, reference
         )
 
-    # --- what follows
+    # --- consequences
 
-    def _tell_kept(self, partition: Partition, loss: Loss) -> None:
+    def _report_kept(self, partition: Partition, loss: Loss) -> None:
         count = len(loss.at_start) + len(loss.inside)
         self._metrics.segments_lost[LossOutcome.KEPT] += count
         logger.error(

@@ -1,4 +1,4 @@
-"""What it means that objects of a log are missing. Pure; the driver is lost_objects.py."""
+"""The loss of objects of a log, and which segments may be dropped for it. Pure; driven by lost_objects.py."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from kafscale.formats.partition_record import SegmentReference
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """The segments whose objects are missing, ascending: from the log's start on, and behind one that is there."""
+    """The segments whose objects are missing, ascending: from the log's start on, and behind an existing one."""
 
     at_start: tuple[SegmentReference, ...] = ()
     inside: tuple[SegmentReference, ...] = ()
 
     @property
     def droppable(self) -> tuple[SegmentReference, ...]:
-        """What the log may go on without.
+        """The segments that the log may drop.
 
-        Rules that expire objects take the oldest. When something is missing although older data is there,
-        something else has happened: then nothing may go, for what was lost may be restored.
+        Lifecycle rules delete the oldest objects first. If an object is missing although older ones exist, the
+        cause is another one: then no segment may be dropped, since the lost ones may be restored.
         """
         return () if self.inside else self.at_start
 
@@ -27,7 +27,7 @@ class Loss:
 
 
 def loss_of(references: Sequence[SegmentReference], missing: Container[SegmentReference]) -> Loss:
-    """Sort out what is missing of the whole log's references, which ascend."""
+    """The loss, from all references of the log, ascending, and those that are missing."""
     count = 0
     while count < len(references) and references[count] in missing:
         count += 1

@@ -1,11 +1,11 @@
-"""Which neighbouring segments of a partition to rewrite as one. Pure; the driver is merger.py.
+"""Chooses the neighbouring segments of a partition to rewrite as one. Pure; driven by merger.py.
 
 Theory of operation. Every merge costs reading and writing its sources again, so segments are merged with others
 of about their own size: sizes are divided into classes, each ten times the one below it, up to half the target.
 From the smallest class up, the oldest run of neighbours that are no larger than the class is merged once it is
-long enough and none of them is more than half of it, or once it is full. So whatever is rewritten is then in a
-segment at least twice as large, and a full one is never rewritten. The newest segments are left alone: those who
-read at the end of the log have them in memory.
+long enough and none of them is more than half of it, or once it is full. So each rewrite puts its bytes into a
+segment at least twice as large, and a full one is never rewritten. The newest segments are skipped: consumers at
+the end of the log read them from memory.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -15,7 +15,7 @@ from kafscale.formats.index import MAX_RELATIVE_OFFSET
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, MAX_MESSAGE_COUNT
 
-# So many objects are read for one merge at most: what a crash in the middle throws away stays small.
+# The limit of objects read for one merge: it keeps small what a crash in the middle wastes.
 MAX_SOURCES = 1000
 NEWEST_LEFT = 3
 
@@ -25,10 +25,10 @@ _CLASSES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """What a merged segment may be.
+    """The limits of a merged segment.
 
-    `min_segments`: how many sources are worth a merge that does not reach `target_bytes`. `max_span_ms`: how
-    far apart the newest timestamps of its sources may be, None for any distance: a segment expires as a whole.
+    `min_segments`: how many sources justify a merge that does not reach `target_bytes`. `max_span_ms`: how far
+    apart the newest timestamps of its sources may be, None for any distance: a segment expires as a whole.
     """
 
     target_bytes: int
@@ -37,7 +37,7 @@ class MergeLimits:
 
 
 def merged_size_bytes(sources: Sequence[SegmentReference]) -> int:
-    """The size of what these become: their bodies under one header and one footer."""
+    """The size of the merged segment of these: their bodies with one header and one footer."""
     frame = HEADER_SIZE + FOOTER_SIZE
     return sum(source.size_bytes - frame for source in sources) + frame
 
@@ -46,17 +46,17 @@ def plan_merge(
     references: Sequence[SegmentReference],
     limits: MergeLimits,
     *,
-    passed_over: Container[int] = (),
+    unreadable: Container[int] = (),
     taken: Container[tuple[int, int]] = (),
 ) -> tuple[SegmentReference, ...]:
-    """The neighbours to merge next, oldest first; none when no merge is worth while.
+    """The neighbours to merge next, oldest first; none if no merge is worthwhile.
 
-    `passed_over`: base offsets of segments that cannot be read. `taken`: first and last offsets of merged
-    segments whose keys hold something else.
+    `unreadable`: base offsets of segments that cannot be read. `taken`: first and last offsets of merged
+    segments whose keys belong to other objects.
     """
     candidates = references[: max(0, len(references) - NEWEST_LEFT)]
     for class_bytes in _class_sizes(limits.target_bytes):
-        for run, is_full in _runs(candidates, class_bytes, limits, passed_over):
+        for run, is_full in _runs(candidates, class_bytes, limits, unreadable):
             full = _not_taken(run, taken) if is_full else []
             if len(full) > 1 and merged_size_bytes(full) * 2 >= limits.target_bytes:
                 return tuple(full)
@@ -73,13 +73,13 @@ def _class_sizes(target_bytes: int) -> Iterator[int]:
 
 
 def _runs(
-    candidates: Sequence[SegmentReference], class_bytes: int, limits: MergeLimits, passed_over: Container[int]
+    candidates: Sequence[SegmentReference], class_bytes: int, limits: MergeLimits, unreadable: Container[int]
 ) -> Iterator[tuple[list[SegmentReference], bool]]:
-    """The longest runs of neighbours of the class, and whether the next one would have been one too many."""
+    """The longest runs of neighbours of the class; each with True if the next one would have been one too many."""
     run: list[SegmentReference] = []
     size_bytes = records = 0
     for reference in candidates:
-        fits_class = reference.size_bytes <= class_bytes and reference.base_offset not in passed_over
+        fits_class = reference.size_bytes <= class_bytes and reference.base_offset not in unreadable
         full = bool(run) and not (
             size_bytes + reference.size_bytes <= limits.target_bytes
             and records + reference.record_count <= MAX_MESSAGE_COUNT
@@ -110,7 +110,7 @@ def _not_taken(run: list[SegmentReference], taken: Container[tuple[int, int]]) -
 
 
 def _evened(run: list[SegmentReference], min_segments: int) -> list[SegmentReference]:
-    """What follows the segment that is larger than all the others together, until there is none."""
+    """The rest of the run after each segment that is larger than all the others together."""
     while len(run) >= min_segments:
         sizes = [reference.size_bytes for reference in run]
         largest = max(sizes)

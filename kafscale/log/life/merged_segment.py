@@ -1,7 +1,7 @@
-"""Several neighbouring segments as one: its bytes piece by piece, its index, and the reference to it. Pure.
+"""Neighbouring segments merged into one: its bytes piece by piece, its index, and the reference to it. Pure.
 
-The bytes depend on nothing but the batches and the newest source's header, so whoever merges the same offsets
-of a log, from whatever segments, makes the same object (docs/format/object-keys.md).
+The bytes depend only on the batches and the newest source's header, so that every merge of the same offsets of a
+log, from any segments, writes the same object (docs/format/object-keys.md).
 """
 
 from collections.abc import Sequence
@@ -81,15 +81,15 @@ class MergedSegment:
 
     @property
     def footer(self) -> bytes:
-        """The last bytes, once every source was fed."""
+        """The last bytes, after all sources."""
         return encode_footer(body_crc=self._crc, last_offset=self._sources[-1].last_offset)
 
     def index(self, version: int) -> bytes:
-        """The index, once every source was fed. Raises `IndexPositionError`."""
+        """The index, after all sources. Raises `IndexPositionError`."""
         return build_index(self._entries, self._interval, version=version)
 
     def reference(self, object_key: str) -> SegmentReference:
-        """What the partition's record says of it once it is published."""
+        """The reference to the merged segment for the partition's record."""
         newest = self._sources[-1]
         return SegmentReference(
             base_offset=self._sources[0].base_offset,

@@ -30,19 +30,19 @@ from kafscale.settings.broker import Settings
 
 logger = logging.getLogger(__name__)
 
-# Partitions with nothing to do that are looked at before others get their turn on the event loop.
+# Partitions without work that are considered before other tasks have their turn on the event loop.
 _LOOKS_PER_TURN = 200
-# What of a partition's retention a merged segment may span: it expires as a whole, with its newest record.
+# The part of a partition's retention that a merged segment may span: it expires as a whole, with its newest record.
 _SHARE_OF_RETENTION = 10
 
 _State = tuple[int, TopicConfig, int]
 
 
 class Merger:
-    """Looks through the partitions that this broker leads, again and again.
+    """Merges segments of the partitions that this broker leads, periodically.
 
-    `index_version` tells in which version indexes are written. A crash at any step leaves at worst a merged
-    segment that nothing refers to, which the next attempt finds and uses, or the garbage collector removes.
+    `index_version` returns the version in which indexes are written. At worst a crash leaves a merged segment as an
+    orphan, which the next attempt finds and uses, or the garbage collector deletes.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Merger:
         self._merge = SegmentMerge(objects, settings.s3_namespace, pace)
         self._is_store_away = False
         self._settled: WeakKeyDictionary[Partition, _State] = WeakKeyDictionary()
-        self._passed_over: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
+        self._unreadable: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
         self._taken: WeakKeyDictionary[Partition, set[tuple[int, int]]] = WeakKeyDictionary()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Merge until cancelled."""
         interval_sec = self._settings.merge_check_interval_ms / 1000
         while True:
             await asyncio.sleep(interval_sec)
@@ -80,7 +80,7 @@ class Merger:
                     pass
 
     async def _look(self) -> bool:
-        """Merge once in each partition where it is worth while; whether there was one, and a store answers."""
+        """Merge once in each partition where that is worthwhile; True if there was one, and the stores answer."""
         merged = False
         self._is_store_away = False
         for number, partition in enumerate(tuple(self._logs.partitions())):
@@ -96,14 +96,14 @@ class Merger:
         try:
             return await self.consider(partition)
         except Exception:
-            # A defect. Segments that are not merged do less harm than a broker that ends for them.
+            # A defect. Segments that are not merged do less harm than a broker that stops for them.
             logger.exception("could not merge segments", extra={"partition": str(partition.id)})
             self._settled[partition] = self._state(partition)
             self._metrics.merges.count(MergeOutcome.FAILED)
             return False
 
     async def consider(self, partition: Partition) -> bool:
-        """Merge some of the partition's segments, if it is worth while and possible; whether it was."""
+        """Merge some of the partition's segments if that is worthwhile and possible; returns whether it was."""
         state = self._state(partition)
         if self._settled.get(partition) == state:
             return False
@@ -123,7 +123,7 @@ class Merger:
             return False
 
     def _state(self, partition: Partition) -> _State:
-        """What a plan follows from: where it is the same, so is the plan."""
+        """The input of a plan: as long as it is the same, so is the plan."""
         return partition.revision, partition.config, self._index_version()
 
     def _limits(self, partition: Partition) -> MergeLimits:
@@ -146,12 +146,12 @@ class Merger:
 
     async def _plan(self, partition: Partition, limits: MergeLimits) -> tuple[SegmentReference, ...]:
         references: Sequence[SegmentReference]
-        # As of now: a later record may name another checkpoint, and no more what lies between the two.
+        # The record as it is now: a later one may name a newer checkpoint, and no longer the segments in between.
         record = partition.record
         if partition.references is not None:
             references = tuple(partition.references)
         elif record.checkpoint_key:
-            # Not kept: a partition that nobody uses costs no memory.
+            # Not kept: an unused partition costs no memory.
             checkpoint = await self._checkpointer.load(partition)
             references = (*checkpoint.segments, *record.segments)
         else:
@@ -160,7 +160,7 @@ class Merger:
         return plan_merge(
             [reference for reference in references if reference.last_offset >= log_start_offset],
             limits,
-            passed_over=self._passed_over.get(partition, ()),
+            unreadable=self._unreadable.get(partition, ()),
             taken=self._taken.get(partition, ()),
         )
 
@@ -171,7 +171,7 @@ class Merger:
             replaced = await self._swap.publish(partition, merged, sources)
         except DamagedSourceError as problem:
             logger.error("a segment cannot be read and is not merged", extra={"problem": str(problem)})
-            self._passed_over.setdefault(partition, set()).add(problem.source.base_offset)
+            self._unreadable.setdefault(partition, set()).add(problem.source.base_offset)
         except MissingSourceError as problem:
             return await self._missing(partition, problem)
         except KeyTakenError as problem:
@@ -179,7 +179,7 @@ class Merger:
             ends = (sources[0].base_offset, sources[-1].last_offset)
             self._taken.setdefault(partition, set()).add(ends)
         except FencedError as problem:
-            return self._give_up(partition, problem)  # The log finds out for itself.
+            return self._abandon(partition, problem)  # The log learns of it by itself.
         else:
             self._metrics.merges.published(len(replaced), merged.size_bytes if replaced else 0)
             self._logs.reader.forget_segments(partition, replaced)
@@ -189,18 +189,18 @@ class Merger:
         return True
 
     async def _missing(self, partition: Partition, problem: MissingSourceError) -> bool:
-        """A source has no object: its partition was merged or has expired elsewhere, or somebody removed it."""
-        held = partition.references
-        named = None if held is None else next(held.from_offset(problem.source.base_offset), None)
+        """Handle a source without an object: it was merged or has expired elsewhere, or is lost."""
+        references = partition.references
+        named = None if references is None else next(references.from_offset(problem.source.base_offset), None)
         if named != problem.source or not await self._logs.is_leader_still(partition):
-            return self._give_up(partition, problem)
+            return self._abandon(partition, problem)
         logger.warning("a segment is gone and is not merged", extra={"problem": str(problem)})
-        self._passed_over.setdefault(partition, set()).add(problem.source.base_offset)
+        self._unreadable.setdefault(partition, set()).add(problem.source.base_offset)
         self._logs.on_missing(partition, problem.source)
         self._metrics.merges.count(MergeOutcome.FAILED)
         return True
 
-    def _give_up(self, partition: Partition, problem: Exception) -> bool:
-        logger.info("gave a merge up", extra={"partition": str(partition.id), "problem": str(problem)})
+    def _abandon(self, partition: Partition, problem: Exception) -> bool:
+        logger.info("abandoned a merge", extra={"partition": str(partition.id), "problem": str(problem)})
         self._metrics.merges.count(MergeOutcome.GIVEN_UP)
         return False

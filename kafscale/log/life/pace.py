@@ -1,4 +1,4 @@
-"""How fast background work goes: so many bytes a second on average, whoever does it."""
+"""The rate of background work: a limit of bytes per second on average, shared by all its users."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import asyncio
 class Pace:
     """A budget that every user waits for after use.
 
-    What is not used is not saved up: after a rest the work begins at its pace, not with a burst.
+    Unused budget is not saved up: after a rest the work starts at its pace, not with a burst.
     """
 
     def __init__(self, bytes_per_sec: int) -> None:
@@ -14,7 +14,7 @@ class Pace:
         self._free_at_sec = 0.0
 
     async def spend(self, size_bytes: int) -> None:
-        """Count these bytes, and wait until they are paid for."""
+        """Count these bytes, and wait for the time that they cost."""
         now_sec = asyncio.get_running_loop().time()
         self._free_at_sec = max(self._free_at_sec, now_sec) + size_bytes / self._bytes_per_sec
         await asyncio.sleep(self._free_at_sec - now_sec)

@@ -1,4 +1,4 @@
-"""DeleteRecords: the log start offset moves up in the record, what lies below it goes later."""
+"""DeleteRecords: raises the log start offset in the record; the objects below it are deleted later."""
 
 from kafscale.log.life.log_start import LogStart
 from kafscale.log.partition import Partition
@@ -9,7 +9,7 @@ HIGH_WATERMARK = -1
 
 
 class RecordDeletion:
-    """Moves log start offsets as clients say; what lies below them is removed after a grace period."""
+    """Raises log start offsets for clients; the objects below them are deleted after a grace period."""
 
     def __init__(self, log_start: LogStart) -> None:
         self._log_start = log_start

@@ -1,4 +1,4 @@
-"""Removes the objects of segments that a partition's record names no longer, once no reader wants them."""
+"""Deletes the objects of segments that a partition's record no longer names, once no reader needs them."""
 
 import asyncio
 import logging
@@ -16,14 +16,14 @@ from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
-# Longer than any fetch that may still be reading what the record named until now.
+# Longer than any fetch that may still read a segment which the record has just dropped.
 GRACE_SEC = 60.0
 
 
 class Removals:
-    """Objects that are to go, each after a grace period.
+    """Objects to delete, each after a grace period.
 
-    What is still to be removed when the broker stops, or leads no longer, is the garbage collector's.
+    Those that are left when the broker stops, or resigns, are orphans for the garbage collector.
     """
 
     def __init__(self, logs: LogManager, objects: ObjectStore, namespace: str) -> None:
@@ -40,9 +40,9 @@ class Removals:
         references: Iterable[SegmentReference],
         before: Callable[[Partition], Awaitable[None]] | None = None,
     ) -> None:
-        """Remove the segments, and their indexes, after the grace period. No record names them any more.
+        """Delete the segments, which no record names any more, and their indexes after the grace period.
 
-        `before` is awaited first. What it raises, as the store does, leaves them to the garbage collector.
+        `before` is awaited first. If it raises what the stores raise, they are left to the garbage collector.
         """
         topic, index = partition.id.topic, partition.id.index
         keys = []
@@ -53,7 +53,7 @@ class Removals:
             self._tasks.spawn(self._remove(partition, keys, before), f"remove old segments of {partition.id}")
 
     def is_waiting(self, key: str) -> bool:
-        """Whether the object is one of those whose grace period is not over."""
+        """True if the object is about to be deleted, after its grace period."""
         return key in self._waiting
 
     async def _remove(
@@ -67,7 +67,7 @@ class Removals:
             await asyncio.sleep(GRACE_SEC)
             if before is not None and partition.is_led:
                 await before(partition)
-            # A topic that was deleted and made again meanwhile has other objects under the same keys.
+            # A topic that was deleted and created again meanwhile has other objects under the same keys.
             if await self._logs.is_leader_still(partition):
                 await self._objects.delete(keys)
         except (StoreError, CorruptDataError, FencedError) as problem:

@@ -1,10 +1,10 @@
-"""Which segments have outlived their topic's retention, by Kafka's rules. Pure; the driver is retention_enforcer.py.
+"""Finds expired segments by Kafka's rules of retention. Pure; driven by retention_enforcer.py.
 
-Kafka's rules (UnifiedLog.deleteOldSegments): whole segments go, from the oldest on, until one may stay. First by
-size: a segment goes while what is left without it still has `retention.bytes`, so that no less is ever kept. Of
-what remains then by time: a segment goes when its largest timestamp is more than `retention.ms` ago; one whose
-records carry no timestamp goes by its age. A timestamp in the future keeps its segment, and all behind it, until
-then. The newest segment may go as well. Without `delete` in cleanup.policy nothing does.
+Kafka's rules (UnifiedLog.deleteOldSegments): whole segments expire, from the oldest on, until one may stay. First by
+size: a segment expires while the others without it still have `retention.bytes`, so that no less is ever kept. The
+others then expire by time: a segment whose largest timestamp is more than `retention.ms` ago; one whose records carry
+no timestamp by its age. A timestamp in the future keeps its segment, and all after it, until then. The newest segment
+may expire as well. Without `delete` in cleanup.policy none does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,10 +25,10 @@ class RetentionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """What may go from the start of a log: `over_size` segments, and `too_old` ones after them.
+    """The expired segments at the start of a log: `over_size` of them, and `too_old` ones after these.
 
-    `is_undecided`: the next segment has no timestamp and its age is not known. Otherwise `due_ms` is the first
-    moment at which a segment more may go, if nothing is appended meanwhile; None when none ever will.
+    `is_undecided`: the next segment has no timestamp and its age is unknown. Otherwise `due_ms` is when the next
+    one expires if nothing is appended meanwhile; None if none ever will.
     """
 
     over_size: int
@@ -38,12 +38,12 @@ class Expiry:
 
     @property
     def count(self) -> int:
-        """How many segments may go."""
+        """The number of expired segments."""
         return self.over_size + self.too_old
 
 
 def limits_of(config: TopicConfig) -> RetentionLimits | None:
-    """What limits a topic's partitions; None when nothing of them ever expires."""
+    """The limits of a topic's partitions; None if their segments never expire."""
     if CleanupPolicy.DELETE not in config.cleanup_policy:
         return None
     limits = RetentionLimits(retention_ms=config.retention_ms, retention_bytes=config.retention_bytes)
@@ -57,10 +57,10 @@ def expiry(
     now_ms: int,
     created_ms: Mapping[int, int],
 ) -> Expiry:
-    """What may go. `references`: the whole log's, ascending, of together `size_bytes`.
+    """The expired segments. `references`: those of the whole log, ascending, `size_bytes` together.
 
-    `created_ms`: when segments were written, by base offset, as far as that is known; only looked at for those
-    without a timestamp. Looks at no more references than may go, and one.
+    `created_ms`: when segments were written, by base offset, as far as known; only used for those without a
+    timestamp. Reads one reference more than have expired.
     """
     remaining = iter(references)
     surplus_bytes = size_bytes - limits.retention_bytes if limits.retention_bytes >= 0 else -1
@@ -85,7 +85,7 @@ def expiry(
 
 
 def is_undated(reference: SegmentReference) -> bool:
-    """Whether no record of the segment carries a timestamp, so that its age counts."""
+    """True if no record of the segment carries a timestamp, so that its age counts."""
     return reference.max_timestamp_ms < 0
 
 

@@ -1,8 +1,8 @@
-"""Lets expired segments go from the partitions that this broker leads, again and again.
+"""Drops expired segments of the partitions that this broker leads, periodically.
 
-What has expired is decided in retention.py. A look at a partition costs the stores nothing unless something is
-due: a log that is open tells its oldest segment, and of one that is not, whose record cannot change meanwhile,
-it is remembered when the next segment falls due.
+retention.py decides what has expired. A check of a partition costs the stores nothing unless a segment is due: an
+open log knows its oldest segment; for one that is not open, whose record cannot change meanwhile, the time when its
+next segment is due is remembered.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _MOST_HEADERS_PER_STEP = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What the last look found: by which limits, when the next segment is due, and ages that were read."""
+    """The result of the last check: its limits, when the next segment is due, and the ages that were read."""
 
     limits: RetentionLimits
     due_ms: int | None
@@ -43,7 +43,7 @@ class _Known:
 
 
 class RetentionEnforcer:
-    """Looks at all partitions that this broker leads every `interval_ms`."""
+    """Checks all partitions that this broker leads every `interval_ms`."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class RetentionEnforcer:
         self._failures = ItemFailures(BackgroundWork.RETENTION, metrics.background_failures)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             await asyncio.sleep(self._interval_sec)
             await self.look()
 
     async def look(self) -> None:
-        """Let go of everything that has expired by now."""
+        """Drop all segments that have expired."""
         led = [partition for partition in self._logs.partitions() if partition.is_led]
         self._known = {partition: self._known[partition] for partition in led if partition in self._known}
         for number, partition in enumerate(led):
@@ -84,7 +84,7 @@ class RetentionEnforcer:
             try:
                 await self.enforce(partition)
             except FencedError as fenced:
-                # Another broker leads it, and looks itself.
+                # Another broker leads it, and checks it itself.
                 logger.debug("left to another leader: %s", fenced)
             except (StoreError, CorruptDataError) as problem:
                 logger.warning(
@@ -95,7 +95,7 @@ class RetentionEnforcer:
                 self._failures.report(partition.id, problem)
 
     async def enforce(self, partition: Partition) -> int:
-        """Let go of the partition's expired segments; returns how many.
+        """Drop the partition's expired segments; returns how many.
 
         Raises `FencedError`, `StoreError`, `CorruptDataError`.
         """
@@ -124,10 +124,10 @@ class RetentionEnforcer:
         return await self._drop(partition, expired, found.over_size) if expired else 0
 
     async def _references(self, partition: Partition) -> tuple[Iterable[SegmentReference], int]:
-        """All of the log's. A checkpoint that has to be read for them is not kept: most have nothing to expire."""
+        """All references of the log. A checkpoint that is read for them is not kept: most logs have none expired."""
         if partition.references is not None:
             return partition.references, partition.references.size_bytes
-        # As of now: a later record may name another checkpoint, and no more what lies between the two.
+        # The record as it is now: a later one may name a newer checkpoint, and no longer the segments in between.
         record = partition.record
         checkpoint = await self._checkpointer.load(partition)
         references = [
@@ -140,7 +140,7 @@ class RetentionEnforcer:
     async def _with_ages(
         self, partition: Partition, references: Sequence[SegmentReference], size_bytes: int, known: _Known
     ) -> Expiry:
-        """What may go, once the ages of segments without a timestamp are known as far as they matter."""
+        """The expired segments, once the relevant ages of segments without a timestamp are read."""
         now_ms, created_ms = self._now_ms(), known.created_ms
         headers = 1
 
@@ -168,7 +168,7 @@ class RetentionEnforcer:
 
     async def _drop(self, partition: Partition, expired: Sequence[SegmentReference], over_size: int) -> int:
         moved = await self._log_start.drop(partition, expired[-1])
-        # What was merged or dropped meanwhile is another segment now, or none.
+        # A segment that was merged or dropped meanwhile is another one now, or none.
         size_end = expired[over_size - 1].last_offset if over_size else -1
         for reference in moved.dropped:
             reason = ExpiryReason.SIZE if reference.last_offset <= size_end else ExpiryReason.TIME

@@ -1,4 +1,4 @@
-"""What becomes of published segments, put together: merging, retention, removal, garbage, and lost objects."""
+"""Composes the life of published segments: merging, retention, removal, garbage collection, lost objects."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -73,7 +73,7 @@ class SegmentLife:
         self.merger = Merger(objects, logs, checkpointer, self._removals, settings, metrics, index_version)
 
     def work(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """What is to run as long as the broker does, by name."""
+        """The background loops, by name; they run as long as the broker does."""
         return {
             "garbage collector": self._garbage.run(),
             "retention": self._retention.run(),
@@ -81,6 +81,6 @@ class SegmentLife:
         }
 
     async def close(self) -> None:
-        """Give up what waits for its time."""
+        """Cancel deletions and searches that are still waiting."""
         await self._removals.close()
         await self._lost_objects.close()

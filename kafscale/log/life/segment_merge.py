@@ -1,4 +1,4 @@
-"""Makes the object of a merged segment: its sources are read, checked and written on, piece by piece."""
+"""Writes the object of a merged segment: reads, checks and forwards its sources piece by piece."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -26,11 +26,11 @@ _COSTLY_BYTES = 16 * 1024
 
 
 class KeyTakenError(Exception):
-    """Something else lies under the key of a merged segment: of an older topic of the name, for example."""
+    """Another object has the key of a merged segment: one of an older topic of the name, for example."""
 
 
 class DamagedSourceError(Exception):
-    """A source is not what the record says. It stays as it is; `source` says which."""
+    """A source does not agree with the record. It stays as it is; `source` names it."""
 
     def __init__(self, source: SegmentReference, problem: CorruptDataError) -> None:
         super().__init__(str(problem))
@@ -38,7 +38,7 @@ class DamagedSourceError(Exception):
 
 
 class MissingSourceError(Exception):
-    """A source has no object any more; `source` says which."""
+    """A source has no object any more; `source` names it."""
 
     def __init__(self, source: SegmentReference, problem: ObjectNotFoundError) -> None:
         super().__init__(str(problem))
@@ -54,7 +54,7 @@ class _Piece:
 
 
 class SegmentMerge:
-    """Merges segments of any partition, at a pace. Nothing it makes is published."""
+    """Merges segments of any partition, at a pace. It publishes nothing."""
 
     def __init__(self, objects: ObjectStore, namespace: str, pace: Pace) -> None:
         self._objects = objects
@@ -64,10 +64,10 @@ class SegmentMerge:
     async def create(
         self, partition: PartitionId, sources: Sequence[SegmentReference], index_version: int
     ) -> SegmentReference:
-        """See to it that the merged segment lies in the store, its index beside it; returns its reference.
+        """Store the merged segment and its index; returns its reference.
 
-        It may lie there already: an earlier attempt came that far. Raises `DamagedSourceError`,
-        `MissingSourceError`, `KeyTakenError`, `IndexPositionError`, `StoreError`.
+        An earlier attempt may have stored it already. Raises `DamagedSourceError`, `MissingSourceError`,
+        `KeyTakenError`, `IndexPositionError`, `StoreError`.
         """
         names = [self._key(partition, source) for source in sources]
         key = object_keys.merged_segment_key(
@@ -83,7 +83,7 @@ class SegmentMerge:
                 await self._objects.put_if_absent_streamed(key, chunks, merged.size_bytes)
             except ObjectExistsError:
                 async for _ in chunks:
-                    pass  # Its bytes are wanted all the same, to compare.
+                    pass  # The bytes are still needed to compare.
                 await self._check_existing(key, merged)
         await self._objects.put(object_keys.index_key_of(key), [merged.index(index_version)])
         return merged.reference(key)
@@ -119,7 +119,7 @@ class SegmentMerge:
             raise MissingSourceError(piece.source, problem) from problem
 
     async def _check_existing(self, key: str, merged: MergedSegment) -> None:
-        """Whether what lies under the key is what would have been put there. Raises `KeyTakenError`."""
+        """Raises `KeyTakenError` unless the object under the key equals the merged segment."""
         size_bytes = await self._objects.size_bytes(key)
         if size_bytes != merged.size_bytes:
             raise KeyTakenError(f"{key} has {size_bytes} bytes, the merged segment {merged.size_bytes}")
@@ -127,7 +127,7 @@ class SegmentMerge:
         ends = [(0, HEADER_SIZE), (size_bytes - FOOTER_SIZE, FOOTER_SIZE)]
         found = [await self._objects.get_range(key, start, length) for start, length in ends]
         if found != [merged.header, merged.footer]:
-            raise KeyTakenError(f"{key} holds other batches than the segments that are to be merged")
+            raise KeyTakenError(f"{key} has other batches than the segments that are to be merged")
         parsed = object_keys.parse_segment_key(key)
         assert parsed is not None
         inspection = SegmentInspection(key, parsed, size_bytes, lists_batches=False)

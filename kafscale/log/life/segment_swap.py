@@ -1,7 +1,7 @@
 """Publishes a merged segment in the place of its sources: a checkpoint with the new list, then the record.
 
 Both are needed, because the record itself names only the newest segments. Until the record names the checkpoint
-nothing has changed for anybody; from then on nothing names the sources (docs/decisions/0016-merging.md).
+nothing has changed; from then on nothing names the sources (docs/decisions/0016-merging.md).
 """
 
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_unchanged(found: Sequence[SegmentReference], sources: Sequence[SegmentReference]) -> bool:
-    """Compare what lies in the place of a merged segment now with what it was made of."""
+    """True if the references in the place of a merged segment are still its sources."""
     return list(found) == list(sources)
 
 
@@ -33,10 +33,10 @@ class SegmentSwap:
     async def publish(
         self, partition: Partition, merged: SegmentReference, sources: Sequence[SegmentReference]
     ) -> list[SegmentReference]:
-        """Let the record name `merged` in the place of its sources, which come back: nothing names them any more.
+        """Let the record name `merged` in the place of its sources; returns the sources, which nothing names then.
 
-        None come back, and nothing changes, when the first has expired meanwhile, or the log has others in their
-        place: what `merged` does not hold would be lost. Raises `FencedError`, `StoreError`.
+        Returns none, without a change, if the first has expired meanwhile, or the log has others in their place:
+        records that are not in `merged` would be lost. Raises `FencedError`, `StoreError`.
         """
         async with self._checkpointer.alone(partition):
             log, references = partition.log, partition.references
@@ -51,8 +51,8 @@ class SegmentSwap:
                 if not log.may_publish:
                     raise FencedError(f"this broker does not lead {partition.id} any more")
                 if not is_unchanged(references.sources_of(merged), sources):
-                    # Were it published all the same, it would begin where no segment does any more, and what
-                    # garbage.py takes for useless for ever would not be.
+                    # A merged segment published now would begin where no segment does any more, and garbage.py
+                    # takes such segments for orphans.
                     return []
                 record = log.record_with(pointer)
                 revision = await self._logs.publisher.write_record(partition, record)

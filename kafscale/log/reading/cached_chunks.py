@@ -1,4 +1,4 @@
-"""Which chunks of large segments are in memory, found by an offset in them."""
+"""The chunks of large segments that are in memory, found by an offset in them."""
 
 from bisect import bisect_right, insort
 
@@ -11,17 +11,17 @@ def _first_offset(chunk: CachedSegment) -> int:
 
 
 class CachedChunks:
-    """The chunks by segment. Where an index was made anew they may overlap: any of them is right."""
+    """The chunks by segment. Where an index was rebuilt they may overlap: any of them is right."""
 
     def __init__(self) -> None:
         self._chunks: dict[SegmentKey, list[CachedSegment]] = {}
 
     def add(self, key: SegmentKey, chunk: CachedSegment) -> None:
-        """`chunk` of that segment is in the cache."""
+        """Add a chunk of the segment, which is in the cache now."""
         insort(self._chunks.setdefault(key, []), chunk, key=_first_offset)
 
     def remove(self, key: SegmentKey, chunk: CachedSegment) -> None:
-        """It is there no longer; no error when it never was."""
+        """Remove the chunk, if it is there."""
         chunks = self._chunks.get(key, [])
         if chunk in chunks:
             chunks.remove(chunk)
@@ -29,11 +29,11 @@ class CachedChunks:
                 del self._chunks[key]
 
     def of(self, key: SegmentKey) -> tuple[CachedSegment, ...]:
-        """All that are there of a segment."""
+        """All cached chunks of a segment."""
         return tuple(self._chunks.get(key, ()))
 
     def find(self, key: SegmentKey, offset: int) -> CachedSegment | None:
-        """The one that holds `offset`."""
+        """The chunk with `offset`, or None."""
         chunks = self._chunks.get(key)
         if chunks is None:
             return None

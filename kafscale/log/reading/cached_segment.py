@@ -1,4 +1,4 @@
-"""A segment's batches in memory, all or a chunk of them, where a fetch finds its ranges; the L1 cache's values."""
+"""A segment's batches in memory, all or a chunk: the values of the L1 cache, where a fetch finds its ranges."""
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -16,15 +16,15 @@ _BATCH_SPAN = Struct(">qi11xi")
 _PREFIX_BYTES = 12
 
 OVERHEAD_BYTES = 2048
-"""What a cached segment costs beside its bytes, about: a cache of many small ones is as large as it says."""
+"""The memory of a cached segment beside its bytes, roughly: it makes the size of a cache of small ones true."""
 
 
 class CachedSegment:
     """The batches of one segment from `first_offset` to before `next_offset`, in pieces that may divide a batch.
 
-    Positions count from the segment's first byte, its header included, as the index's do. Whoever uses the
-    views of `slices` holds the segment from before until the views are gone: its memory is reused after the
-    last `release`. `is_ahead`: it was read ahead, and nobody has wanted it yet.
+    Positions count from the segment's first byte, its header included, as the index's do. A user of the views of
+    `slices` holds the segment as long as it has them: its memory is reused after the last `release`. `is_ahead`: it
+    was read ahead, and no reader has used it yet.
     """
 
     __slots__ = (
@@ -75,22 +75,22 @@ class CachedSegment:
 
     @property
     def segment_key(self) -> SegmentKey:
-        """What is known of its segment is cached under this."""
+        """The key of the segment in the caches."""
         return self.partition_number, self.reference.base_offset, self.reference.last_offset
 
     @property
     def key(self) -> tuple[int, ...]:
-        """What it is cached under: the segment's key, and for a chunk where it starts."""
+        """Its own key in the cache: the segment's key, and for a chunk where it starts."""
         return self.segment_key if self.is_whole else (*self.segment_key, self._start)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the segment is here."""
+        """True if all of the segment is here."""
         reference = self.reference
         return self.first_offset == reference.base_offset and self.next_offset > reference.last_offset
 
     def covers(self, offset: int) -> bool:
-        """Whether the record with `offset` is here, if there is one."""
+        """True if the record with `offset` is here, if there is one."""
         return self.first_offset <= offset < self.next_offset
 
     @property
@@ -103,7 +103,7 @@ class CachedSegment:
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody, the cache included, still needs the memory."""
+        """True while any user, the cache included, needs the memory."""
         return self._holders > 0
 
     def hold(self) -> "CachedSegment":
@@ -112,7 +112,7 @@ class CachedSegment:
         return self
 
     def release(self) -> None:
-        """The caller holds no view any more."""
+        """Release one `hold`: the caller has no views any more."""
         self._holders -= 1
         if self._holders == 0 and self._pool is not None:
             self._pieces.clear()
@@ -121,9 +121,9 @@ class CachedSegment:
             self._slabs.clear()
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch starts whose last offset is not below `offset`; `end` if there is none.
+        """The start of the first batch whose last offset is not below `offset`; `end` if there is none.
 
-        Raises `CorruptDataError`, as `limit` does, at a batch that cannot be: the walk would not end.
+        Raises `CorruptDataError`, as `limit` does, at an impossible batch, where the walk would not end.
         """
         if offset <= self.first_offset:
             return self._start

@@ -1,8 +1,8 @@
-"""Loads of segments while merging and expiry remove what this broker still believes to be there.
+"""Loads segments although merging and expiry may have deleted what this broker's view still names.
 
-A broker that hears late of a merge, or has planned a read before it, may ask for a segment whose object is gone.
-What the partition's record names now then says whether that is an error. One that hears late of a topic's end may
-find the objects of the next topic of the name: their leader epochs are others.
+A broker that learns late of a merge, or has planned a read before it, may read a segment whose object is gone. It is
+an error only if the partition's record still names the object. A broker that learns late of a topic's deletion may
+find the objects of the next topic of that name: their leader epochs are others.
 """
 
 import logging
@@ -16,18 +16,18 @@ from kafscale.log.reading.cached_segment import CachedSegment
 
 logger = logging.getLogger(__name__)
 
-# A load that began before leader epochs were compared no longer may be shared, and fail once more.
+# A load that began while leader epochs were still compared may be shared, and fail once more.
 _ATTEMPTS = 4
 
 
 class OutdatedReferenceError(Exception):
-    """The segment's object is gone, and the partition's record does not name it any more: plan again."""
+    """The segment's object is gone, and the partition's record no longer names it: plan again."""
 
 
 async def load_named(
     logs: LogManager, partition: Partition, reference: SegmentReference, offset: int
 ) -> CachedSegment:
-    """What holds `offset` of the segment, held, as `LogReader.load` gives it.
+    """The segment, or its chunk with `offset`, held as by `LogReader.load`.
 
     Raises `OutdatedReferenceError`, `ObjectNotFoundError` only if the record as it is now names the object,
     `CorruptDataError`, `StoreError`.
@@ -48,10 +48,10 @@ async def load_named(
 
 
 async def _vouch(logs: LogManager, partition: Partition, problem: OtherTopicError) -> None:
-    """Find out whether the record that is known here is that of an older topic, whose name came back.
+    """Check that the record known here is not that of an older topic of the same name.
 
-    Raises `StoreUnavailableError` if it is. If not, leader epochs are compared no longer: other writers of this
-    format put in what their clients sent.
+    Raises `StoreUnavailableError` if it is. If not, leader epochs are no longer compared: other writers of this
+    format store what their clients sent.
     """
     if partition.compares_epochs:
         if not await logs.is_same_still(partition):
@@ -61,7 +61,7 @@ async def _vouch(logs: LogManager, partition: Partition, problem: OtherTopicErro
 
 
 async def _is_named(logs: LogManager, partition: Partition, reference: SegmentReference) -> bool:
-    """Whether the partition's references, as they are now, have this one among them."""
+    """True if the partition's references, as they are now, include this one."""
     if partition.is_followed and partition.references is not None and _names(partition, reference):
         await logs.read_again(partition)
     await logs.load(partition)

@@ -1,7 +1,7 @@
-"""What the loads of one fetch found in the caches, and what they read: for the log line of a slow request.
+"""Notes on the loads of one fetch, cache hits and reads, for the log line of a slow request.
 
-The notes go with the asyncio context, so that they reach the tasks that read for a fetch without being named in
-every signature between. A load that another fetch began is noted there.
+The notes travel with the asyncio context, so that they reach the tasks that read for a fetch without a parameter in
+every signature between. A load that another fetch started is noted there.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class LoadNotes:
     checked: tuple[float, float] = (0.0, 0.0)
 
     def check_sec(self, began_sec: float, ended_sec: float) -> float:
-        """The part of the last check that lies between two times."""
+        """The seconds of the last check between two times."""
         began, ended = self.checked
         return max(0.0, min(ended, ended_sec) - max(began, began_sec))
 
@@ -35,7 +35,7 @@ _current: ContextVar[LoadNotes | None] = ContextVar("load_notes", default=None)
 
 @contextmanager
 def noted(notes: LoadNotes) -> Iterator[None]:
-    """Note in `notes` what tasks load that are created in this block."""
+    """Note in `notes` the loads of tasks that are created in this block."""
     token = _current.set(notes)
     try:
         yield
@@ -44,14 +44,14 @@ def noted(notes: LoadNotes) -> Iterator[None]:
 
 
 def note_get() -> None:
-    """The object store is read."""
+    """Note a read of the object store."""
     notes = _current.get()
     if notes is not None:
         notes.gets += 1
 
 
 def note_index(*, is_cached: bool) -> None:
-    """The layout of a large segment is in the L2 cache, or is not."""
+    """Note a lookup of a large segment's layout in the L2 cache."""
     notes = _current.get()
     if notes is not None:
         if is_cached:
@@ -61,7 +61,7 @@ def note_index(*, is_cached: bool) -> None:
 
 
 def note_check(began_sec: float, ended_sec: float) -> None:
-    """What was read has been checked."""
+    """Note the check of a read."""
     notes = _current.get()
     if notes is not None:
         notes.checked = began_sec, ended_sec

@@ -1,4 +1,4 @@
-"""Finds the bytes that a fetch asks for: from the segments in memory, else from the object store."""
+"""Finds the bytes for a fetch: in the segments in memory, else in the object store."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +27,9 @@ from kafscale.protocol.types import Buffer
 from kafscale.settings.broker import Settings
 from kafscale.tasks.thread_turns import ThreadTurns
 
-# A slab less used than this is copied out of, so that the cache does not keep the unused rest.
+# Batches are copied out of slabs that are less used than this, so that the cache does not keep the unused rest.
 _KEPT_SLAB_FILL = 0.5
-# Of how many segments one read takes records at most: it must not hold up the event loop for long.
+# The most segments that one read takes records from: it must not block the event loop for long.
 MAX_SEGMENTS_PER_READ = 512
 # Views smaller than this on average are joined: many small ones cost more to write out than the copy does.
 _SMALL_VIEW_BYTES = 4 * 1024
@@ -40,7 +40,7 @@ _MANY_VIEWS = 16
 class Read:
     """Whole batches of one partition, as views. `segments` are held: release them when the views are gone.
 
-    `is_missing`: there is nothing because the segment with the offset is not in memory.
+    `is_missing`: it is empty because the segment with the offset is not in memory.
     """
 
     views: list[memoryview] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Read:
         self.release()
 
     def join(self, reply_memory: ReplyMemory) -> None:
-        """The same, for views that are many and small."""
+        """Copy the views, which are many and small, and count the copy."""
         self.detach()
         self.reply_memory = reply_memory
         reply_memory.copied(self.size_bytes)
@@ -64,7 +64,7 @@ class Read:
     def replace(
         self, reply_memory: ReplyMemory, views: list[memoryview], size_bytes: int, record_count: int
     ) -> None:
-        """Read these bytes instead, most of which are in memory of their own."""
+        """Replace the read by these bytes, most of which are in memory of their own."""
         reply_memory.copied(size_bytes if self.reply_memory is None else size_bytes - self.size_bytes)
         self.views, self.size_bytes, self.record_count, self.reply_memory = (
             views,
@@ -74,7 +74,7 @@ class Read:
         )
 
     def release(self) -> None:
-        """The views are not used any more."""
+        """Release the segments and the counted copy: the views are not used any more."""
         for segment in self.segments:
             segment.release()
         self.segments.clear()
@@ -84,7 +84,7 @@ class Read:
 
 
 class Missing(NamedTuple):
-    """What is to be loaded: the small segment, or the chunk of a large one that holds `offset`."""
+    """A load that is needed: the small segment, or the chunk of a large one with `offset`."""
 
     reference: SegmentReference
     offset: int
@@ -100,7 +100,7 @@ def _by_segment(segments: Sequence[CachedSegment]) -> dict[SegmentKey, list[Cach
 class LogReader:
     """The published segments of all partitions, with the L1 cache in front of the object store.
 
-    `scans`: for those who look into the batches of what is loaded.
+    `scans`: the threads for reads into loaded batches.
     """
 
     def __init__(
@@ -116,7 +116,9 @@ class LogReader:
         self._layouts = loader.layouts
         self._pool = pool
         self._metrics = metrics.cache("segment")
-        self.cache: ByteLimitedLru[tuple[int, ...], CachedSegment] = ByteLimitedLru(cache_bytes, self._let_go)
+        self.cache: ByteLimitedLru[tuple[int, ...], CachedSegment] = ByteLimitedLru(
+            cache_bytes, self._evicted
+        )
         self._chunks = CachedChunks()
         self._reply_memory = ReplyMemory()
         self.scans = ThreadTurns()
@@ -145,7 +147,7 @@ class LogReader:
             if is_ahead:
                 self._ahead.arrived(segment)
 
-    def _let_go(self, segment: CachedSegment) -> None:
+    def _evicted(self, segment: CachedSegment) -> None:
         if not segment.is_whole:
             self._chunks.remove(segment.segment_key, segment)
         self._ahead.wanted(segment)
@@ -154,7 +156,7 @@ class LogReader:
 
     @property
     def is_short_of_memory(self) -> bool:
-        """Whether clients that are slow to take their replies keep too much; no reply should add to it."""
+        """True if clients that are slow to read their replies keep too much; no reply should add to it."""
         return self._reply_memory.is_too_much
 
     def add_published(self, partition: Partition, sealed: SealedSegment) -> None:
@@ -183,22 +185,22 @@ class LogReader:
         )
 
     def forget(self, partition: Partition) -> None:
-        """Drop the segments of a partition that is gone."""
+        """Remove the segments of a deleted partition from the caches."""
         self.forget_segments(partition, partition.references or ())
 
     def forget_segments(self, partition: Partition, references: Iterable[SegmentReference]) -> None:
-        """Drop what the partition's record names no longer, because a merge has replaced it or it expired."""
+        """Remove segments from the caches that the partition's record no longer names: merged or expired."""
         for reference in references:
             key = segment_key(partition, reference)
             self.cache.remove(key)
             for chunk in self._chunks.of(key):
                 self.cache.remove(chunk.key)
-            self._layouts.forget(key)
+            self._layouts.remove(key)
 
     # --- from memory
 
     def has(self, partition: Partition, offset: int, max_bytes: int) -> bool:
-        """Whether everything that `read` would want is in memory."""
+        """True if everything that `read` would want is in memory."""
         assert partition.references is not None
         number, get = partition.number, self.cache.get
         planned_bytes = 0
@@ -215,9 +217,9 @@ class LogReader:
     def plan(
         self, partition: Partition, offset: int, max_bytes: int
     ) -> tuple[list[CachedSegment], list[Missing]]:
-        """What `read` would want that is in memory, and what is not: up to `max_bytes`, or one segment or chunk.
+        """The units that `read` would want, in memory and missing: up to `max_bytes`, at least one.
 
-        Of a large segment whose chunks are not known it is one: where it ends is found out with it.
+        Of a large segment whose chunks are unknown it is one chunk: its load finds out where it ends.
         """
         cached: list[CachedSegment] = []
         missing: list[Missing] = []
@@ -233,7 +235,7 @@ class LogReader:
         return cached, missing
 
     def _units_from(self, partition: Partition, offset: int) -> Iterator[Unit]:
-        """What a reader wants from `offset` on; no further than is known."""
+        """The units that a reader wants from `offset` on, as far as they are known."""
         assert partition.references is not None
         for reference in partition.references.from_offset(offset):
             key = segment_key(partition, reference)
@@ -244,7 +246,7 @@ class LogReader:
                 yield from self._chunks_from(partition, reference, offset)
 
     def _chunks_from(self, partition: Partition, reference: SegmentReference, offset: int) -> Iterator[Unit]:
-        """The chunks of a large segment from the one with `offset` on; where they are not known, the first."""
+        """The chunks of a large segment from the one with `offset` on; only that one if they are unknown."""
         key = segment_key(partition, reference)
         offset = max(offset, reference.base_offset)
         while offset <= reference.last_offset:
@@ -270,10 +272,10 @@ class LogReader:
         at_least_one: bool,
         loaded: Sequence[CachedSegment] = (),
     ) -> Read:
-        """Batches from the one that holds `offset` on, up to `max_bytes`, as far as they are in memory.
+        """Batches from the one with `offset` on, up to `max_bytes`, as far as they are in memory.
 
-        The first batch is returned even when it is larger, if `at_least_one`. `loaded` are segments that the
-        caller holds although the cache may have dropped them.
+        With `at_least_one` the first batch is returned even if it is larger. `loaded` are segments that the caller
+        holds although the cache may have evicted them.
         """
         assert partition.references is not None
         number, at_hand = partition.number, _by_segment(loaded) if loaded else None
@@ -310,7 +312,7 @@ class LogReader:
         return read
 
     def replace(self, read: Read, parts: Sequence[Buffer], size_bytes: int, record_count: int) -> None:
-        """Give other bytes for what was read: `parts` may be views of it, too."""
+        """Replace the bytes of a read: `parts` may be views of it, too."""
         read.replace(self._reply_memory, [memoryview(part) for part in parts], size_bytes, record_count)
 
     def _in_memory(
@@ -319,7 +321,7 @@ class LogReader:
         offset: int,
         at_hand: Mapping[SegmentKey, Sequence[CachedSegment]] | None,
     ) -> CachedSegment | None:
-        """What holds `offset` of the segment: all of it, or a chunk."""
+        """The segment, or its chunk with `offset`, if it is in memory."""
         if at_hand is not None:
             for held in at_hand.get(key, ()):
                 if held.covers(offset):
@@ -340,10 +342,10 @@ class LogReader:
     # --- from the store
 
     async def load(self, partition: Partition, reference: SegmentReference, offset: int) -> CachedSegment:
-        """What holds `offset` of the segment, from the store unless it is in memory by now; it comes held.
+        """A small segment, or the chunk of a large one with `offset`, held for the caller.
 
-        That is all of a small segment, and a chunk of a large one. Raises `CorruptDataError` when the object is
-        not what the record says, `ObjectNotFoundError`, and `StoreError` as the store does.
+        It is read from the store unless it is in memory. Raises `CorruptDataError` if the object does not agree
+        with the record, `ObjectNotFoundError`, and `StoreError` as the store does.
         """
         return await self._load(partition, reference, offset, is_ahead=False)
 
@@ -364,14 +366,14 @@ class LogReader:
             loaded = await self._loads.run(
                 (*key, start), lambda: self._loaded(self._loader.load_chunk(segment, offset), is_ahead)
             )
-            # Somebody else may have asked for another part of a chunk that has turned out to be several.
+            # The load may be another reader's, for another part of a chunk that has turned out to be several.
             if loaded.covers(offset):
                 return loaded
             loaded.release()
 
     async def _loaded(self, loading: Awaitable[CachedSegment], is_ahead: bool) -> CachedSegment:
         segment = await loading
-        # The cache may drop it at once: this hold lasts until every caller has its own.
+        # The cache may evict it at once: this hold lasts until every caller has its own.
         segment.hold()
         self._keep(segment, is_ahead=is_ahead)
         return segment
@@ -379,7 +381,7 @@ class LogReader:
     def skip_before(
         self, partition: Partition, reference: SegmentReference, offset: int, timestamp_ms: int
     ) -> int:
-        """The first offset from `offset` on whose chunk is not known to hold nothing as late as that time."""
+        """The first offset from `offset` on whose chunk may have a timestamp that late."""
         layout = self._layouts.cached(segment_key(partition, reference))
         while layout is not None and offset <= reference.last_offset:
             if not layout.is_before(offset, timestamp_ms):
@@ -388,7 +390,7 @@ class LogReader:
         return offset
 
     async def close(self) -> None:
-        """End the loads that are under way."""
+        """Cancel the loads in flight."""
         await self._ahead.close()
         await self._loads.close()
         await self._loader.close()
@@ -402,7 +404,7 @@ def log_reader(
     metrics: Metrics,
     index_version: Callable[[], int],
 ) -> LogReader:
-    """A reader with the caches that the settings say. `objects`, `primary` and `index_version`: as its loader's."""
+    """A reader with caches by the settings. `objects`, `primary` and `index_version`: see `SegmentLoader`."""
     loader = SegmentLoader(
         objects,
         primary,

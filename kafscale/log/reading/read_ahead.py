@@ -1,4 +1,4 @@
-"""Loads what readers of the object store will want next: bounded, as well as may be, and nobody's error."""
+"""Best-effort, bounded read-ahead for readers of the object store; failures are ignored."""
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable
@@ -12,22 +12,22 @@ from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
-# Loads that are under way at one time, of all partitions: foreground reads must not wait behind them.
+# Loads in flight at one time, of all partitions: foreground reads must not wait behind them.
 MAX_LOADS_AHEAD = 32
-# How far ahead small segments are read. A consumer that takes them one by one asks again within a millisecond,
-# while a store takes 15 or more: so many have to be on their way.
+# How far ahead small segments are read. A consumer that takes them one by one fetches again within a millisecond,
+# while a store takes 15 or more: so many have to be in flight.
 MAX_UNITS_AHEAD = 64
-# The bytes that stand for one segment of the setting: as many as a segment has that was flushed because it was full.
+# The bytes that count as one segment of the setting: those of a segment that was flushed because it was full.
 _SEGMENT_BYTES = 4 * 1024 * 1024
-# What was read ahead and is not wanted yet may take this part of the cache.
+# Segments that were read ahead and are not used yet may take one part in so many of the cache.
 _CACHE_SHARE = 4
 
 
 class Unit(NamedTuple):
-    """What one load brings: a small segment, or the chunk of a large one that holds `offset`.
+    """The result of one load: a small segment, or the chunk of a large one with `offset`.
 
-    `key` is what it is cached under, `cached` is not None if it is. `is_known`: whether it is known how far it
-    reaches; while a large segment's chunks are not, `key` is the segment's and `size_bytes` about that of a chunk.
+    `key` is its key in the cache, `cached` its value there. `is_known`: its end is known; while a large segment's
+    chunks are not, `key` is the segment's and `size_bytes` about that of a chunk.
     """
 
     reference: SegmentReference
@@ -42,7 +42,7 @@ Load = Callable[[Partition, SegmentReference, int], Coroutine[Any, Any, CachedSe
 
 
 class ReadAhead:
-    """`segments`: how many are read ahead of one reader; more of small ones, up to as many bytes. 0 reads none."""
+    """`segments`: how many are read ahead of one reader; more of small ones, up to that many bytes. 0 reads none."""
 
     def __init__(self, load: Load, segments: int, cache_bytes: int) -> None:
         self._load = load
@@ -56,9 +56,9 @@ class ReadAhead:
     def begin(
         self, partition: Partition, following: Iterable[Unit], is_coming: Callable[[tuple[int, ...]], bool]
     ) -> None:
-        """Begin to load what follows a read of the store, as far as there is room for it.
+        """Start to load the units that follow a read of the store, as far as there is room for them.
 
-        `is_coming`: whether the load of what has the key is under way already.
+        `is_coming`: true for the key of a load that is in flight already.
         """
         units = size_bytes = 0
         for unit in following:
@@ -80,7 +80,7 @@ class ReadAhead:
         try:
             segment = await self._load(partition, unit.reference, unit.offset)
         except (StoreError, CorruptDataError) as problem:
-            # Whoever needs the segment reads it again and tells its client.
+            # The fetch that needs the segment reads it again and reports the error to its client.
             logger.info("could not read ahead", extra={"problem": str(problem)})
         else:
             segment.release()
@@ -89,12 +89,12 @@ class ReadAhead:
             self._loading_bytes -= unit.size_bytes
 
     def arrived(self, segment: CachedSegment) -> None:
-        """The segment is in the cache because somebody may want it soon."""
+        """Count a segment that was read ahead into the cache."""
         segment.is_ahead = True
         self._unused_bytes += segment.size_bytes
 
     def wanted(self, segment: CachedSegment) -> None:
-        """Somebody does, or the cache has let go of it: it is not ahead of anybody any more."""
+        """Count the segment no longer: a reader has used it, or the cache has evicted it."""
         if segment.is_ahead:
             segment.is_ahead = False
             self._unused_bytes -= segment.size_bytes

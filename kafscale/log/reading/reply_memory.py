@@ -1,31 +1,31 @@
-"""Counts the memory of replies that have not left yet, beyond what the caches hold."""
+"""Counts the memory of unsent replies, beyond that of the caches."""
 
 import weakref
 
 from kafscale.log.reading.cached_segment import CachedSegment
 
-# What replies that have not left may keep of memory that the cache has let go of, or that is theirs alone.
+# The limit of memory that unsent replies keep: segments that the cache has evicted, and copies of their own.
 MAX_LINGERING_BYTES = 256 * 1024 * 1024
 
 
 class ReplyMemory:
-    """Segments that the cache has let go of while replies hold them, and copies that replies hold."""
+    """Segments that the cache has evicted while replies hold them, and the replies' copies."""
 
     def __init__(self) -> None:
         self._lingering: weakref.WeakSet[CachedSegment] = weakref.WeakSet()
         self._copied_bytes = 0
 
     def linger(self, segment: CachedSegment) -> None:
-        """The cache has let go of the segment; somebody may hold it."""
+        """Count a segment that the cache has evicted, while a reply holds it."""
         if segment.is_held:
             self._lingering.add(segment)
 
     def copied(self, size_bytes: int) -> None:
-        """A reply has a copy of so many bytes; they are less than none when it has left."""
+        """Count the copy of a reply; a negative size once the reply is sent."""
         self._copied_bytes += size_bytes
 
     @property
     def is_too_much(self) -> bool:
-        """Whether clients that are slow to take their replies keep too much; no reply should add to it."""
+        """True if clients that are slow to read their replies keep too much; no reply should add to it."""
         lingering = sum(segment.size_bytes for segment in self._lingering if segment.is_held)
         return lingering + self._copied_bytes > MAX_LINGERING_BYTES

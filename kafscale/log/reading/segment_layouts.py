@@ -1,6 +1,6 @@
 """The L2 cache: where the chunks of large segments start, from their indexes, or from the segments themselves.
 
-An index that is missing, damaged, of an unknown version or wrong is made anew from its segment and written back.
+An index that is missing, damaged, of an unknown version or wrong is rebuilt from its segment and written back.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ logger = logging.getLogger(__name__)
 PIECE_BYTES = 2 * 1024 * 1024
 # With the size of a piece this bounds the memory of a scan.
 _PIECES_AHEAD = 4
-# Scans that are under way at one time; each reads a whole large segment.
+# Scans in progress at one time; each reads a whole large segment.
 _SCANS_AT_ONCE = 2
-# For so long a segment that was found damaged is not looked through again, however often clients ask for it.
+# How long a segment that was found damaged is not scanned again, however often clients fetch it.
 DAMAGE_REMEMBERED_SEC = 60.0
 _DAMAGES_REMEMBERED = 1000
 
 
 class SegmentLayouts:
     """Layouts by segment. `objects`: where indexes are read first; `primary`: where they are read again, where
-    whole segments are looked through, and where new indexes are written in the version `index_version`.
+    whole segments are scanned, and where new indexes are written in the version `index_version`.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class SegmentLayouts:
         self._index_writes = TaskOwner()
 
     def cached(self, key: SegmentKey) -> SegmentLayout | None:
-        """The layout if it is in memory."""
+        """The layout, if it is in memory."""
         return self.cache.get(key)
 
     async def get(self, segment: StoredSegment) -> SegmentLayout:
         """The layout, from the store unless it is in memory.
 
-        Raises `CorruptDataError` when the segment itself is damaged, `ObjectNotFoundError`, `StoreError`.
+        Raises `CorruptDataError` if the segment itself is damaged, `ObjectNotFoundError`, `StoreError`.
         """
         layout = self.cache.get(segment.key)
         if layout is not None:
@@ -83,7 +83,7 @@ class SegmentLayouts:
         return await self._loads.run(segment.key, lambda: self._load(segment, self._objects))
 
     async def read_again(self, segment: StoredSegment) -> SegmentLayout:
-        """The layout by the primary's index, whatever is in memory, unless that was verified."""
+        """The layout by the primary's index, unless a verified one is in memory."""
         layout = self.cache.get(segment.key)
         if layout is not None and layout.is_verified:
             return layout
@@ -96,8 +96,8 @@ class SegmentLayouts:
             return layout
         return await self._scans.run(segment.key, lambda: self._verify(segment, index_is_wrong))
 
-    def forget(self, key: SegmentKey) -> None:
-        """Drop what is known of a segment that is gone."""
+    def remove(self, key: SegmentKey) -> None:
+        """Remove the layout of a segment that is gone."""
         self.cache.remove(key)
 
     def _put(self, key: SegmentKey, layout: SegmentLayout) -> SegmentLayout:
@@ -122,7 +122,7 @@ class SegmentLayouts:
             return self._put(segment.key, layout)
         if objects is not self._primary:
             return await self._load(segment, self._primary)
-        logger.warning("an index is unusable, making it anew", extra={"problem": str(problem)})
+        logger.warning("an index is unusable, rebuilding it", extra={"problem": str(problem)})
         return await self.verified(segment, index_is_wrong=True)
 
     # --- by the segment
@@ -176,13 +176,13 @@ class SegmentLayouts:
             index = await asyncio.to_thread(scan.index, self._index_version())
             await self._primary.put(segment.index_key, [index])
         except (StoreError, IndexOffsetError) as problem:
-            # The next reader that finds it unusable tries again.
+            # The next reader that finds it unusable retries.
             logger.warning(
                 "could not rewrite an index", extra={"key": segment.index_key, "problem": str(problem)}
             )
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel loads, scans and index writes."""
         await self._loads.close()
         await self._scans.close()
         await self._index_writes.close()

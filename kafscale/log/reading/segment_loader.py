@@ -1,7 +1,7 @@
-"""Reads published segments from the object store, and believes nothing of them that it has not checked.
+"""Reads published segments from the object store, and checks everything that it uses of them.
 
-A segment that is not large is read whole, with one request. A large one is read in chunks, each with one request:
-where they start says the L2 cache (segment_layouts.py). What is not right is read once more, from the primary.
+A segment that is not large is read whole, with one request. A large one is read in chunks, each with one request;
+the L2 cache (segment_layouts.py) knows where they start. Damaged data is read once more, from the primary.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ WHOLE_SEGMENT_BYTES = 16 * MIB
 # A segment is never read whole where it would be a large part of the cache; a smaller limit would be slow.
 _CACHE_SHARE = 8
 _LEAST_WHOLE_BYTES = MIB
-# What is read beside a chunk has room in the same slabs.
+# Room in the same slabs for what is read beside a chunk.
 _BESIDE_BYTES = KIB
 # Checking more than this takes long enough to be felt on the event loop.
 _COSTLY_BYTES = 32 * KIB
@@ -56,7 +56,7 @@ class ReadSizes:
 
 
 def read_sizes(cache_bytes: int) -> ReadSizes:
-    """What fits an L1 cache of that size."""
+    """The sizes that fit an L1 cache of this size."""
     whole_bytes = min(WHOLE_SEGMENT_BYTES, max(cache_bytes // _CACHE_SHARE, _LEAST_WHOLE_BYTES))
     return ReadSizes(whole_bytes=whole_bytes, chunk_bytes=whole_bytes // 2 - _BESIDE_BYTES)
 
@@ -64,8 +64,8 @@ def read_sizes(cache_bytes: int) -> ReadSizes:
 class SegmentLoader:
     """The way from a reference to the segment's batches in memory.
 
-    `objects`: where everything is read first, a replica perhaps; `primary`: where what was not right is read the
-    second time, and where indexes are written, in the version that `index_version` gives.
+    `objects`: where everything is read first, perhaps a replica; `primary`: where damaged data is read the second
+    time, and where indexes are written, in the version that `index_version` returns.
     """
 
     def __init__(
@@ -95,26 +95,26 @@ class SegmentLoader:
         )
 
     def segment(self, partition: Partition, reference: SegmentReference) -> StoredSegment:
-        """The segment as the partition's record says it is now."""
+        """The segment, by the partition's record as it is now."""
         return stored_segment(self._namespace, partition, reference)
 
     async def load(self, segment: StoredSegment) -> CachedSegment:
         """The whole segment.
 
-        Raises `CorruptDataError` when the object is, twice, not what the record says, of these `OtherTopicError` for
-        its leader epochs, `ObjectNotFoundError`, and `StoreError` as the store does.
+        Raises `CorruptDataError` if the object disagrees with the record twice (`OtherTopicError` if only its leader
+        epochs do), `ObjectNotFoundError`, and `StoreError` as the store does.
         """
         try:
             return await self._read_whole(self._objects, segment)
         except OtherTopicError as problem:
             logger.info("an object has other leader epochs than its record", extra={"problem": str(problem)})
         except CorruptDataError as problem:
-            # What was damaged may have been the transfer.
+            # The transfer may have damaged it.
             logger.warning("a segment is damaged, reading it again", extra={"problem": str(problem)})
         return await self._read_whole(self._primary, segment)
 
     async def load_chunk(self, segment: StoredSegment, offset: int) -> CachedSegment:
-        """The chunk of a large segment that holds `offset`. Raises as `load` does."""
+        """The chunk of a large segment with `offset`. Raises as `load` does."""
         layout = await self.layouts.get(segment)
         try:
             return await self._read_chunk(self._objects, segment, layout, offset)
@@ -206,12 +206,12 @@ class SegmentLoader:
         )
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel loads, scans and index writes."""
         await self.layouts.close()
 
 
 class _Memory:
-    """What one read is read into: slabs, unless it would leave most of them empty."""
+    """The memory that one read fills: slabs, unless it would leave most of them empty."""
 
     __slots__ = ("_pool", "slabs", "targets")
 
@@ -225,11 +225,11 @@ class _Memory:
         self.targets = [slab.content() for slab in self.slabs] or [memoryview(bytearray(size_bytes))]
 
     def content(self, start: int = 0) -> Pieces:
-        """What was read, from the position `start` on."""
+        """The bytes that were read, from the position `start` on."""
         return Pieces(self.targets, start)
 
     def release(self) -> None:
-        """Give the memory back: nobody has a view of it."""
+        """Give the memory back: no view of it is left."""
         for slab in self.slabs:
             self._pool.release(slab)
         self.slabs = []

@@ -1,4 +1,4 @@
-"""One published segment as its readers know it: where it lies, and what the partition's record says of it."""
+"""One published segment for its readers: its object, and what the partition's record says of it."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ SegmentKey = tuple[int, int, int]
 
 
 def segment_key(partition: Partition, reference: SegmentReference) -> SegmentKey:
-    """What is known of a segment is cached under this."""
+    """The key of a segment in the caches."""
     return partition.number, reference.base_offset, reference.last_offset
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """`key` is that of the caches, `expected.name` that of the object."""
+    """`key` is the key in the caches, `expected.name` that of the object."""
 
     key: SegmentKey
     expected: Expected
@@ -37,7 +37,7 @@ class StoredSegment:
 
 
 def stored_segment(namespace: str, partition: Partition, reference: SegmentReference) -> StoredSegment:
-    """The segment as the partition's record says it is now."""
+    """The segment, by the partition's record as it is now."""
     topic, index = partition.id.topic, partition.id.index
     key = object_keys.key_of_reference(namespace, topic, index, reference)
     expected = Expected(key, reference, partition.record, partition.compares_epochs)

@@ -18,16 +18,16 @@ Found = tuple[int, int]
 
 NO_TIMESTAMP = -1
 
-# The most that one batch may hold when it is opened to look at its records.
+# The limit of one decompressed batch whose records are read.
 _OPENED_BATCH_LIMIT_BYTES = 256 * 1024 * 1024
 
 
 Scan = Callable[[CachedSegment, threading.Event], Found | None]
-"""Looks through a segment on a thread, until the event says that the request is given up."""
+"""Searches a segment on a thread, until the event says that the request was cancelled."""
 
 
 async def find_at_or_after(logs: LogManager, partition: Partition, timestamp_ms: int) -> Found | None:
-    """The first record whose timestamp is not below `timestamp_ms`, None when there is none.
+    """The first record whose timestamp is not below `timestamp_ms`, None if there is none.
 
     Raises `CorruptDataError`, `StoreError`.
     """
@@ -57,12 +57,12 @@ async def find_at_or_after(logs: LogManager, partition: Partition, timestamp_ms:
         log_start = partition.record.log_start_offset
         if found is not None and found[0] >= log_start:
             return found
-        # What was found may have been deleted while it was looked for.
+        # The record may have been deleted during the search.
         offset = log_start if found is not None else reference.last_offset + 1
 
 
 async def find_max_timestamp(logs: LogManager, partition: Partition) -> Found | None:
-    """The first record that has the largest timestamp, None when no record has one.
+    """The first record with the largest timestamp, None if no record has one.
 
     Raises `CorruptDataError`, `StoreError`.
     """
@@ -90,7 +90,7 @@ def _last_in_time(reference: SegmentReference) -> Scan:
 def _batches(
     segment: CachedSegment, offset: int, given_up: threading.Event
 ) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """From the one with `offset` on. A batch of a few bytes may take a second to look through, and there are many."""
+    """The batches from `offset` on, until cancelled: a batch of a few bytes may take a second to read."""
     for batch, header in segment.batches(segment.position_of(offset)):
         if given_up.is_set():
             return
@@ -100,9 +100,9 @@ def _batches(
 async def _scan(
     logs: LogManager, partition: Partition, reference: SegmentReference, timestamp_ms: int, scan: Scan
 ) -> Found | None:
-    """What `scan` finds in the segment, of which only parts that may be as late as `timestamp_ms` are read.
+    """The result of `scan` for the segment, of which only chunks that may be as late as `timestamp_ms` are read.
 
-    A large segment is read chunk by chunk; one that is asked again goes on where the last one came to.
+    A large segment is read chunk by chunk, until one has a result.
     """
     offset = max(reference.base_offset, partition.record.log_start_offset)
     while (

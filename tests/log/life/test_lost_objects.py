@@ -17,7 +17,7 @@ from kafscale.log.writing.publisher import FencedError
 from kafscale.objects.object_store import ObjectInfo
 from kafscale.ops.metrics import LossOutcome
 from tests.log.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
-from tests.support.holders import lead_elsewhere
+from tests.support.owners import lead_elsewhere
 
 TOPIC = "orders"
 SEGMENTS = 6

@@ -112,7 +112,7 @@ def test_a_merged_segment_holds_no_more_records_and_offsets_than_its_header_and_
 
 def test_a_segment_that_cannot_be_read_is_a_border() -> None:
     references = segments([160] * 30)
-    sources = plan_merge(references, LIMITS, passed_over={5})
+    sources = plan_merge(references, LIMITS, unreadable={5})
     assert sources[0].base_offset == 6
 
 
@@ -130,21 +130,21 @@ SIZES = st.integers(100, 2 * MIB)
     sizes=st.lists(SIZES, max_size=120),
     target_bytes=st.integers(1 * MIB, 16 * MIB),
     min_segments=st.integers(2, 12),
-    passed_over=st.sets(st.integers(0, 120)),
+    unreadable=st.sets(st.integers(0, 120)),
 )
 def test_a_plan_is_a_run_of_neighbours_within_the_limits(
-    sizes: list[int], target_bytes: int, min_segments: int, passed_over: set[int]
+    sizes: list[int], target_bytes: int, min_segments: int, unreadable: set[int]
 ) -> None:
     limits = MergeLimits(target_bytes=target_bytes, min_segments=min_segments)
     references = segments(sizes)
-    sources = list(plan_merge(references, limits, passed_over=passed_over))
+    sources = list(plan_merge(references, limits, unreadable=unreadable))
     if sources:
         start = references.index(sources[0])
         assert references[start : start + len(sources)] == sources
         assert start + len(sources) <= len(references) - NEWEST_LEFT
         assert len(sources) >= 2
         assert merged_size_bytes(sources) <= target_bytes
-        assert not passed_over & {source.base_offset for source in sources}
+        assert not unreadable & {source.base_offset for source in sources}
         is_full = merged_size_bytes(sources) * 2 >= target_bytes
         assert is_full or len(sources) >= min_segments
         assert is_full or max(source.size_bytes for source in sources) * 2 <= sum(

@@ -17,7 +17,7 @@ from kafscale.log.partition import Partition
 from kafscale.log.writing.publisher import FencedError
 from kafscale.ops.metrics import ExpiryReason
 from tests.log.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
-from tests.support.holders import lead_elsewhere
+from tests.support.owners import lead_elsewhere
 
 TOPIC = "orders"
 A_DAY_MS = 24 * 3_600_000

@@ -16,7 +16,7 @@ from kafscale.ops.metrics import FlushOutcome, LeadershipChange
 from kafscale.protocol.error_codes import ErrorCode
 from tests.log.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
 from tests.sim.cluster import RefusedError
-from tests.support.holders import end_leases, lead_elsewhere
+from tests.support.owners import end_leases, lead_elsewhere
 
 TOPIC = "orders"
 PRODUCER_ID = 7

@@ -1,4 +1,4 @@
-"""Ends and replaces what brokers hold, without their hearing of it."""
+"""Ends and replaces brokers' ownership without notifying them."""
 
 from kafscale.cluster.leadership import next_epoch
 from kafscale.formats.partition_record import (
@@ -17,9 +17,9 @@ ELSEWHERE = 9
 
 
 async def end_leases(store: MemoryStore, prefix: str) -> None:
-    """End every lease to which a key under `prefix` is bound: whoever comes next may hold what they held.
+    """End every lease to which a key under `prefix` is bound: another broker may claim what it owned.
 
-    Past whatever a test makes of the store's calls.
+    It bypasses a test's changes of the store's calls.
     """
     snapshot = await MemoryStore.range(store, prefix)
     for lease in sorted({item.lease for item in snapshot.items if item.lease}):
@@ -27,13 +27,15 @@ async def end_leases(store: MemoryStore, prefix: str) -> None:
 
 
 async def lead_elsewhere(store: MetadataStore, topic: str, index: int = 0) -> int:
-    """Let another broker lead the partition, which is made if need be, under the next leader epoch.
+    """Let another broker lead the partition, which is created if necessary, under the next leader epoch.
 
     Returns the lease that its leadership is bound to.
     """
     key = keys.partition(topic, index)
-    held = await store.get(key)
-    record = PartitionRecord(leader_epoch=-1) if held is None else decode_partition_record(key, held.value)
+    stored = await store.get(key)
+    record = (
+        PartitionRecord(leader_epoch=-1) if stored is None else decode_partition_record(key, stored.value)
+    )
     record = next_epoch(record)
     lease = await store.grant_lease(3600)
     leader = LeaderRecord(broker_id=ELSEWHERE, leader_epoch=record.leader_epoch)
