@@ -341,7 +341,7 @@ async def test_unreadable_offsets_do_not_block_seeding_of_others(
 async def test_foreign_key_in_a_group_hides_no_lag(brokers: Brokers, store: WatchedStore) -> None:
     broker = await brokers.start()
     await broker.commit("billing", 100)
-    broker.lag.forget_group("billing")
+    broker.lag.remove_group("billing")
     await store.transact([], [Put(keys.group_offsets("billing") + "foreign", b"?")])
     seeding = LagSeeding(broker.lag, store)
     seeding.add([broker.shards.shard("billing")])
