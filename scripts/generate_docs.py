@@ -38,7 +38,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Raises ValueError if a row has more or fewer cells than the head."""
     lines = [head, tuple("---" for _ in head), *rows]
+    if any(len(line) != len(head) for line in lines):
+        raise ValueError(f"a row of the table {head} has another number of cells")
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
@@ -269,12 +272,13 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             (
                 "Brokers",
                 "Partitions",
+                "Who leads, s",
                 "Held up, s",
                 "Claims",
                 "Events to all",
                 "etcd, s of CPU",
                 "Each broker, s of CPU",
-                "Held up by a rolling restart, s",
+                "Rolling restart, s",
                 "Keep-alives a second, of an etcd core",
             ),
             scale.broker_rows(),

@@ -193,7 +193,7 @@ def target_rows() -> Iterator[tuple[str, ...]]:
         ("3,500 PUTs a second of one S3 partition", lambda load: load.puts_per_sec / S3_PUTS_PER_SEC),
         ("the brokers' CPU, at 0.7 of a core each", lambda load: brokers_needed(load) / load.brokers),
         (
-            f"the {renew_sec:.1f} s that a lease is sure to last, by a broker that comes or goes",
+            f"the {renew_sec:.1f} s that a lease is sure to last, when a broker starts or stops",
             lambda load: held_up_sec(load.partitions, load.brokers) / renew_sec,
         ),
     )

@@ -160,7 +160,7 @@ _SPARK_OPTIONS: Final = (
     click.option(
         "--warehouse",
         metavar="DIR|URL",
-        help="Where the catalog of --table keeps its tables. With nothing else said of that catalog it is a Hadoop "
+        help="Where the catalog of --table keeps its tables. Without another option for that catalog it is a Hadoop "
         "catalog: tables are folders, and need no server.",
     ),
     click.option(
@@ -168,7 +168,7 @@ _SPARK_OPTIONS: Final = (
         "catalogs",
         multiple=True,
         metavar="NAME=TYPE",
-        help=f"What kind a catalog is: {', '.join(TYPES)}, or the full name of a class. May be repeated.",
+        help=f"A catalog's type: {', '.join(TYPES)}, or the full name of a class. May be repeated.",
     ),
     click.option(
         "--catalog-property",

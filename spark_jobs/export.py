@@ -37,13 +37,13 @@ from spark_jobs.value_options import value_options
     required=True,
     metavar="NAME",
     help="The table: catalog.namespace.table. With {topic} in it, it is a rule for many topics, such as "
-    "local.kafka.{topic}, in which the dots of a topic's name become _. It is made when it is missing.",
+    "local.kafka.{topic}, in which the dots of a topic's name become _. It is created if it is missing.",
 )
 @click.option(
     "--dead-letter-table",
     default="{table}_dead_letters",
     metavar="NAME",
-    help="The table for values that do not decode; made when there is the first. {table} and {topic} stand for "
+    help="The table for values that do not decode; created with the first one. {table} and {topic} stand for "
     "theirs.",
 )
 @store_options
@@ -59,7 +59,7 @@ from spark_jobs.value_options import value_options
 @click.option(
     "--backfill-from",
     type=point("--backfill-from"),
-    help="Bring the records from this point on (as --starting-offsets) that the table does not have, instead of "
+    help="Export the records from this point on (as --starting-offsets) that the table lacks, instead of "
     "what is new.",
 )
 @click.option(
@@ -71,7 +71,7 @@ from spark_jobs.value_options import value_options
     "--on-expired",
     type=click.Choice([one.value for one in GapPolicy]),
     default=GapPolicy.FAIL.value,
-    help="What to do about records that expired before they were exported: fail, or record the gap in the table.",
+    help="If records expired before they were exported: fail, or record the gap in the table.",
 )
 @click.option(
     "--partition-by",
@@ -99,16 +99,16 @@ from spark_jobs.value_options import value_options
     default="4GiB",
     help="How much of a topic one commit takes, as it is stored.",
 )
-@click.option("--compact", is_flag=True, help="Put the table's small files together after the export.")
+@click.option(
+    "--compact", is_flag=True, help="Rewrite the table's small files as larger ones after the export."
+)
 @click.option(
     "--expire-snapshots",
     type=click.IntRange(0, 36_500),
     metavar="DAYS",
     help="Expire the table's snapshots that are older, after the export.",
 )
-@click.option(
-    "--continuous", is_flag=True, help="Keep going: export what is new every --interval, until SIGTERM."
-)
+@click.option("--continuous", is_flag=True, help="Export what is new every --interval, until SIGTERM.")
 @click.option(
     "--interval",
     type=click.FloatRange(1, 86_400),
@@ -121,14 +121,14 @@ from spark_jobs.value_options import value_options
     type=click.IntRange(5, 3600),
     default=60,
     metavar="SEC",
-    help="In a cluster: after this long without a sign of life another exporter may take over.",
+    help="In a cluster: after this long without a renewal of the lease another exporter may take over.",
 )
 @click.option(
     "--wait",
     type=click.FloatRange(0, 86_400),
     default=0.0,
     metavar="SEC",
-    help="How long to wait for a topic that another exporter holds.",
+    help="How long to wait for a topic that another exporter has.",
 )
 @click.option("--metrics-addr", type=ADDRESS, help="Serve metrics for Prometheus here while the job runs.")
 @click.option(
@@ -137,7 +137,7 @@ from spark_jobs.value_options import value_options
     help="Write metrics to this file at the end, for the node exporter's textfile collector.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
-@click.option("--quiet", is_flag=True, help="Say nothing while it works.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 def main(
     *,
     topics: Sequence[str],

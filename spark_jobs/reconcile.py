@@ -26,13 +26,13 @@ EXIT_DIFFERENT = 3
     "--table",
     required=True,
     metavar="NAME",
-    help="The table that the topic was exported into, or the rule for many, as the export was told.",
+    help="The export's table, or its rule for many topics.",
 )
 @click.option(
     "--dead-letter-table",
     default="{table}_dead_letters",
     metavar="NAME",
-    help="The table of values that did not decode, as the export was told.",
+    help="The export's table of values that did not decode.",
 )
 @store_options
 @catalog_options
@@ -60,7 +60,7 @@ EXIT_DIFFERENT = 3
     help="Show every range, also when there are many; --json always has all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
-@click.option("--quiet", is_flag=True, help="Say nothing while it works.")
+@click.option("--quiet", is_flag=True, help="Print no progress.")
 def main(
     *,
     topics: Sequence[str],

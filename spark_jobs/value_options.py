@@ -51,14 +51,14 @@ _OPTIONS: Final = (
         type=click.Choice([one.value for one in ValueFormat]),
         default=_DEFAULTS.format.value,
         show_default=True,
-        help="How values are to be read. What does not decode goes to the dead-letter table.",
+        help="The format of values. A value that does not decode goes to the dead-letter table.",
     ),
     click.option(
         "--key-format",
         type=click.Choice([one.value for one in KeyFormat]),
         default=_DEFAULTS.key_format.value,
         show_default=True,
-        help="How keys are to be read.",
+        help="The format of keys.",
     ),
     click.option(
         "--schema",
@@ -90,6 +90,6 @@ _OPTIONS: Final = (
         type=click.IntRange(1, 10_000),
         default=_DEFAULTS.max_fields,
         show_default=True,
-        help="For inferred json: the most fields that a value's type may come to have.",
+        help="For inferred json: the most fields that a value's type may get.",
     ),
 )

@@ -15,6 +15,10 @@ _OTHER = r"\[\d{4}\]\(\d{4}-[\w-]+\.md\)"
 _HEAD = re.compile(r"# (?P<number>\d{4}): (?P<title>[A-Z].*)\n\nStatus: (?P<status>.+)\n\n")
 _STATUS = re.compile(rf"accepted(, amended by {_OTHER}(, {_OTHER})*)?|superseded by {_OTHER}")
 _ROW = re.compile(r"^\| (\d{4}) \| \[(.+?)\]\((.+?)\) \| (.+) \|$", flags=re.MULTILINE)
+_BOLD_PART = re.compile(
+    r"^\*\*(?:Context|Decisions?|Consequences|What it costs|Rejected|Measured|Figures|Checked)\b.*",
+    flags=re.MULTILINE,
+)
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=page_name)
@@ -23,6 +27,13 @@ def test_decision_begins_with_number_title_status(decision: Path) -> None:
     assert head is not None
     assert decision.name.startswith(f"{head['number']}-")
     assert _STATUS.fullmatch(head["status"]), head["status"]
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=page_name)
+def test_parts_of_a_decision_are_headings(decision: Path) -> None:
+    text = decision.read_text()
+    assert re.search(r"^##+ Decision$", text, flags=re.MULTILINE)
+    assert _BOLD_PART.findall(text) == []
 
 
 def test_numbers_of_decisions_are_unique() -> None:
