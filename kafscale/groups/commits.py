@@ -84,7 +84,7 @@ class OffsetCommits:
     ) -> ErrorCode:
         """NONE once every offset is durable. Raises `KafkaError`; `PartlyCommittedError` if some of them are."""
         began = time.perf_counter()
-        running.commits_under_way += 1
+        running.commits_in_flight += 1
 
         def decide() -> ErrorCode:
             reply_id = running.next_reply_id()
@@ -103,7 +103,7 @@ class OffsetCommits:
             running.note_indeterminate_record()
             raise
         finally:
-            running.commits_under_way -= 1
+            running.commits_in_flight -= 1
             if running.is_unused:
                 shard.remove(running)
         if error_code is ErrorCode.NONE and offsets:

@@ -302,5 +302,5 @@ class GroupCoordinator:
         event = Remove(now_ms=self._now_ms(), reply_id=reply_id)
         error_code = cast(Decided, running.decide(event, reply_id)).error_code
         if error_code is ErrorCode.NONE:
-            await self._shards.shard(group_id).erase(running)
+            await self._shards.shard(group_id).delete_group(running)
         return error_code

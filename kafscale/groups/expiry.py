@@ -53,11 +53,11 @@ class OffsetExpiry:
         self._tasks = TaskOwner()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the periodic checks."""
         self._tasks.spawn(self._run(), "offset expiry")
 
     async def close(self) -> None:
-        """Look no longer."""
+        """Stop the checks."""
         self._unsubscribe()
         await self._tasks.close()
 
@@ -98,15 +98,15 @@ class OffsetExpiry:
 
     async def _check_group(self, shard: GroupShard, running: RunningGroup) -> None:
         running.touched = set()
-        # What cannot expire as things are cannot before the group has been empty for the whole retention.
-        # What comes from here on, and can expire sooner, says so.
+        # An offset that cannot expire now cannot before the group has been empty for the whole retention.
+        # A commit from here on that can expire sooner lowers this time.
         running.expiry_check_at_ms = self._now_ms() + self._retention_ms
         try:
             await shard.flush()
             offsets = await read_offsets(self._store, running.group.group_id)
             gone = await self._of_gone_topics(offsets)
             # Nothing is awaited between here and the writer's queue: no commit can come in between. One that
-            # came before is in `touched`, unless the group was forgotten and another has its name now.
+            # came before is in `touched`, unless the group was removed and another has its id now.
             if shard.has(running):
                 await self._remove_expired(shard, running, offsets, gone)
         finally:
@@ -129,8 +129,8 @@ class OffsetExpiry:
         if len(expired) == len(offsets) and _may_go(running):
             reply_id = running.next_reply_id()
             running.decide(Remove(now_ms=now_ms, reply_id=reply_id), reply_id)
-            await shard.erase(running)
-            logger.info("removed a group that nobody used", extra={"group": quoted(group.group_id)})
+            await shard.delete_group(running)
+            logger.info("deleted an unused group", extra={"group": quoted(group.group_id)})
             return
         later = [at_ms for at_ms in expirations.values() if at_ms is not None and at_ms > now_ms]
         running.expiry_check_at_ms = min([running.expiry_check_at_ms, *later])
@@ -167,5 +167,5 @@ def _may_go(running: RunningGroup) -> bool:
         group.state is GroupState.EMPTY
         and not group.pending_members
         and not running.touched
-        and not running.commits_under_way
+        and not running.commits_in_flight
     )

@@ -37,20 +37,20 @@ class LagSeeding:
         self._queue: ItemQueue[_Loaded] = ItemQueue("consumer lag", self._read, self._report)
 
     def add(self, shards: Iterable[GroupShard]) -> None:
-        """Read what the groups of these shards have committed; returns at once."""
+        """Queue the groups of these shards; returns at once."""
         loaded = [(shard, running) for shard in shards for running in shard.groups.values()]
         self._queue.add(sorted(loaded, key=lambda one: one[1].group.state is GroupState.EMPTY))
 
     async def settled(self) -> None:
-        """Wait until there is nothing to read."""
+        """Wait until the queue is empty."""
         await self._queue.settled()
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         await self._queue.close()
 
     async def _read(self, loaded: _Loaded) -> None:
-        """Until nothing was removed while the store was read: it may have been read before that."""
+        """Read until nothing is removed meanwhile: what was read may be older than the removal."""
         shard, running = loaded
         group_id = running.group.group_id
         while shard.groups.get(group_id) is running and not self._lag.is_full:

@@ -49,11 +49,11 @@ class LogEndOffsets:
         return self._elsewhere.get((topic, index)) if local is None else local
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the periodic reads."""
         self._tasks.spawn(self._run(), "log end offsets")
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop the reads."""
         await self._tasks.close()
 
     async def _run(self) -> None:

@@ -51,9 +51,9 @@ async def read_offsets(store: MetadataStore, group_id: str) -> dict[TopicPartiti
 
 
 def offset_place(key: str) -> TopicPartition | None:
-    """The topic and partition of a committed offset; None, and a warning, for a key that no broker writes.
+    """The topic and partition of a committed offset; None, with a warning, for a key that no broker writes.
 
-    Such a key is no reason to leave the other offsets out.
+    Such a key does not keep the other offsets from being read.
     """
     try:
         return keys.offset_topic_and_partition(key)

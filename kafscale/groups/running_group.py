@@ -44,7 +44,7 @@ class InStore(Enum):
 class RunningGroup:
     """A group, its timer, its waiting requests and its stores in flight.
 
-    `in_store`: if it has a record in the store. `commits_under_way`: commits in flight, which may write one.
+    `in_store`: if it has a record in the store. `commits_in_flight`: which may write one.
     `stored`: the group's bytes in the store. `touched`: during a search for expired offsets, the keys that were
     committed since it began. `expiry_check_at_ms`: none of its offsets can expire before that.
     """
@@ -63,7 +63,7 @@ class RunningGroup:
         self.group = group
         self.in_store = in_store
         self.stored = StoredGroup(totals.stored)
-        self.commits_under_way = 0
+        self.commits_in_flight = 0
         self.touched: set[str] | None = None
         self.expiry_check_at_ms = 0
         self._now_ms = now_ms
@@ -129,7 +129,7 @@ class RunningGroup:
     def is_unused(self) -> bool:
         """True if nothing is lost when it is removed: it has no members and nothing in the store."""
         group = self.group
-        may_have_record = self.in_store is not InStore.NO or self._stores or self.commits_under_way
+        may_have_record = self.in_store is not InStore.NO or self._stores or self.commits_in_flight
         return group.state is GroupState.EMPTY and not group.pending_members and not may_have_record
 
     def note_indeterminate_record(self) -> None:

@@ -110,7 +110,7 @@ class GroupShard:
         """True if it is still the group of its id."""
         return self.groups.get(running.group.group_id) is running
 
-    async def erase(self, running: RunningGroup) -> None:
+    async def delete_group(self, running: RunningGroup) -> None:
         """Delete a dead group's offsets and record from the store; if that fails, the group is restored.
 
         The record is deleted last: while it exists, any coordinator of the group can retry. Raises `KafkaError`.

@@ -46,7 +46,7 @@ class StoredCounting:
         self._queue.add(shard for shard in shards if shard.groups)
 
     async def close(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         await self._queue.close()
 
     async def _let_clients_go_first(self) -> None:

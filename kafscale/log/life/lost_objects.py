@@ -208,5 +208,5 @@ class LostObjects:
         )
 
     async def close(self) -> None:
-        """End the searches that are under way."""
+        """Cancel the searches in progress."""
         await self._searches.close()

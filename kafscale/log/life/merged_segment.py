@@ -44,7 +44,7 @@ class MergedSegment:
         self._source: tuple[str, SegmentReference, SegmentInspection] | None = None
 
     def begin(self, key: str, source: SegmentReference) -> None:
-        """The next pieces are of this source, which lies under `key`."""
+        """Start the next source, the object under `key`."""
         inspection = SegmentInspection(
             key, parse_segment_key(key), source.size_bytes, self._add, lists_batches=False
         )
@@ -59,7 +59,7 @@ class MergedSegment:
         return batches
 
     def end(self) -> None:
-        """All of the source was fed."""
+        """Check the source, after its last piece. Raises `CorruptDataError`."""
         assert self._source is not None
         key, reference, inspection = self._source
         found = inspection.finish()

@@ -80,5 +80,5 @@ class Removals:
             self._waiting.difference_update(keys)
 
     async def close(self) -> None:
-        """Give up what has not been removed yet."""
+        """Cancel the deletions that are still waiting."""
         await self._tasks.close()

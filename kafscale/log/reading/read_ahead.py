@@ -100,5 +100,5 @@ class ReadAhead:
             self._unused_bytes -= segment.size_bytes
 
     async def close(self) -> None:
-        """End the loads that are under way."""
+        """Cancel the loads in flight."""
         await self._tasks.close()

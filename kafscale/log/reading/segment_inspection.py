@@ -42,12 +42,12 @@ class SequencedBatch(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, int, int]:
-        """What its producer's retry has in common with it."""
+        """The fields that a retry by its producer repeats."""
         return self[:4]
 
     @property
     def record_count(self) -> int:
-        """How many records the producer put into it; sequence numbers start again at 0 after 2^31-1."""
+        """The number of records from the producer; sequence numbers start again at 0 after 2^31-1."""
         return sequence_before(self.last_sequence, self.first_sequence) + 1
 
 
@@ -62,7 +62,7 @@ class BatchList:
         return cls(b"".join(_BATCH.pack(*batch) for batch in batches))
 
     def between(self, first_offset: int, last_offset: int) -> bytes:
-        """Those that begin at these offsets, both ends included; equal for equal batches."""
+        """The batches that start at these offsets, both ends included; equal for equal batches."""
         places = range(len(self.packed) // _BATCH.size)
         start = bisect_left(places, first_offset, key=self._base_offset)
         end = bisect_right(places, last_offset, key=self._base_offset)
@@ -77,7 +77,7 @@ class BatchList:
 class InspectedSegment:
     """A segment whose every checksum is right.
 
-    `max_timestamp_ms` is -1 when no batch carries one. `sequenced` holds, of each idempotent producer, the
+    `max_timestamp_ms` is -1 when no batch carries one. `sequenced` has, of each idempotent producer, the
     first batch and the newest five, in order.
     """
 
