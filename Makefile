@@ -15,6 +15,9 @@ DEMO_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Tests start hundreds of processes: without stored bytecode each of them compiles every module, minutes in all.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-spark run cluster demo test test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
 
