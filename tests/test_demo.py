@@ -89,7 +89,9 @@ def test_settings_of_other_brokers_do_not_reach_the_demo(monkeypatch: pytest.Mon
     monkeypatch.setenv("KAFSCALE_S3_BUCKET", "somebody-elses")
     seen: list[list[str]] = []
     monkeypatch.setattr(
-        demo, "tell", lambda _: seen.append([name for name in os.environ if name.startswith("KAFSCALE_")])
+        demo,
+        "run_story",
+        lambda _: seen.append([name for name in os.environ if name.startswith("KAFSCALE_")]),
     )
     assert demo.main([]) == 0
     assert seen == [[]]

@@ -38,7 +38,7 @@ class LedPartitions:
         self._on_lost = on_lost
         self._served: dict[str, dict[int, Partition]] = {}
         self.changes = 0
-        flusher.on_event = self.apply
+        flusher.subscribe(self.apply)
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._served.values():

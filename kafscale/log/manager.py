@@ -44,11 +44,7 @@ _RESIGN_SEC = 5.0
 
 
 class LogManager:
-    """Partitions by topic and number, and the parts that serve them. `claims` are those that may be led soon.
-
-    `on_lost` is called with partitions that this broker leads no longer, without having resigned; `on_missing`
-    with a segment that a reader found no object of although the partition's record names it.
-    """
+    """Partitions by topic and number, and the parts that serve them. `claims` are those that may be led soon."""
 
     def __init__(
         self,
@@ -68,8 +64,8 @@ class LogManager:
         self.reader = reader
         self.pool = pool
         self.budget = budget
-        self.on_lost: Callable[[str, int], None] = lambda topic, index: None
-        self.on_missing: Callable[[Partition, SegmentReference], None] = lambda partition, reference: None
+        self._lost_listeners: list[Callable[[str, int], None]] = []
+        self._missing_listeners: list[Callable[[Partition, SegmentReference], None]] = []
         self.claims = ClaimsInFlight()
         self._checkpointer = checkpointer
         self.metrics = metrics
@@ -80,6 +76,19 @@ class LogManager:
         self._openings: SingleFlight[Partition, None] = SingleFlight()
         self._closings = TaskOwner()
         view.subscribe(self._topic_changed)
+
+    def subscribe_lost(self, listener: Callable[[str, int], None]) -> None:
+        """Call `listener` with each partition that this broker stops leading without having resigned."""
+        self._lost_listeners.append(listener)
+
+    def subscribe_missing(self, listener: Callable[[Partition, SegmentReference], None]) -> None:
+        """Call `listener` with each segment that `report_missing` names."""
+        self._missing_listeners.append(listener)
+
+    def report_missing(self, partition: Partition, reference: SegmentReference) -> None:
+        """Report a segment whose object a reader did not find although the partition's record names it."""
+        for listener in self._missing_listeners:
+            listener(partition, reference)
 
     # --- looking up
 
@@ -299,7 +308,8 @@ class LogManager:
         self._led.apply(partition, Event.DRAINED)
 
     def _lost(self, topic: str, index: int) -> None:
-        self.on_lost(topic, index)
+        for listener in self._lost_listeners:
+            listener(topic, index)
 
     # --- topics change and go
 

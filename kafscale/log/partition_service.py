@@ -32,7 +32,7 @@ class PartitionService:
         self._assignment = PartitionAssignment(view, broker_id, failures)
         moves = PartitionMoves(leadership, logs, failures)
         self._keeper = Keeper("partitions", broker_id, self._assignment, moves)
-        logs.on_lost = self._partition_lost
+        logs.subscribe_lost(self._partition_lost)
         view.subscribe(self._topic_changed)
         view.subscribe_leaders(self._leader_changed)
         view.subscribe_brokers(self.reconsider)

@@ -115,6 +115,6 @@ async def test_a_leader_that_learns_that_it_was_replaced_says_so() -> None:
         epoch = broker.partition(topic).record.leader_epoch
         asked = asyncio.ensure_future(end_of(client, topic, epoch))
         await asyncio.sleep(0.05)
-        broker.process.serving.logs.flusher.on_event(broker.partition(topic), Event.FENCED)
+        broker.process.serving.logs._led.apply(broker.partition(topic), Event.FENCED)
         store.tell.set()
         assert await asked == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

@@ -44,7 +44,7 @@ def reported(broker: InProcessBroker) -> list[int]:
     def report(partition: Partition, reference: SegmentReference) -> None:
         found.append(reference.base_offset)
 
-    broker.process.serving.logs.on_missing = report
+    broker.process.serving.logs._missing_listeners[:] = [report]
     return found
 
 

@@ -21,6 +21,7 @@ class TcpProxy:
         self.target_port = target_port
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._accepts = False
 
     @property
     def endpoint(self) -> str:
@@ -28,6 +29,7 @@ class TcpProxy:
 
     async def listen(self) -> None:
         """Accept connections, on the same port as before."""
+        self._accepts = True
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -39,11 +41,15 @@ class TcpProxy:
 
     async def close(self) -> None:
         """Refuse connections, and break the existing ones."""
+        self._accepts = False
         if self._server is not None:
             self._server.close()
         await self.cut()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._accepts:  # asyncio had taken the connection before the server was closed
+            writer.transport.abort()
+            return
         self.accepted += 1
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)

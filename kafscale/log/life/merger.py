@@ -196,7 +196,7 @@ class Merger:
             return self._abandon(partition, problem)
         logger.warning("a segment is gone and is not merged", extra={"problem": str(problem)})
         self._unreadable.setdefault(partition, set()).add(problem.source.base_offset)
-        self._logs.on_missing(partition, problem.source)
+        self._logs.report_missing(partition, problem.source)
         self._metrics.merges.count(MergeOutcome.FAILED)
         return True
 

@@ -162,7 +162,7 @@ class RetentionEnforcer:
         try:
             header = await self._objects.get_range(key, reference.start, HEADER_SIZE)
         except ObjectNotFoundError:
-            self._logs.on_missing(partition, reference)
+            self._logs.report_missing(partition, reference)
             raise
         return parse_header(key, header).created_ms
 

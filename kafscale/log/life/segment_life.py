@@ -48,7 +48,7 @@ class SegmentLife:
             lambda: health.reads.state is StoreState.UNAVAILABLE,
             metrics,
         )
-        logs.on_missing = self._lost_objects.report
+        logs.subscribe_missing(self._lost_objects.report)
         self._retention = RetentionEnforcer(
             logs,
             objects,

@@ -37,7 +37,7 @@ async def load_named(
             return await logs.reader.load(partition, reference, offset)
         except ObjectNotFoundError:
             if await _is_named(logs, partition, reference):
-                logs.on_missing(partition, reference)
+                logs.report_missing(partition, reference)
                 raise
             raise OutdatedReferenceError from None
         except OtherTopicError as problem:

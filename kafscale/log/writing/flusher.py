@@ -48,7 +48,6 @@ class FlushPolicy:
 class Flusher:
     """Runs flushes. A partition without buffered records costs nothing here.
 
-    `on_event` is called with what the outcome of a flush means for the partition's leadership.
     `make_room` is awaited before a flush whose partition's record has none: see `PartitionLog.has_room`.
     """
 
@@ -80,8 +79,16 @@ class Flusher:
         self._gathering: dict[Partition, int] = {}
         self._early_timer: asyncio.TimerHandle | None = None
         self._draining = False
-        self.on_event: Callable[[Partition, Event], None] = lambda partition, event: None
+        self._listeners: list[Callable[[Partition, Event], None]] = []
         budget.subscribe_shortage(self._flush_scheduled)
+
+    def subscribe(self, listener: Callable[[Partition, Event], None]) -> None:
+        """Call `listener` with what the outcome of a flush means for the partition's leadership."""
+        self._listeners.append(listener)
+
+    def _report(self, partition: Partition, event: Event) -> None:
+        for listener in self._listeners:
+            listener(partition, event)
 
     def appended(self, partition: Partition) -> None:
         """Something was appended: flush now, or see to it that a flush comes in time."""
@@ -220,15 +227,15 @@ class Flusher:
                 "lost the leadership of a partition",
                 extra={"partition": str(partition.id), "why": str(fenced)},
             )
-            self.on_event(partition, Event.FENCED)
+            self._report(partition, Event.FENCED)
         except LeftoverError as leftover:
             logger.warning("a partition begins a new epoch", extra={"why": str(leftover)})
-            self.on_event(partition, Event.KEY_TAKEN)
+            self._report(partition, Event.KEY_TAKEN)
         except Exception:
             # A defect, after which nobody knows what the last attempt left behind: the next epoch starts from
             # what is published, and skips what is not.
             logger.exception("could not flush a partition", extra={"partition": str(partition.id)})
-            self.on_event(partition, Event.FLUSH_FAILED)
+            self._report(partition, Event.FLUSH_FAILED)
 
     def _published(self, partition: Partition) -> None:
         """A flush has nothing more to do for those who wait: the next need not wait for its index."""
@@ -268,7 +275,7 @@ class Flusher:
             if partition.publication is mine:
                 partition.publication = None
             if outcome is not FlushOutcome.PUBLISHED:
-                self.on_event(partition, Event.FLUSH_STOPPED)
+                self._report(partition, Event.FLUSH_STOPPED)
                 if upload is not None:
                     upload.give_up()
             is_published = log.may_publish and not log.holds(buffer)

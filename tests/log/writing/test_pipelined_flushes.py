@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 
@@ -47,9 +48,8 @@ async def begun(cluster: Cluster) -> BrokerParts:
 @contextmanager
 def unclaimable(broker: BrokerParts) -> Iterator[None]:
     """What the broker loses it does not claim again as long as the block lasts."""
-    told, broker.logs.on_lost = broker.logs.on_lost, lambda topic, index: None
-    yield
-    broker.logs.on_lost = told
+    with patch.object(broker.logs, "_lost_listeners", []):
+        yield
 
 
 def hold_publication(cluster: Cluster) -> tuple[asyncio.Event, asyncio.Event]:
