@@ -70,10 +70,11 @@ class TcpProxy:
             # The end of one direction is the end of both.
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # First, as a cut that comes in the middle of this ends it at the next await.
+            far_writer.transport.abort()
             for direction in directions:
                 direction.cancel()
             await asyncio.gather(*directions, return_exceptions=True)
-            far_writer.transport.abort()
 
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
