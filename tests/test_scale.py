@@ -13,6 +13,7 @@ from kafscale.metadata.memory_store import MemoryStore
 from kafscale.ops.metrics import Metrics
 from scripts import scale
 from scripts.scale import HUNDRED_BROKERS, MANY_BUSY, MEASURED, ONE_GB, Load
+from tests.support.waiting import PATIENCE_SEC
 
 _RECORD = b"record"
 
@@ -24,7 +25,7 @@ async def test_a_takeover_takes_the_transactions_that_the_model_counts() -> None
     claims = Claims(store, lambda: lease, lambda key, value: (_RECORD, b"holder"), 0.1)
     of_one_broker = 1_000 // 3
     asked = [Claim(f"partitions/orders/{one}", f"leaders/orders/{one}") for one in range(of_one_broker)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SEC):
         gained = await claims.gain(asked, known={})  # read at once, as `Leadership` does for many
     assert len(gained) == of_one_broker
     transactions = sum(counted.metadata_store("transact").duration.counts)

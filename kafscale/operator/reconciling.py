@@ -196,7 +196,8 @@ async def repeat_passes(
             metrics.passed(part, failed=True)
             again_sec, retry_sec = retry_sec, min(LAST_RETRY_SEC, retry_sec * 2)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(woken.wait(), again_sec)
+            async with asyncio.timeout(again_sec):
+                await woken.wait()
         await asyncio.sleep(SETTLE_SEC)
 
 

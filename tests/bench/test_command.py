@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from bench.__main__ import main
 from bench.goals import GOALS
 from bench.workloads.registry import WORKLOADS
+from tests.support.waiting import PATIENCE_SEC
 
 
 def test_list_shows_time_and_driver_limit_of_each_workload() -> None:
@@ -61,7 +62,7 @@ def test_interrupted_run_reports_results_and_cleans_up(tmp_path: Path) -> None:
         while "resident MB" not in told.stderr.readline():
             assert told.poll() is None, "it ended before it was told to"
         told.send_signal(signal.SIGTERM)
-        output, _ = told.communicate(timeout=60)
+        output, _ = told.communicate(timeout=PATIENCE_SEC)
     assert told.returncode == 0
     assert "FAILED interrupted" in output
     assert any(one["metric"] == "resident MB" for one in json.loads(path.read_text())["measurements"])

@@ -21,6 +21,7 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, control_plane, memory_stores
 from tests.support.faults import Away, FusedMetadataStore, Interruption
+from tests.support.waiting import PATIENCE_SEC
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ async def test_ten_thousand_partitions_at_once() -> None:
         await plane.topics.create(NewTopic(name="t", partition_count=MAX_PARTITIONS), timeout_ms=60_000)
         # Its creator waits for leaders for two seconds at most, which may be too little on a busy machine.
         led = plane.view.wait_until(lambda: len(plane.view.leaders("t")) == MAX_PARTITIONS)
-        await asyncio.wait_for(led, 60)
+        await asyncio.wait_for(led, PATIENCE_SEC)
 
 
 async def test_the_same_name_twice(plane: ControlPlane) -> None:

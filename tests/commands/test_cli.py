@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from kafscale.commands.cli import main
 from kafscale.errors import StartupError
 from kafscale.settings.broker import SETTINGS, Settings
+from tests.support.waiting import PATIENCE_SEC
 
 Run = Callable[[Settings], int]
 
@@ -113,7 +114,9 @@ def test_a_misspelt_setting_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> 
     ids=["kafscale", "python -m kafscale"],
 )
 def test_the_command_is_installed(command: list[str]) -> None:
-    told = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run(
+        [*command, "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE_SEC
+    )
     assert told.stdout == f"kafscale {version('kafscale')}\n"
     refused = subprocess.run(
         [*command, "serve"],
@@ -121,7 +124,7 @@ def test_the_command_is_installed(command: list[str]) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SEC,
     )
     assert refused.returncode == 2
     assert refused.stderr.startswith("kafscale: KAFSCALE_BROKER_ID='-1' is not legal")

@@ -25,6 +25,7 @@ from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
 from tests.formats.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, batch, segment_of
 from tests.support.s3_server import s3_server
+from tests.support.waiting import PATIENCE_SEC
 
 DUMPS = Path(__file__).parents[1] / "golden" / "dumps"
 KAFSCALE = str(Path(sys.executable).with_name("kafscale"))
@@ -337,13 +338,15 @@ def test_a_reader_of_the_output_that_goes_away_is_no_damage(tmp_path: Path) -> N
         assert process.stdout.readline() == f"Dumping {path}\n"
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(60) == 141
+        assert process.wait(PATIENCE_SEC) == 141
 
 
 def test_more_files_than_may_be_open(segment: Path) -> None:
     arguments = " ".join([str(segment)] * 100)
     command = f"ulimit -n 30 && exec {KAFSCALE} dump --offset 0 {arguments}"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, timeout=PATIENCE_SEC
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("Dumping ") == 100
 
@@ -357,7 +360,7 @@ def test_an_encoding_that_lacks_a_character_is_no_traceback(tmp_path: Path) -> N
         capture_output=True,
         check=False,
         env=environment,
-        timeout=60,
+        timeout=PATIENCE_SEC,
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"payload: \u6f22\u5b57" in done.stdout

@@ -20,7 +20,7 @@ from aiokafka.structs import TopicPartition
 
 from tests.compat.conftest import AUTO_CREATE_PARTITIONS, NewTopic, Peer
 from tests.support.topics import unique_name
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
 TIME_MS = 1_700_000_000_000
 
@@ -58,7 +58,7 @@ async def administering(broker: Peer) -> AsyncIterator[Any]:
 
 async def take(consumer: Any, count: int) -> list[Any]:
     """That many records."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SEC):
         return [await consumer.getone() for _ in range(count)]
 
 

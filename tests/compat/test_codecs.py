@@ -19,7 +19,7 @@ from kafka import KafkaConsumer, TopicPartition
 from tests.compat.conftest import NewTopic, Peer
 from tests.support import librdkafka, wire
 from tests.support.java import JavaRecord, ToolServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 LENGTHS = [0, 1, 100, 5_000, 70_000, 200_000]  # the last two are larger than a snappy or lz4 block
@@ -138,7 +138,7 @@ def test_a_topics_compression_changes_while_clients_go_on(
             change = ConfigEntry("compression.type", name, incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
             for future in admin.incremental_alter_configs([resource]).values():
-                future.result(15)
+                future.result(PATIENCE_SEC)
             before = len(sent)
             wait_until(lambda codec=codec: has_effect(codec), f"{codec} has its effect")  # type: ignore[misc]
             values_now = [message.value() for message in librdkafka.take(consumer, len(sent) - before)]

@@ -42,7 +42,7 @@ def admin(broker: Peer) -> AdminClient:
 
 def done(futures: dict[Any, Any]) -> list[Any]:
     """The results of an admin call; the first error is raised."""
-    return [future.result(20) for future in futures.values()]
+    return [future.result(PATIENCE_SEC) for future in futures.values()]
 
 
 def error_code(futures: dict[Any, Any]) -> int:

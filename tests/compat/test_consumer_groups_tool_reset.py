@@ -15,6 +15,7 @@ from tests.support.group_members import Partition
 from tests.support.group_work import committed_offsets, send_to_all, wait_for_shares, wait_until_handled
 from tests.support.java import ToolServer
 from tests.support.topics import create_topic, unique_name
+from tests.support.waiting import PATIENCE_SEC
 
 HOUR_MS = 3_600_000
 LOG_START, LOG_END = 4, 10  # of partition 0
@@ -51,7 +52,7 @@ def topic(broker: Peer, now_ms: int) -> str:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     futures = admin.delete_records([TopicPartition(name, 0, LOG_START)])
     for future in futures.values():
-        future.result(20)
+        future.result(PATIENCE_SEC)
     return name
 
 

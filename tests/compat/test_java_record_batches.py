@@ -13,6 +13,7 @@ from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
 from tests.compat import tools
 from tests.support.java import java_command
+from tests.support.waiting import PATIENCE_SEC
 
 BATCHES = Path(__file__).resolve().parents[1] / "golden/record_batches"
 NOW_MS = 1_790_000_000_000
@@ -43,7 +44,7 @@ def read_by_java(folder: Path, files: dict[str, bytes]) -> list[str]:
         paths.append(folder / name)
         paths[-1].write_bytes(content)
     command = java_command(str(BATCHES / "RecordBatches.java"), "read", *map(str, paths))
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SEC)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.compat.conftest import NewTopic, Peer
 from tests.support.topics import unique_name
+from tests.support.waiting import PATIENCE_SEC
 
 pytestmark = pytest.mark.usefixtures("kcat")
 
@@ -18,7 +19,7 @@ def kcat(broker: Peer, *arguments: str, stdin: str = "") -> str:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SEC,
         check=False,
     )
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -9,6 +9,7 @@ import pytest
 
 from scripts import lock_images
 from tests.support.dockerfile import context_files, expand, parse
+from tests.support.waiting import PATIENCE_SEC
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCKERFILES = [Path("Dockerfile"), Path("deploy/spark/Dockerfile")]
@@ -20,7 +21,9 @@ each = pytest.mark.parametrize("path", DOCKERFILES, ids=str)
 @each
 def test_hadolint_has_nothing_to_say(path: Path) -> None:
     command = [str(HADOLINT), "--failure-threshold", "style", "--trusted-registry", "docker.io", str(path)]
-    told = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False)
+    told = subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, timeout=PATIENCE_SEC, check=False
+    )
     assert (told.returncode, told.stdout) == (0, ""), told.stdout + told.stderr
 
 

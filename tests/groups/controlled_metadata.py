@@ -10,6 +10,7 @@ from kafscale.formats.group_record import GroupRecord, decode_group_record
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, KeyValue, Operation, Snapshot, TransactionResult
+from tests.support.waiting import PATIENCE_SEC
 
 
 class Hold:
@@ -23,7 +24,7 @@ class Hold:
 
     async def until_reached(self) -> None:
         """Return once a call waits here."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SEC):
             await self.reached.wait()
 
     def release(self) -> None:

@@ -22,6 +22,7 @@ from tests.groups.coordination import (
     scenario,
     stable,
 )
+from tests.support.waiting import PATIENCE_SEC
 
 SHARD = keys.shard_of(GROUP)
 OTHER_GROUP = next(name for name in map("elsewhere-{}".format, range(1000)) if keys.shard_of(name) != SHARD)
@@ -199,7 +200,7 @@ async def test_resigning_is_bounded_while_store_is_unavailable(brokers: Brokers)
     with refused(ErrorCode.NOT_COORDINATOR):
         member.heartbeat()
     brokers.store.is_away = False
-    await asyncio.wait_for(resigning, 10)
+    await asyncio.wait_for(resigning, PATIENCE_SEC)
     with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
         await commit
     await second.shards.claim([SHARD])

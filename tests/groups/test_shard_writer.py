@@ -26,8 +26,9 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
 from tests.support.owners import end_leases
 from tests.support.virtual_time import run_virtually
+from tests.support.waiting import PATIENCE_SEC
 
-TIMEOUT_SEC = 5.0
+TIMEOUT_SEC = PATIENCE_SEC
 SHARD = 0
 
 

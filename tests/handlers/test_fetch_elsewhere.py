@@ -20,6 +20,7 @@ from tests.support.faults import Away, Fault, Fuse, FusedMetadataStore, Interrup
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.topics import create_topics_request
+from tests.support.waiting import PATIENCE_SEC
 
 LONG_MS = 60_000
 TOPIC = "orders"
@@ -298,5 +299,5 @@ async def test_a_stopping_broker_names_other_brokers_before_it_closes() -> None:
             answer = await client.produce(TOPIC, index, wire.batch([b"too late"]))
             assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert not stops.running.done()
-        async with asyncio.timeout(5):  # the last connection has gone
+        async with asyncio.timeout(PATIENCE_SEC):  # the last connection has gone
             assert await stops.running == 0

@@ -76,7 +76,7 @@ def backup(broker: KafscaleBroker, *arguments: str) -> Any:
         cwd=broker.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SEC,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -123,7 +123,7 @@ def committed(cluster: Cluster) -> dict[int, int]:
     """The group's committed offsets."""
     reader = consumer(cluster)
     try:
-        found = reader.committed([TopicPartition(*place) for place in PLACES], timeout=30)
+        found = reader.committed([TopicPartition(*place) for place in PLACES], timeout=PATIENCE_SEC)
         return {one.partition: one.offset for one in found}
     finally:
         reader.close()
@@ -147,7 +147,7 @@ def configs(cluster: Cluster, name: str) -> dict[str, str]:
     """The topic's configs that are set on it."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, name)
-    found = admin.describe_configs([resource], request_timeout=30)[resource].result()
+    found = admin.describe_configs([resource], request_timeout=PATIENCE_SEC)[resource].result()
     return {entry.name: entry.value for entry in found.values() if entry.source == 1}
 
 

@@ -21,7 +21,7 @@ from kafscale.log.life.merge_planner import NEWEST_LEFT
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.java import run_tool
 from tests.support.librdkafka import assigned_consumer, producer, take
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MERGED_BYTES = int(os.environ.get("KAFSCALE_TEST_MERGED_BYTES", 12 * 2**20))
 VALUE_BYTES = 64 * 1024
@@ -81,7 +81,7 @@ def set_segment_bytes(broker: KafscaleBroker, size_bytes: int) -> None:
     entry = ConfigEntry("segment.bytes", str(size_bytes), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, "events", incremental_configs=[entry])
     for changed in admin.incremental_alter_configs([resource]).values():
-        changed.result(30)
+        changed.result(PATIENCE_SEC)
 
 
 def test_merged_large_segment_is_readable_at_both_ends(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_merged_large_segment_is_readable_at_both_ends(tmp_path: Path) -> None:
     count = (MERGED_BYTES + min(MERGED_BYTES, 4 * FLUSH_BYTES)) // VALUE_BYTES
     with running_broker(tmp_path, merge_check_interval_ms=86_400_000, **settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("events", 1, 1)])["events"].result(30)
+        admin.create_topics([NewTopic("events", 1, 1)])["events"].result(PATIENCE_SEC)
         run_tool(
             "org.apache.kafka.tools.FeatureCommand",
             *("--bootstrap-server", broker.bootstrap, "upgrade", "--feature", "kafscale.segment.format=2"),

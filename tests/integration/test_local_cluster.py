@@ -18,7 +18,7 @@ from tests.support.etcd_install import etcd_missing
 from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
 from tests.support.s3_install import s3_server_missing
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ class LocalCluster(ServerProcess):
         command = [f'. {self.data / "settings.env"}; exec {Path(sys.executable).parent / "kafscale"} "$@"']
         done = subprocess.run(
             ["sh", "-c", *command, "sh", *arguments],
-            env=clean_environment(), cwd=self.folder, capture_output=True, text=True, timeout=60,
+            env=clean_environment(), cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE_SEC,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -10,13 +10,14 @@ import pytest
 from tests.compat import tools
 from tests.integration.conftest import StartBroker
 from tests.support.audit import audit
+from tests.support.waiting import PATIENCE_SEC
 
 LINES = 300_000
 
 
 def kcat(*arguments: str) -> bytes:
     """kcat's standard output."""
-    return subprocess.run(["kcat", *arguments], check=True, capture_output=True, timeout=120).stdout
+    return subprocess.run(["kcat", *arguments], check=True, capture_output=True, timeout=PATIENCE_SEC).stdout
 
 
 @pytest.fixture

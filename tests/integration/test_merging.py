@@ -12,7 +12,7 @@ from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.librdkafka import assigned_consumer, producer, take
 from tests.support.metrics_page import scrape
 from tests.support.nightly import by_day
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 COUNT = by_day(2_500, by_night=10_000)
 HANDFUL = 16
@@ -38,7 +38,10 @@ def write(broker: KafscaleBroker, errors: list[object]) -> None:
 
 def read(broker: KafscaleBroker) -> list[tuple[int | None, bytes | None]]:
     with assigned_consumer(broker, "events") as consumer:
-        return [(message.offset(), message.value()) for message in take(consumer, COUNT, timeout_s=150)]
+        return [
+            (message.offset(), message.value())
+            for message in take(consumer, COUNT, timeout_s=2 * PATIENCE_SEC)
+        ]
 
 
 def gets(broker: KafscaleBroker) -> float:
@@ -65,7 +68,7 @@ def test_thousands_of_segments_of_one_record_become_a_handful(tmp_path: Path) ->
     }
     with running_broker(tmp_path, **settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("events", 1, 1)])["events"].result(30)
+        admin.create_topics([NewTopic("events", 1, 1)])["events"].result(PATIENCE_SEC)
         writing = threading.Thread(target=write, args=(broker, errors), name="writes")
         writing.start()
         found = read(broker)  # at the log's end all the time

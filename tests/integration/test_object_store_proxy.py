@@ -277,7 +277,7 @@ def test_a_black_hole_swallows_until_it_is_cleared(
         wait_until(lambda: proxy.held == 2, "the second request is held")
         proxy.clear()
         with pytest.raises(BROKEN):
-            asked.result(10)
+            asked.result(PATIENCE_SEC)
     assert server.heads == []
     assert client.ask("PUT", KEY, b"b") == (200, b"")
 

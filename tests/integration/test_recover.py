@@ -37,7 +37,7 @@ def recover(broker: KafscaleBroker, *arguments: str) -> "subprocess.CompletedPro
         cwd=broker.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SEC,
     )
 
 

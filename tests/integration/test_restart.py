@@ -85,7 +85,7 @@ def test_topics_their_ids_and_their_configs_stay(broker: KafscaleBroker, restart
     def state() -> tuple[Any, ...]:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        configs = next(iter(admin.describe_configs([resource]).values())).result(10)
+        configs = next(iter(admin.describe_configs([resource]).values())).result(PATIENCE_SEC)
         with wire.connect(broker) as connection:
             described = describe_topic(connection, topic)
             return (
@@ -110,7 +110,7 @@ def test_deleted_records_stay_deleted(broker: KafscaleBroker, restart: Restart) 
         send(broker, topic, wire.batch([b"%d" % n]))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     one = TopicPartition(topic, 0, 6)
-    assert next(iter(admin.delete_records([one]).values())).result(10).low_watermark == 6
+    assert next(iter(admin.delete_records([one]).values())).result(PATIENCE_SEC).low_watermark == 6
     restart()
     with wire.connect(broker) as connection:
         assert wire.list_offset(connection, topic, 0, wire.EARLIEST).offset == 6

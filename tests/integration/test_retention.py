@@ -58,7 +58,7 @@ def alter_config(broker: KafscaleBroker, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SEC)
 
 
 def size_bytes(broker: KafscaleBroker) -> int:
@@ -137,7 +137,7 @@ def test_consumers_continue_at_first_object_left_by_bucket(start_broker: StartBr
     for path in segment_files(broker)[:6]:
         path.unlink()
     with assigned_consumer(broker, TOPIC, auto_offset_reset="earliest") as consumer:
-        assert [message.offset() for message in take(consumer, 4, timeout_s=40)] == [6, 7, 8, 9]
+        assert [message.offset() for message in take(consumer, 4, timeout_s=PATIENCE_SEC)] == [6, 7, 8, 9]
     assert log_range(broker) == (6, 10)
     assert scrape(broker).value("kafscale_segments_lost_total", outcome="dropped") == 6
     with assigned_consumer(broker, TOPIC) as consumer:
@@ -165,4 +165,4 @@ def test_object_lost_in_the_middle_is_reported_none_dropped(
         assert lost.name in broker.log_text()
         assert "kafscale fsck" in broker.log_text()
         lost.write_bytes(content)
-        assert [message.offset() for message in take(consumer, 3, timeout_s=40)] == [2, 3, 4]
+        assert [message.offset() for message in take(consumer, 3, timeout_s=PATIENCE_SEC)] == [2, 3, 4]

@@ -17,6 +17,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest, UpdateFeaturesResponse
 from tests.support import librdkafka, wire
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.topics import create_topic, unique_name
+from tests.support.waiting import PATIENCE_SEC
 
 SMALL, LARGE = 2**20, 2**31 + 1
 RECORD = bytes(300_000)
@@ -46,13 +47,13 @@ class Topic:
         resource.add_incremental_config(
             ConfigEntry("segment.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
         )
-        self._admin.incremental_alter_configs([resource])[resource].result(20)
+        self._admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SEC)
 
     @property
     def segment_bytes(self) -> str | None:
         resource = ConfigResource(ResourceType.TOPIC, self.name)
         value: str | None = (
-            self._admin.describe_configs([resource])[resource].result(20)["segment.bytes"].value
+            self._admin.describe_configs([resource])[resource].result(PATIENCE_SEC)["segment.bytes"].value
         )
         return value
 

@@ -19,6 +19,7 @@ from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_SEC
 
 TOPIC = "topic"
 
@@ -165,6 +166,6 @@ async def test_removal_that_meets_a_defect_is_reported(monkeypatch: pytest.Monke
         partition = broker.partition(TOPIC)
         monkeypatch.setattr(LogManager, "is_leader_still", bad)
         deletion = broker.process.serving.segment_life.record_deletion
-        await asyncio.wait_for(deletion.delete_before(partition, 1), 30)
+        await asyncio.wait_for(deletion.delete_before(partition, 1), PATIENCE_SEC)
         await until(lambda: failures(broker, BackgroundWork.REMOVALS) == 1, "the defect is counted")
         monkeypatch.undo()

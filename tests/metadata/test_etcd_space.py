@@ -21,7 +21,7 @@ def make_room(server: EtcdServer, revision: int) -> None:
     with grpc.insecure_channel(server.endpoint.removeprefix("http://")) as channel:
         maintenance = rpc.MaintenanceStub(channel)
         server.compact(revision)
-        maintenance.Defragment(rpc.DefragmentRequest(), timeout=30)
+        maintenance.Defragment(rpc.DefragmentRequest(), timeout=PATIENCE_SEC)
         alarms = maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=PATIENCE_SEC).alarms
         for alarm in alarms:
             disarm = rpc.AlarmRequest(

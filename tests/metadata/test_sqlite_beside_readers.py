@@ -19,6 +19,7 @@ from kafscale.metadata.sqlite.reader import SqliteReader
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, KeyValue, Put
 from tests.metadata.looking import reading
+from tests.support.waiting import PATIENCE_SEC
 
 _write = SqliteFile.write
 
@@ -59,7 +60,7 @@ async def test_writes_and_checkpoints_beside_a_read_in_progress(path: Path) -> N
             # The reader keeps its snapshot from being overwritten, and no process from writing.
             assert reader.again() == reader.first
             assert log_of(path).stat().st_size > 25_000_000
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SEC):
                 other = await SqliteReader.open(path)
                 assert (await other.range("")) == await store.range("")
                 await other.close()

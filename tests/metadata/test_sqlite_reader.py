@@ -23,6 +23,7 @@ from kafscale.metadata.sqlite.write_ahead_log import log_path
 from kafscale.metadata.store import Delete, Put
 from tests.metadata.looking import older_owner
 from tests.metadata.write_load import WRITERS, decode
+from tests.support.waiting import PATIENCE_SEC
 
 IMPATIENT_SEC = 0.2
 
@@ -364,7 +365,7 @@ async def test_an_owner_waits_for_a_read_of_its_process(path: Path, monkeypatch:
     def open_for_long(connection: sqlite3.Connection, path: Path) -> bool:
         found = is_new(connection, path)
         is_open.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_SEC)
         return found
 
     async with reader_of(path) as reader:

@@ -12,6 +12,7 @@ from kafscale.errors import StoreUnavailableError
 from kafscale.metadata.sqlite.file import SqliteFile
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import ABSENT, Changes, Compare, Delete, KeyValue, Put, Snapshot
+from tests.support.waiting import PATIENCE_SEC
 
 
 class Gate:
@@ -26,7 +27,7 @@ class Gate:
         def held(file: SqliteFile, revision: int, keys: Mapping[str, KeyValue | None]) -> None:
             self.writes += 1
             self.entered.set()
-            assert self.opened.wait(30)
+            assert self.opened.wait(PATIENCE_SEC)
             write(file, revision, keys)
 
         monkeypatch.setattr(SqliteFile, "write", held)

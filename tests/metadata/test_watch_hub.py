@@ -6,6 +6,7 @@ from contextlib import aclosing
 from kafscale.metadata.keyspace import Keyspace
 from kafscale.metadata.store import Changes, KeyValue, Snapshot
 from kafscale.metadata.watch_hub import WatchHub
+from tests.support.waiting import PATIENCE_SEC
 
 VALUE = bytes(1000)
 
@@ -50,7 +51,7 @@ async def test_a_slow_watcher_starts_over_and_goes_on() -> None:
 
 async def test_waiting_watcher_is_woken_by_a_backlog_overflow() -> None:
     store = Store(max_backlog_bytes=100)
-    async with asyncio.timeout(10), aclosing(store.hub.watch("k")) as events:
+    async with asyncio.timeout(PATIENCE_SEC), aclosing(store.hub.watch("k")) as events:
         await anext(events)
         waiting = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import clean_environment
+from tests.support.waiting import PATIENCE_SEC
 
 WITHOUT = (
     "import sys; sys.modules['kopf'] = None; "
@@ -27,7 +28,7 @@ def ran(*command: str, home: Path, **variables: str) -> subprocess.CompletedProc
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SEC,
     )
 
 

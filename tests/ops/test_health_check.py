@@ -13,6 +13,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.settings.kinds import Address
 from tests.support.ports import free_port
 from tests.support.process import clean_environment
+from tests.support.waiting import PATIENCE_SEC
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def run(address: str) -> subprocess.CompletedProcess[str]:
         env=clean_environment() | {"KAFSCALE_METRICS_ADDR": address},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SEC,
         check=False,
     )
 

@@ -14,6 +14,7 @@ from kafscale.errors import StartupError
 from kafscale.ops.health import Health
 from kafscale.ops.http import MAX_REQUEST_BYTES, AdminServer
 from kafscale.ops.metrics import Metrics
+from tests.support.waiting import PATIENCE_SEC
 
 Start = Callable[..., tuple[AdminServer, int]]
 
@@ -43,7 +44,7 @@ def start(metrics: Metrics, health: Health) -> Iterator[Start]:
 
 
 def request(port: int, path: str, method: str = "GET") -> tuple[http.client.HTTPResponse, bytes]:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SEC)) as connection:
         connection.request(method, path)
         response = connection.getresponse()
         return response, response.read()

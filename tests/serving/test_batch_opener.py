@@ -10,6 +10,7 @@ from kafscale.serving import batch_opener
 from kafscale.serving.batch_opener import BatchOpener, opened_limit_bytes
 from tests.support import wire
 from tests.support.in_process_broker import until
+from tests.support.waiting import PATIENCE_SEC
 
 MIB = 1 << 20
 
@@ -27,7 +28,7 @@ async def test_conversion_does_not_wait_for_a_count(monkeypatch: pytest.MonkeyPa
 
     def count(batch: memoryview, header: BatchHeader, limit_bytes: int) -> None:
         counting.set()
-        assert may_end.wait(60)
+        assert may_end.wait(PATIENCE_SEC)
 
     monkeypatch.setattr(batch_opener, "count_records", count)
     monkeypatch.setattr(batch_opener, "convert_message_set", lambda *_: b"converted")

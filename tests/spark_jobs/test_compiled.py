@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE_SEC
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Compiles one small function, and says whether it was loaded from what another process kept.
@@ -39,7 +41,7 @@ def run(program: Path, **environment: str) -> int:
         cwd=program.parent,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SEC,
         check=False,
     )
     assert done.returncode == 0, done.stderr

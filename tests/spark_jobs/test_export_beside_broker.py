@@ -15,7 +15,7 @@ from tests.spark_jobs.support.export_runs import Exporter, in_order
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.librdkafka import producer
 from tests.support.metrics_page import scrape
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -79,7 +79,7 @@ def test_exports_while_clients_write_and_the_broker_merges(
         tmp_path, flush_interval_ms=20, merge_check_interval_ms=100, merge_min_segments=3
     ) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("events", PARTITIONS)])["events"].result(20)
+        admin.create_topics([NewTopic("events", PARTITIONS)])["events"].result(PATIENCE_SEC)
         settings = Settings(data_dir=broker.data_folder)
         exporter = Exporter(spark, settings, "events", local_catalog, new_table(local_catalog))
         with Writer(broker) as writer:

@@ -141,7 +141,7 @@ def test_a_holder_that_is_killed_is_followed(environment: dict[str, str], settin
             pytest.fail("two at once")
         process.kill()
         process.wait()
-        with hold_export(settings, "events", "me", 2, wait_sec=30) as lease:
+        with hold_export(settings, "events", "me", 2, wait_sec=PATIENCE_SEC) as lease:
             assert lease.epoch == 2
             lease.confirm()
 
@@ -154,7 +154,7 @@ def test_waiting_for_a_holder_to_end(environment: dict[str, str], settings: Sett
         assert time.monotonic() > began + 0.7
         assert process.stdin is not None
         process.stdin.close()
-        with hold_export(settings, "events", "me", 60, wait_sec=30) as lease:
+        with hold_export(settings, "events", "me", 60, wait_sec=PATIENCE_SEC) as lease:
             assert lease.epoch == 2
 
 
@@ -180,9 +180,9 @@ def test_a_process_stopped_for_too_long_notices_at_once(etcd: EtcdServer, tmp_pa
             assert process.stdout is not None
             assert process.stdout.readline() == "1\n"
             process.send_signal(signal.SIGSTOP)
-            with hold_export(load_settings(environment), "events", "me", 2, wait_sec=30) as lease:
+            with hold_export(load_settings(environment), "events", "me", 2, wait_sec=PATIENCE_SEC) as lease:
                 process.send_signal(signal.SIGCONT)
-                output, _ = process.communicate("go on\n", timeout=30)
+                output, _ = process.communicate("go on\n", timeout=PATIENCE_SEC)
                 assert "does not hold the topic any more" in output
                 lease.record(PROGRESS)
         finally:

@@ -17,10 +17,10 @@ from tests.spark_jobs.support.export_runs import Exporter, in_order, state_in
 from tests.spark_jobs.support.read_back import read_table, table_exists
 from tests.spark_jobs.support.sent_records import sent
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 NewTable = Callable[[IcebergCatalog], str]
-TIMEOUT_SEC = 120.0
+TIMEOUT_SEC = PATIENCE_SEC
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_the_progress_that_others_see(writer: TopicWriter, exporter: Exporter) -
     writer.append(1, sent(7))
     shown = subprocess.run(
         [str(Path(sys.executable).with_name("kafscale")), "exports", "--json"],
-        env=os.environ | exporter.environment(), capture_output=True, text=True, timeout=60, check=True,
+        env=os.environ | exporter.environment(), capture_output=True, text=True, timeout=PATIENCE_SEC, check=True,
     )  # fmt: skip
     (export,) = json.loads(shown.stdout)["exports"]
     assert (export["topic"], export["table"]) == ("events", exporter.table)

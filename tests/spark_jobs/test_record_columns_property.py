@@ -14,6 +14,7 @@ from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
 from tests.spark_jobs.support.guarded_memory import GuardedMemory
 from tests.spark_jobs.support.oracle_rows import expected_rows, outcome, rows_of
+from tests.support.waiting import PATIENCE_SEC
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FUZZED_BATCHES = 2000
@@ -151,7 +152,12 @@ def test_damage_never_makes_it_read_what_is_not_there() -> None:
     seed = random.randrange(2**32)
     code = f"from {__name__} import fuzz; print(fuzz({seed}, {FUZZED_BATCHES}))"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SEC,
+        check=False,
     )
     assert done.returncode == 0, f"seed {seed}: {done.returncode} {done.stderr[-2000:]}"
     read = int(done.stdout)

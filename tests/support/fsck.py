@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.broker import KafscaleBroker
+from tests.support.waiting import PATIENCE_SEC
 
 CLEAN, PROBLEMS = 0, 3
 
@@ -19,7 +20,7 @@ def fsck(broker: KafscaleBroker, *arguments: str) -> tuple[int, dict[str, Any]]:
         cwd=broker.folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SEC,
     )
     assert done.returncode in (CLEAN, PROBLEMS), done.stderr
     fields = json.loads(done.stdout)

@@ -17,7 +17,7 @@ import urllib3
 
 from tests.support.kube_api import NODE, POD, ApiRefusalError, KubeApi, Manifest, Watch
 from tests.support.pod_status import Fate, is_changed, is_over, status_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 __all__ = ["Fate", "Kubelet", "acting_kubelet"]
 
@@ -90,7 +90,7 @@ class Kubelet:
             self._stopping = True
             if self._watch is not None:
                 self._watch.stop()
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=PATIENCE_SEC)
         assert not self._thread.is_alive(), "the kubelet's thread does not end"
         if self._failure is not None:
             raise AssertionError("the kubelet ended before it was stopped") from self._failure

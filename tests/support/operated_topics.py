@@ -28,7 +28,7 @@ from tests.support.etcd_server import EtcdServer
 from tests.support.kube_api import EVENT, SECRET, Kind, KubeApi, Manifest
 from tests.support.operated_cluster import cluster_manifest
 from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
-from tests.support.waiting import NotInTimeError, wait_until
+from tests.support.waiting import PATIENCE_SEC, NotInTimeError, wait_until
 
 CLUSTER = Kind(api_names.API_VERSION, api_names.CLUSTER)
 TOPIC = Kind(api_names.API_VERSION, api_names.TOPIC)
@@ -176,7 +176,7 @@ class OperatedTopics:
         command = [str(Path(sys.executable).parent / "kafscale"), "recover", *arguments]
         environment = self.brokers.brokers[1].environment()
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, env=environment, capture_output=True, text=True, timeout=PATIENCE_SEC, check=False
         )
         assert done.returncode == 0, done.stderr
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.promtool_install import promtool_binary, promtool_missing
+from tests.support.waiting import PATIENCE_SEC
 
 
 def skip_without_promtool() -> None:
@@ -24,6 +25,6 @@ def promtool(*arguments: str | Path) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SEC,
     )
     return done.returncode, done.stdout

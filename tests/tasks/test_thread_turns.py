@@ -8,6 +8,7 @@ import pytest
 
 from kafscale.tasks.thread_turns import ThreadTurns
 from tests.support.in_process_broker import until
+from tests.support.waiting import PATIENCE_SEC
 
 
 class Piece:
@@ -19,7 +20,7 @@ class Piece:
 
     def work(self) -> int:
         self.began.set()
-        assert self.may_end.wait(60)
+        assert self.may_end.wait(PATIENCE_SEC)
         return self.result()
 
     def ended(self) -> None:

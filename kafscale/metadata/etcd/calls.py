@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import grpc
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.metadata.etcd.cancellation import cancellation_kept
 from kafscale.metadata.etcd.config import EtcdConfig, EtcdTimeouts
 from kafscale.metadata.etcd.connection import (
     CALL_ERRORS,
@@ -91,7 +92,8 @@ class EtcdCalls:
     async def _attempt(self, what: str, connection: EtcdConnection, send: Send[Result]) -> Result:
         token = connection.token
         try:
-            answer = await send(connection, self._timeouts.attempt_sec)
+            with cancellation_kept(connection.endpoint):
+                answer = await send(connection, self._timeouts.attempt_sec)
             self._endpoints.check_cluster(connection, answer.header)
             return answer
         except EtcdRefusedError as of_another_cluster:
@@ -100,13 +102,6 @@ class EtcdCalls:
             raise _AttemptError(str(of_another_cluster), in_doubt=False) from of_another_cluster
         except CALL_ERRORS as error:
             code, details = code_and_details(error)
-        except asyncio.CancelledError:
-            if is_being_cancelled():
-                raise
-            self._endpoints.give_up(connection)
-            raise _AttemptError(
-                f"the connection to {connection.endpoint} was closed", in_doubt=True
-            ) from None
         if is_too_large(code, details):
             raise RequestTooLargeError(f"{what}: {details} (etcd's --max-request-bytes, 1.5 MiB by default)")
         verdict = verdict_of(code, details)
@@ -135,12 +130,6 @@ class EtcdCalls:
             self._endpoints.give_up(connection)
             text = f"cannot log in again: {_explained(connection.endpoint, *code_and_details(error))}"
             raise _AttemptError(text, in_doubt=False) from error
-
-
-def is_being_cancelled() -> bool:
-    """True if a `CancelledError` is meant for this task; gRPC raises it, too, when a channel is closed."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _explained(endpoint: str, code: grpc.StatusCode, details: str) -> str:

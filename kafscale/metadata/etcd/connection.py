@@ -8,6 +8,7 @@ import grpc
 from aetcd import rpc
 
 from kafscale.errors import StoreUnavailableError
+from kafscale.metadata.etcd.cancellation import CallCancelledError, cancellation_kept
 from kafscale.metadata.etcd.config import EtcdConfig
 from kafscale.metadata.etcd.verdict import AUTH_NOT_ENABLED, LOGIN_FAILED
 
@@ -26,19 +27,21 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     # A proxy that the environment names is for the way out, not for the way to etcd; etcd's own client agrees.
     ("grpc.enable_http_proxy", 0),
-    # What one call may do again is decided in etcd_calls.py.
+    # What one call may do again is decided in calls.py.
     ("grpc.enable_retries", 0),
 )
 
 
-CALL_ERRORS = (grpc.aio.AioRpcError, grpc.aio.BaseError)
-"""The errors of a call: etcd's or the network's errors, and rarely one of gRPC's own workings."""
+CALL_ERRORS = (grpc.aio.AioRpcError, grpc.aio.BaseError, CallCancelledError)
+"""The errors of a call: etcd's or the network's, a connection closed under it, and rarely gRPC's own workings."""
 
 
 def code_and_details(error: BaseException) -> tuple[grpc.StatusCode, str]:
     """The text of one of `CALL_ERRORS`."""
     if isinstance(error, grpc.aio.AioRpcError):
         return error.code(), error.details() or ""
+    if isinstance(error, CallCancelledError):
+        return grpc.StatusCode.CANCELLED, str(error)
     return grpc.StatusCode.UNKNOWN, repr(error)
 
 
@@ -86,7 +89,8 @@ class EtcdConnection:
                 return
             request = rpc.AuthenticateRequest(name=self._config.username, password=self._config.password)
             try:
-                answer = await self._auth.Authenticate(request, timeout=timeout_sec)
+                with cancellation_kept(self.endpoint):
+                    answer = await self._auth.Authenticate(request, timeout=timeout_sec)
             except grpc.aio.AioRpcError as error:
                 if error.details() == AUTH_NOT_ENABLED:
                     return

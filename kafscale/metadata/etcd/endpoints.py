@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aetcd import rpc
 
 from kafscale.errors import StoreUnavailableError
+from kafscale.metadata.etcd.cancellation import cancellation_kept
 from kafscale.metadata.etcd.config import EtcdConfig, EtcdTimeouts
 from kafscale.metadata.etcd.connection import (
     CALL_ERRORS,
@@ -162,7 +163,8 @@ class EtcdEndpoints:
         await connection.login(None, timeout_sec)
         try:
             read = connection.kv.Range(self._probe, timeout=timeout_sec, metadata=connection.metadata())
-            answer = await read
+            with cancellation_kept(connection.endpoint):
+                answer = await read
         except CALL_ERRORS as error:
             _, details = code_and_details(error)
             refusal = refusal_of(details, connection.endpoint, self._config)

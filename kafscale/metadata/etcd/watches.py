@@ -11,7 +11,7 @@ import grpc
 from aetcd import rpc
 
 from kafscale.errors import StoreError
-from kafscale.metadata.etcd.calls import is_being_cancelled
+from kafscale.metadata.etcd.cancellation import cancellation_kept
 from kafscale.metadata.etcd.config import EtcdTimeouts
 from kafscale.metadata.etcd.connection import (
     CALL_ERRORS,
@@ -116,21 +116,18 @@ class EtcdWatches:
         try:
             for watcher in self._watchers.values():
                 outbox.put(watcher.create_request())
-            while (response := await call.read()) is not grpc.aio.EOF:
-                self._endpoints.check_cluster(connection, response.header)
-                self._has_answered = True
-                self._take(response)
-            raise _BrokenStreamError(f"{connection.endpoint} ended the stream")
+            with cancellation_kept(connection.endpoint):
+                while (response := await call.read()) is not grpc.aio.EOF:
+                    self._endpoints.check_cluster(connection, response.header)
+                    self._has_answered = True
+                    self._take(response)
+                raise _BrokenStreamError(f"{connection.endpoint} ended the stream")
         except EtcdRefusedError as of_another_cluster:
             raise _BrokenStreamError(str(of_another_cluster)) from of_another_cluster
         except CALL_ERRORS as error:
             code, details = code_and_details(error)
             text = f"{connection.endpoint}: {code.name}: {details}"
             raise _BrokenStreamError(text, details) from error
-        except asyncio.CancelledError:
-            if is_being_cancelled():
-                raise
-            raise _BrokenStreamError(f"{connection.endpoint} is not used any more") from None
         finally:
             self._outbox = None
             stop_listening()

@@ -10,6 +10,7 @@ from typing import Any, Final
 from aetcd import rpc
 
 from kafscale.errors import StoreIndeterminateError
+from kafscale.metadata.etcd.cancellation import cancellation_kept
 from kafscale.metadata.etcd.config import EtcdConfig
 from kafscale.metadata.etcd.connection import CALL_ERRORS, EtcdConnection, code_and_details
 from kafscale.operator.etcd.seen import Alarm, EtcdSeen, Listed, MemberSeen, MemberStatus
@@ -169,6 +170,7 @@ class EtcdMaintenance:
             config = replace(config, ca=self._tls.ca, cert=self._tls.certificate, key=self._tls.key)
         connection = EtcdConnection(endpoint, config)
         try:
-            yield connection
+            with cancellation_kept(endpoint):
+                yield connection
         finally:
             await connection.close(None)

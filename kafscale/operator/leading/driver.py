@@ -55,7 +55,8 @@ class ElectionDriver:
             self._changed.clear()
             # Leadership ends by the clock alone when no answer comes.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 0.5)
+                async with asyncio.timeout(0.5):
+                    await self._changed.wait()
 
     async def resign(self) -> None:
         """Releases the lease, so that another candidate need not wait. This operator must have stopped working."""

@@ -23,6 +23,7 @@ from kafscale.ops.metrics import MergeOutcome
 from tests.formats.segments import parse_segment, verify_segment
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
+from tests.support.waiting import PATIENCE_SEC
 
 EVERY: dict[str, Any] = {"merge_min_segments": 4, "merge_check_interval_ms": 3_600_000}
 """Merges happen when the test says so, and four segments are enough."""
@@ -353,7 +354,7 @@ async def test_sources_are_removed_after_the_grace_period(monkeypatch: pytest.Mo
 
 
 async def until_listed(broker: InProcessBroker, expected: set[str]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SEC):
         while await listed(broker) != expected:  # noqa: ASYNC110 - it is a look at a store
             await asyncio.sleep(0)
 

@@ -22,6 +22,7 @@ from tests.log.life.test_merger import (
 )
 from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_SEC
 
 
 class SlowLoads:
@@ -63,7 +64,7 @@ async def test_merge_planned_beside_a_new_checkpoint_keeps_every_record(
         monkeypatch.setattr(partition_log, "CHECKPOINT_SEGMENTS", 1000)
         await produce(client, *[b"last-%d" % number for number in range(8)])
         loads.go.set()
-        await asyncio.wait_for(merging, 30)
+        await asyncio.wait_for(merging, PATIENCE_SEC)
         merger(broker)._checkpointer = broker.process.serving.checkpointer
         while await merge(broker):
             pass

@@ -11,6 +11,7 @@ from kafscale.log.writing.publication_batch import Publication
 from kafscale.log.writing.shared_publications import SharedPublications
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
+from tests.support.waiting import PATIENCE_SEC
 
 
 class GatedStore(MemoryStore):
@@ -43,7 +44,7 @@ class GatedStore(MemoryStore):
             self._gates[number].set_exception(failure)
 
     async def have_arrived(self, count: int) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_SEC):
             while len(self.arrived) < count:
                 self._came.clear()
                 await self._came.wait()

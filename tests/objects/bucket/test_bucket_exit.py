@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.process import clean_environment
 from tests.support.s3_server import s3_server
 from tests.support.scripted_s3 import Answer, How, scripted_s3
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
 PROCESSES = 8  # without the pause in `close` every sixth of them was aborted
 PROGRAM = """
@@ -35,7 +35,7 @@ def test_a_process_ends_cleanly_right_after_it_used_the_bucket(tmp_path: Path) -
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=PATIENCE_SEC,
                 check=False,
             )
             assert (done.returncode, done.stderr) == (0, "")

@@ -19,6 +19,7 @@ from kafscale.errors import (
 )
 from kafscale.objects.local import folders
 from kafscale.objects.local.store import LocalStore
+from tests.support.waiting import PATIENCE_SEC
 
 BIG = 3 * 1024 * 1024 + 5
 
@@ -392,7 +393,7 @@ class Gate:
 
     def __call__(self, descriptor: int) -> None:
         self.reached.set()
-        assert self.open.wait(60)
+        assert self.open.wait(PATIENCE_SEC)
         self._call(descriptor)
 
 

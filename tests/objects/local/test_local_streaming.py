@@ -12,6 +12,7 @@ import pytest
 from kafscale.errors import ObjectExistsError, StoreUnavailableError
 from kafscale.objects.local.store import LocalStore
 from kafscale.protocol.types import Buffer
+from tests.support.waiting import PATIENCE_SEC
 
 MIB = 2**20
 
@@ -130,7 +131,7 @@ async def test_cancelled_caller_gets_its_chunk_back_once_unread(
 
     def held(descriptor: int, data: memoryview) -> int:
         reached.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_SEC)
         return write(descriptor, data)
 
     memory = bytearray(2 * MIB)

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
 from tests.support.waiting import wait_until
 
-TIMEOUT_SEC = 60.0
+# The reader may be an export that starts a Spark and its executors first: as long as one of those has in all.
+TIMEOUT_SEC = 600.0
 SEGMENT_READS = Fault(
     kind=FaultKind.DELAY,
     methods=frozenset({"GET"}),
@@ -23,10 +24,12 @@ def while_segments_are_read(proxy: ObjectStoreProxy, act: Callable[[], None]) ->
     Raises what `act` raises, and AssertionError when nothing was read.
     """
     problems: list[BaseException] = []
+    block_ended = threading.Event()
 
     def meddle() -> None:
         try:
-            wait_until(lambda: proxy.held, "a segment is read", TIMEOUT_SEC)
+            wait_until(lambda: proxy.held or block_ended.is_set(), "a segment is read", TIMEOUT_SEC)
+            assert proxy.held, "nothing read a segment"
             act()
         except BaseException as problem:  # noqa: BLE001 - raised again at the end of the block
             problems.append(problem)
@@ -40,6 +43,7 @@ def while_segments_are_read(proxy: ObjectStoreProxy, act: Callable[[], None]) ->
     try:
         yield
     finally:
+        block_ended.set()
         thread.join()
     if problems:
         raise problems[0]

@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.support.spark_install import spark_libs
+from tests.support.waiting import PATIENCE_SEC
 
 CORES = 2
 MEMORY = "1g"
@@ -69,6 +70,6 @@ def _end_jvm() -> None:
         gateway.shutdown()
     # It waits for the end of its standard input and then ends.
     process.stdin.close()
-    process.wait(30)
+    process.wait(PATIENCE_SEC)
     SparkContext._gateway = None
     SparkContext._jvm = None
