@@ -170,7 +170,7 @@ class Cluster:
         for broker_id in running:
             self._running.discard(broker_id)
             broker = self.brokers[broker_id]
-            code = broker.wait_exit(30.0)
+            code = broker.wait_exit(PATIENCE_SEC)
             assert code == 0, f"{broker.name} ended with exit code {code} after SIGTERM\n{broker.log_tail()}"
 
     def close(self) -> None:
@@ -181,9 +181,11 @@ class Cluster:
     # --- the cluster's own state
 
     def any_live(self) -> KafscaleBroker:
-        """A running broker. Raises AssertionError if there is none."""
-        assert self.live, "no broker is live"
-        return self.brokers[self.live[0]]
+        """A running broker. Raises ConnectionError, one of `AWAY`, if there is none, as between kill and start."""
+        live = self.live
+        if not live:
+            raise ConnectionError("no broker is live")
+        return self.brokers[live[0]]
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, object] | None = None) -> None:
         """Create a topic and wait until it has its leaders, from any broker."""
