@@ -120,7 +120,7 @@ def holders(count: int) -> set[str]:
 # --- what is gained
 
 
-async def test_what_nobody_holds_is_gained_under_its_next_epoch(store: Watched) -> None:
+async def test_an_unowned_item_is_claimed_under_its_next_epoch(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(10))
     assert {holding.record for holding in gained.values()} == {b"0 "}
@@ -131,7 +131,7 @@ async def test_what_nobody_holds_is_gained_under_its_next_epoch(store: Watched) 
     await check_held(store, gained, second)
 
 
-async def test_what_somebody_holds_is_left_alone(store: Watched) -> None:
+async def test_an_item_that_another_broker_owns_is_left_alone(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     theirs = await first.gain(claims(10)[::3])
     gained = await second.gain(claims(10))
@@ -142,14 +142,14 @@ async def test_what_somebody_holds_is_left_alone(store: Watched) -> None:
     assert await second.gain([]) == {}
 
 
-async def test_what_is_not_to_be_held_is_left_out(store: Watched) -> None:
+async def test_an_item_that_must_not_be_owned_is_skipped(store: Watched) -> None:
     await store.transact([], [Put(claim(1).record_key, GONE)])
     broker = await Broker.on(store)
     assert list(await broker.gain(claims(3))) == ["record/0", "record/2"]
     assert await store.get("holder/1") is None
 
 
-async def test_a_bad_record_is_named_and_the_others_are_gained(
+async def test_a_bad_record_is_named_and_the_others_are_claimed(
     store: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.transact([], [Put(claim(1).record_key, BROKEN)])
@@ -167,7 +167,7 @@ async def test_a_bad_record_is_named_and_the_others_are_gained(
     assert await store.get("holder/1") is None
 
 
-async def test_a_broker_whose_lease_has_ended_gains_nothing(store: Watched) -> None:
+async def test_a_broker_whose_lease_has_ended_claims_nothing(store: Watched) -> None:
     broker = await Broker.on(store)
     await store.revoke_lease(broker.lease)
     with pytest.raises(LeaseEndedError):
@@ -175,14 +175,14 @@ async def test_a_broker_whose_lease_has_ended_gains_nothing(store: Watched) -> N
     assert (await store.range("")).items == ()
 
 
-async def test_a_broker_without_a_lease_gains_nothing(store: Watched) -> None:
+async def test_a_broker_without_a_lease_claims_nothing(store: Watched) -> None:
     """A holder's key that is bound to nothing would stay when its holder is gone."""
     with pytest.raises(LeaseEndedError):
         await Broker(store, NO_LEASE).gain(claims(2))
     assert (await store.range("")).items == ()
 
 
-async def test_what_was_gained_under_a_lease_that_is_another_one_by_now_is_no_gain(store: Watched) -> None:
+async def test_a_claim_answered_after_its_lease_has_ended_fails(store: Watched) -> None:
     """The answer took longer than the lease: what it tells of is gone."""
     broker = await Broker.on(store)
     transact = store.transact
@@ -199,7 +199,7 @@ async def test_what_was_gained_under_a_lease_that_is_another_one_by_now_is_no_ga
     assert await held_by(store, broker) == set()
 
 
-async def test_what_this_broker_held_before_is_no_gain(store: Watched) -> None:
+async def test_an_item_that_this_broker_owns_is_not_claimed_again(store: Watched) -> None:
     """What it wrote as it held it may be under way yet: the next epoch must come between."""
     broker = await Broker.on(store)
     before = await broker.gain(claims(2))
@@ -235,7 +235,7 @@ class SlowFirst(MemoryStore):
         return result
 
 
-async def test_nothing_is_gained_any_more_once_it_is_told_that_the_lease_has_ended() -> None:
+async def test_nothing_is_claimed_once_the_end_of_the_lease_is_raised() -> None:
     """Whoever lets everything go then would not hear of it."""
     store = SlowFirst()
     broker = await Broker.on(store)
@@ -354,7 +354,7 @@ class Late(MemoryStore):
 
 
 @pytest.mark.parametrize("lands_after_sec", [0.0, 0.005, 0.01, 0.011, 5.0])
-def test_an_attempt_that_lands_late_is_recognised_or_comes_to_nothing(lands_after_sec: float) -> None:
+def test_a_late_attempt_is_recognised_or_has_no_effect(lands_after_sec: float) -> None:
     async def play() -> None:
         store = Late()
         broker = await Broker.on(store)
@@ -371,7 +371,7 @@ def test_an_attempt_that_lands_late_is_recognised_or_comes_to_nothing(lands_afte
 
 
 @pytest.mark.parametrize("call", range(1, 5))
-async def test_what_another_gains_meanwhile_is_theirs(store: Watched, call: int) -> None:
+async def test_an_item_that_another_claims_meanwhile_is_theirs(store: Watched, call: int) -> None:
     """Right before each call of one that wants eight, of which one is held from the start."""
     other = await Broker.on(store)
     theirs = await other.gain([claim(0)])
@@ -387,7 +387,7 @@ async def test_what_another_gains_meanwhile_is_theirs(store: Watched, call: int)
     await check_held(store, theirs, other)
 
 
-async def test_an_attempt_that_fails_is_not_made_with_what_others_hold_again(store: Watched) -> None:
+async def test_a_second_attempt_skips_items_that_others_own(store: Watched) -> None:
     other = await Broker.on(store)
     await other.gain([claim(0)])
     await store.transact([], [Put(claim(1).record_key, BROKEN)])
@@ -411,7 +411,7 @@ async def test_an_attempt_that_fails_is_not_made_with_what_others_hold_again(sto
     wanted=st.lists(st.sets(st.integers(0, 9), min_size=1), min_size=2, max_size=5),
     delays=st.lists(st.integers(0, 6), min_size=5, max_size=5),
 )
-def test_brokers_that_gain_at_once_share_what_there_is(wanted: list[set[int]], delays: list[int]) -> None:
+def test_brokers_that_claim_at_once_share_all_items(wanted: list[set[int]], delays: list[int]) -> None:
     async def play() -> None:
         store = Watched(max_operations=6)
         brokers = [await Broker.on(store) for _ in wanted]
@@ -434,7 +434,7 @@ def test_brokers_that_gain_at_once_share_what_there_is(wanted: list[set[int]], d
 # --- giving up
 
 
-async def test_what_is_given_up_can_be_gained_by_others(store: Watched) -> None:
+async def test_released_items_can_be_claimed_by_others(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(20))
     given_up = {holding.claim.holder_key: holding.revision for holding in list(gained.values())[:13]}
@@ -444,7 +444,7 @@ async def test_what_is_given_up_can_be_gained_by_others(store: Watched) -> None:
     await first.claims.give_up({})
 
 
-async def test_what_is_held_anew_is_not_given_up_by_whoever_held_it_before(store: Watched) -> None:
+async def test_a_release_of_an_old_revision_keeps_the_newer_owner(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(6))
     revisions = {holding.claim.holder_key: holding.revision for holding in gained.values()}
@@ -492,7 +492,7 @@ async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> Non
     assert await held_by(store, first) == {"holder/11"}
 
 
-async def test_a_stray_that_another_gains_meanwhile_stays_with_them(store: Watched) -> None:
+async def test_a_stray_that_another_claims_meanwhile_stays_theirs(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     await first.gain(claims(2))
 
@@ -522,7 +522,7 @@ class Slow(MemoryStore):
         return await super().transact(compares, operations)
 
 
-async def test_what_is_gained_is_told_before_the_rest_is() -> None:
+async def test_claimed_items_are_notified_before_the_rest_is_claimed() -> None:
     """Else others know of a leader that does not know itself."""
     store = Slow(claim(3).record_key)
     lease = await store.grant_lease(60)

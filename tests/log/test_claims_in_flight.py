@@ -9,7 +9,7 @@ from tests.support.virtual_time import run_virtually
 ORDERS, PAID = ("orders", 0), ("paid", 0)
 
 
-def test_a_claim_is_under_way_until_its_outcome_is_known_whichever_it_is() -> None:
+def test_a_claim_is_in_flight_until_its_outcome_is_known() -> None:
     claims = ClaimsInFlight()
 
     def in_flight() -> tuple[bool, bool, bool]:

@@ -81,9 +81,7 @@ async def produce(client: Client, number: int, partition: int = 0) -> ErrorCode:
 
 
 @on_uvloop
-async def test_record_without_room_refuses_producers_until_a_checkpoint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_full_record_refuses_producers_until_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """It grew by a reference a segment, until etcd refused it: then nothing of the partition was published."""
     monkeypatch.setattr(partition_log, "MOST_RECORD_SEGMENTS", 6)
     objects = NoCheckpoints()
