@@ -1,4 +1,4 @@
-"""What a pass over the partitions names: everything that changed, and of a large topic no more than that."""
+"""A pass over the partitions names everything that changed, and of a large topic no more than that."""
 
 import uuid
 from typing import Final
@@ -23,7 +23,7 @@ Told = dict[TopicPartition, tuple[int | None, int | None]]
 
 
 class Picture:
-    """A view that is told of changes, and the assignment as `PartitionService` wires them."""
+    """A view that receives changes, and the assignment as `PartitionService` wires them."""
 
     def __init__(self) -> None:
         self.view = ClusterView("test")

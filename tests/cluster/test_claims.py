@@ -1,4 +1,4 @@
-"""Gaining and giving up: only what nobody holds, in transactions the store takes, whatever it answers."""
+"""Claims and releases: only of unowned items, in transactions that the store takes, whatever it answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -66,7 +66,7 @@ def next_record(key: str, value: bytes | None) -> tuple[bytes, bytes] | None:
 
 
 class Broker:
-    """One that holds, under a lease of its own."""
+    """A broker that claims under a lease of its own."""
 
     def __init__(self, store: MetadataStore, lease: int) -> None:
         self.store = store
@@ -117,7 +117,7 @@ def holders(count: int) -> set[str]:
     return {claim(number).holder_key for number in range(count)}
 
 
-# --- what is gained
+# --- claims
 
 
 async def test_an_unowned_item_is_claimed_under_its_next_epoch(store: Watched) -> None:
@@ -176,14 +176,14 @@ async def test_a_broker_whose_lease_has_ended_claims_nothing(store: Watched) -> 
 
 
 async def test_a_broker_without_a_lease_claims_nothing(store: Watched) -> None:
-    """A holder's key that is bound to nothing would stay when its holder is gone."""
+    """An owner key that is bound to no lease would outlive its owner."""
     with pytest.raises(LeaseEndedError):
         await Broker(store, NO_LEASE).gain(claims(2))
     assert (await store.range("")).items == ()
 
 
 async def test_a_claim_answered_after_its_lease_has_ended_fails(store: Watched) -> None:
-    """The answer took longer than the lease: what it tells of is gone."""
+    """The answer took longer than the lease: the keys that it names are gone."""
     broker = await Broker.on(store)
     transact = store.transact
 
@@ -200,7 +200,7 @@ async def test_a_claim_answered_after_its_lease_has_ended_fails(store: Watched) 
 
 
 async def test_an_item_that_this_broker_owns_is_not_claimed_again(store: Watched) -> None:
-    """What it wrote as it held it may be under way yet: the next epoch must come between."""
+    """A write of its former term may still be in flight: the next epoch must come between."""
     broker = await Broker.on(store)
     before = await broker.gain(claims(2))
     assert await broker.gain(claims(2)) == {}
@@ -236,7 +236,7 @@ class SlowFirst(MemoryStore):
 
 
 async def test_nothing_is_claimed_once_the_end_of_the_lease_is_raised() -> None:
-    """Whoever lets everything go then would not hear of it."""
+    """A broker that releases everything on that error would miss a later election."""
     store = SlowFirst()
     broker = await Broker.on(store)
     told: list[Holding] = []
@@ -270,7 +270,7 @@ async def test_transactions_are_as_large_as_the_store_takes(max_operations: int)
     assert sorted(map(len, store.attempts)) == sorted(
         2 * min(each, 100 - start) for start in range(0, 100, each)
     )
-    # One to read them, one to gain them.
+    # One to read them, one to claim them.
     assert len(store.asked) == 2 * -(-100 // each)
     await store.close()
 
@@ -302,7 +302,7 @@ async def test_records_that_are_known_are_not_read_again(store: Watched) -> None
     gained = await broker.gain(claims(3), known)
     assert {key: holding.record for key, holding in gained.items()} == {"record/0": b"8 ", "record/2": b"8 "}
     await check_held(store, gained, broker)
-    # What was held by another was not known: the first attempt fails and tells.
+    # The other broker's item was not known: the first attempt fails and reads it.
     assert counting.calls == {"transact": 2}
 
 
@@ -372,7 +372,7 @@ def test_a_late_attempt_is_recognised_or_has_no_effect(lands_after_sec: float) -
 
 @pytest.mark.parametrize("call", range(1, 5))
 async def test_an_item_that_another_claims_meanwhile_is_theirs(store: Watched, call: int) -> None:
-    """Right before each call of one that wants eight, of which one is held from the start."""
+    """Right before each call of a claim of eight items, of which another broker owns one from the start."""
     other = await Broker.on(store)
     theirs = await other.gain([claim(0)])
 
@@ -523,7 +523,7 @@ class Slow(MemoryStore):
 
 
 async def test_claimed_items_are_notified_before_the_rest_is_claimed() -> None:
-    """Else others know of a leader that does not know itself."""
+    """Otherwise others know of a leader that does not know that it leads."""
     store = Slow(claim(3).record_key)
     lease = await store.grant_lease(60)
     told: list[Claim] = []

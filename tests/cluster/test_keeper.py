@@ -98,7 +98,7 @@ def scripted(scenario: Scenario) -> None:
     [
         (MYSELF, None, False, "gain"),
         (MYSELF, MYSELF, True, None),
-        (MYSELF, None, True, None),  # gained a moment ago: the picture will show it
+        (MYSELF, None, True, None),  # claimed a moment ago: the picture will show it
         (MYSELF, OTHER, False, None),  # they will let it go
         (MYSELF, MYSELF, False, "let go of strays"),
         (OTHER, MYSELF, True, "let go"),
@@ -106,7 +106,7 @@ def scripted(scenario: Scenario) -> None:
         (OTHER, MYSELF, False, "let go of strays"),
         (OTHER, OTHER, False, None),
         (OTHER, None, False, None),
-        (None, MYSELF, True, None),  # nobody else could take it
+        (None, MYSELF, True, None),  # no other broker could take it
         (None, None, False, None),
     ],
 )
@@ -327,7 +327,7 @@ class World:
         self.changing.add(task)
 
     async def holders(self) -> dict[int, tuple[int, int]]:
-        """Of each item: who holds it by the store, and since which revision."""
+        """The owner of each item by the store, and the revision since which it owns it."""
         snapshot = await self.store.range(keys.COORDINATORS)
         return {
             int(item.key.removeprefix(keys.COORDINATORS)): (
@@ -339,7 +339,7 @@ class World:
 
 
 class Broker:
-    """Holds items as a broker holds group shards, with nothing in them; it takes a while to load one."""
+    """Owns items as a broker owns group shards, with nothing in them; it takes a while to load one."""
 
     def __init__(self, world: World, broker_id: int) -> None:
         self.broker_id = broker_id
@@ -431,7 +431,7 @@ class Broker:
 
 
 class _AllItems:
-    """All that a broker holds, as its tenure lets go of it."""
+    """All items that a broker owns, as its tenure releases them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

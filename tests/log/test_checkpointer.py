@@ -1,4 +1,4 @@
-"""What a checkpointer writes, and what it may remove."""
+"""The checkpoints that a checkpointer writes, and those that it may delete."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Partitions that another broker leads and somebody reads here: they keep up, and end when they should."""
+"""Partitions that another broker leads and clients read here: they keep up, and end when they should."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -36,7 +36,7 @@ IDLE_SEC = 60.0
 
 
 class Listener:
-    """What one who waits is told."""
+    """Records the notifications of a waiter."""
 
     def __init__(self) -> None:
         self.heard: list[int | str] = []
@@ -291,7 +291,7 @@ def test_a_partition_recreated_within_one_event_is_another_one() -> None:
 
 
 def test_a_log_that_is_shorter_than_it_was_is_another_one() -> None:
-    """A watch that broke begins with a snapshot, which does not tell that the record was deleted meanwhile."""
+    """A watch that broke begins with a snapshot, which does not show that the record was deleted meanwhile."""
 
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
         before = await begin(store, followed, record_with(segment(0), segment(1)))
@@ -328,7 +328,7 @@ def test_idle_partitions_are_removed_and_read_ones_stay() -> None:
         await asyncio.sleep(2 * IDLE_SEC)
         assert len(followed) == 0
         assert store.watcher_count == 0
-        # And it begins again for whoever comes then.
+        # And it begins again for the next reader.
         assert await followed.follow(TOPIC, 0) is not None
         await asyncio.sleep(2 * IDLE_SEC)
         assert len(followed) == 0
@@ -377,7 +377,7 @@ def test_closing_ends_what_is_about_to_begin_as_well() -> None:
 
 
 class BreakingStore(MemoryStore):
-    """Its watches break when they are told to, without a word about what they miss."""
+    """Its watches break while `broken` is set, and do not report the events that they miss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -585,7 +585,7 @@ async def test_out_of_range_needs_the_agreement_of_the_store(cluster: Cluster) -
 async def test_a_reader_catches_up_before_it_answers_out_of_range(cluster: Cluster) -> None:
     leader, reader, index = await leader_and_reader(cluster)
     followed = await followed_by(reader, index)
-    reader.logs._followed._followed[TOPIC, index].task.cancel()  # its watch tells nothing any more
+    reader.logs._followed._followed[TOPIC, index].task.cancel()  # its watch delivers nothing any more
     await leader.produce(TOPIC, index, b"a", b"b")
     await cluster.settle()
     assert followed.high_watermark == 0

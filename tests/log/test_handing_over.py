@@ -1,4 +1,4 @@
-"""What a broker does with a partition that it is handing over, and with one whose record changes under it."""
+"""A partition that its broker is handing over, and one whose record changes under its broker."""
 
 import asyncio
 from dataclasses import replace
@@ -36,7 +36,7 @@ async def stored_record(broker: InProcessBroker) -> tuple[PartitionRecord, int]:
 
 
 async def another_leader_publishes(broker: InProcessBroker, records: int) -> PartitionRecord:
-    """What the record becomes when another broker claims the partition and publishes so many records."""
+    """The record after another broker has claimed the partition and published so many records."""
     before, revision = await stored_record(broker)
     claimed = next_epoch(before)
     end = claimed.log_end_offset + records

@@ -1,4 +1,4 @@
-"""The partitions that a broker holds, while topics come, change and go."""
+"""The partitions that a broker owns, while topics come, change and go."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Partitions made of what the metadata store tells."""
+"""Partitions made from the records of the metadata store."""
 
 import uuid
 

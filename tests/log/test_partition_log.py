@@ -1,4 +1,4 @@
-"""The leader's log: offsets, sealing, what the record becomes, and who is told what."""
+"""The leader's log: offsets, sealing, the record that it publishes, and the answers to its waiters."""
 
 import hashlib
 import itertools
@@ -32,7 +32,7 @@ RECORD = PartitionRecord(leader_epoch=5, log_end_offset=100, epochs=(EpochStart(
 
 
 class Told:
-    """A waiter that remembers what it was told."""
+    """A waiter that remembers its answers."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, int]] = []

@@ -50,7 +50,7 @@ async def test_partitions_are_spread_again_as_brokers_come_and_go(cluster: Clust
     await cluster.settle()
     await cluster.check_led_by(TOPIC, [first, third])
     assert len(first.led()) == len(third.led()) == 6
-    # Nobody's epoch grew more often than its leader changed.
+    # No epoch grew more often than its leader changed.
     epochs = Counter(leader.leader_epoch for leader in (await cluster.leaders(TOPIC)).values())
     assert max(epochs) <= 2
     assert epochs[0] >= 3

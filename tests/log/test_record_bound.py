@@ -139,7 +139,7 @@ async def test_burst_of_producers_leaves_a_record_of_bounded_size(monkeypatch: p
 
 
 def waiting_batches(broker: InProcessBroker) -> int:
-    """How many batches wait to be published."""
+    """The number of batches that wait to be published."""
     log = broker.partition(TOPIC).log
     assert log is not None
     return sum(len(buffer.waiters) for buffer in log._buffers)

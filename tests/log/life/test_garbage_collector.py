@@ -1,4 +1,4 @@
-"""What the leader removes because nothing refers to it, and what it never does."""
+"""The leader deletes objects that nothing refers to, and never another one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ def segment_keys(base_offset: int) -> set[str]:
 
 
 async def leave(broker: InProcessBroker, base_offset: int) -> None:
-    """What a leader leaves that was replaced between its upload and its publication."""
+    """The orphans of a leader that was replaced between its upload and its publication."""
     for key in segment_keys(base_offset):
         await broker.objects.put_if_absent(key, [b"a leftover of an older leader"])
 
@@ -171,7 +171,7 @@ def test_garbage_is_never_referred_to_again(data: st.DataObject) -> None:
         held = list(references)
         step = data.draw(st.sampled_from(["flush", "flush", "merge", "expire"]))
         if step == "flush":
-            base_offset = log_end_offset + data.draw(st.integers(0, 2))  # it may skip leftovers
+            base_offset = log_end_offset + data.draw(st.integers(0, 2))  # it may skip orphans
             log_end_offset = base_offset + data.draw(st.integers(1, 3))
             references.append(flushed(base_offset, log_end_offset - 1))
         elif step == "expire" and held:

@@ -1,4 +1,4 @@
-"""What the leader does about objects that something else removed, and when it does nothing."""
+"""Lost objects: when the leader goes on without them, and when it does nothing."""
 
 import asyncio
 import logging

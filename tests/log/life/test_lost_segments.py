@@ -1,4 +1,4 @@
-"""What a log may go on without when objects of it are missing."""
+"""Segments that a log may go on without when objects of it are missing."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Which segments are merged: when it is worth it, what a merged segment may be, and how often bytes are rewritten."""
+"""Plans of merges: when one is worth it, the limits of its segment, and how often bytes are rewritten."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What merging does to a partition, to those who read and write it meanwhile, and what a crash leaves of it."""
+"""Merging: the partition after it, its producers and consumers meanwhile, and the state after a crash."""
 
 import asyncio
 from dataclasses import replace
@@ -108,7 +108,7 @@ async def test_neighbours_become_one_segment_with_the_same_batches() -> None:
         index.check(last_offset=16, body_end=whole.body_end)
         broker.forget_cached("topic")
         assert await read_all(client, 20) == list(enumerate(values(20)))
-        # The record and its checkpoint say the same to whoever leads next.
+        # The record and its checkpoint say the same to the next leader.
         record = await stored_record(broker)
         assert record.log_end_offset == 20 and record.checkpoint_end_offset == 20
         checkpoint = await broker.process.serving.checkpointer.load(broker.partition("topic"))

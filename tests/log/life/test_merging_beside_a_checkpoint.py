@@ -50,7 +50,7 @@ async def test_merge_beside_a_new_checkpoint_keeps_every_record(monkeypatch: pyt
         partition = broker.partition("topic")
         await until(lambda: partition.record.checkpoint_key, "a checkpoint is named")
         older = partition.record.checkpoint_key
-        # As of a partition that nobody has opened since it was claimed.
+        # As of a partition that was not opened since it was claimed.
         partition.log = partition.references = None
         partition.leadership = PartitionLeadership(State.OPENING)
         loads = SlowLoads(broker.process.serving.checkpointer)

@@ -1,4 +1,4 @@
-"""Which segments have expired: Kafka's rules, case by case and against a model that tells them another way."""
+"""Expired segments: Kafka's rules, case by case and against a model that states them another way."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -148,7 +148,7 @@ def test_size_goes_first_and_time_looks_at_what_is_left() -> None:
 
 
 class Model:
-    """UnifiedLog.deleteOldSegments: two passes, each from the oldest segment on while its predicate holds."""
+    """UnifiedLog.deleteOldSegments: two passes, each from the oldest segment on while its predicate is true."""
 
     def __init__(self, segments: list[tuple[int, int]]) -> None:
         self.segments = segments

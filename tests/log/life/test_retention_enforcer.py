@@ -1,4 +1,4 @@
-"""What the leader lets go of, when, and what it costs."""
+"""Retention: the segments that the leader removes, when, and at what cost."""
 
 import asyncio
 import random

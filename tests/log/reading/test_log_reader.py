@@ -106,7 +106,7 @@ async def test_a_cached_source_is_not_taken_for_the_merged_segment() -> None:
         after = partition_of(StoredLog([merged]).record)
         assert await made.fetch(0, MIB, after) == b"".join(merged.batches)
         assert objects.count("read_into", merged.key) == 1
-        # Who still holds one of the sources does not take it for the beginning of the merged one.
+        # A reader that still has one of the sources does not take it for the beginning of the merged one.
         held = await made.reader.load(made.partition, sources[0].reference, 0)
         read = made.reader.read(after, 0, MIB, True, [held])
         assert b"".join(read.views) == b"".join(merged.batches)
@@ -403,7 +403,7 @@ async def test_read_ahead_takes_a_part_of_the_cache_until_it_is_read() -> None:
         await made.fetch(8, 1)
         await all_ahead(made)
         assert gets(objects) == 1 + 5 + 1 + 2
-        # What the cache lets go of unread makes room, too.
+        # Segments that leave the cache unread make room, too.
         made.reader.forget(made.partition)
         assert made.reader._ahead._unused_bytes == 0
 

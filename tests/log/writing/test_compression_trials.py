@@ -1,4 +1,4 @@
-"""Which batches of a partition are tried, where some shrink and some do not."""
+"""The batches of a partition that are tried, where some shrink and some do not."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""When buffers become segments."""
+"""Flushes: when buffers become segments."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Two flushes of a partition on their way: what clients hear, what is stored, and what is left behind."""
+"""Two flushes of a partition in flight: the answers to clients, the published records, and the orphans."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ Told = asyncio.Future[int]
 
 
 class DefectError(Exception):
-    """What no second attempt would change."""
+    """A failure that no second attempt would change."""
 
 
 def segment(base_offset: int) -> str:
@@ -47,13 +47,13 @@ async def begun(cluster: Cluster) -> BrokerParts:
 
 @contextmanager
 def unclaimable(broker: BrokerParts) -> Iterator[None]:
-    """What the broker loses it does not claim again as long as the block lasts."""
+    """The broker does not claim a partition that it loses while the block lasts."""
     with patch.object(broker.logs, "_lost_listeners", []):
         yield
 
 
 def hold_publication(cluster: Cluster) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let the next publication wait until the first of these events is set; the second tells that it does."""
+    """Let the next publication wait until the first of these events is set; the second shows that it does."""
     transact, may_end, has_begun = cluster.metadata.transact, asyncio.Event(), asyncio.Event()
 
     async def transact_late(
@@ -85,7 +85,7 @@ async def refused(told: Told, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def in_order(*told: Told) -> list[int]:
-    """The numbers of those that were told something, as they were."""
+    """The numbers of the answered ones, in the order of their answers."""
     order: list[int] = []
     for number, one in enumerate(told):
         one.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
@@ -164,7 +164,7 @@ async def test_records_are_stored_once_if_an_orphan_is_in_the_way(cluster: Clust
     assert (await cluster.leaders(TOPIC))[0].leader_epoch == 1
     await cluster.check_led_by(TOPIC, [broker])
     again = [await send(sequence) for sequence in range(3)]
-    # The third may have been on its way already, and is a leftover, too, then.
+    # The third may have been in flight already, and is an orphan, too, then.
     assert again in ([1, 3, 4], [1, 4, 5])
     assert await cluster.published(TOPIC) == {
         0: b"first",
@@ -190,7 +190,7 @@ async def test_a_fenced_first_flush_publishes_nothing_of_the_second(cluster: Clu
     assert (await cluster.record(TOPIC)).log_end_offset == fenced_at == 1
     assert {segment(1), segment(2)} <= set(await cluster.objects.keys())
     assert (broker.budget.used_bytes, broker.led()) == (0, set())
-    # Whoever leads next goes past both.
+    # The next leader goes past both.
     await end_leases(cluster.metadata, keys.leader(TOPIC, 0))
     await cluster.settle()
     await cluster.check_led_by(TOPIC, [broker])
@@ -271,7 +271,7 @@ async def test_a_broker_killed_with_two_flushes_leaves_no_task(cluster: Cluster)
 
 @cluster_scenario(flush_interval_ms=0)
 async def test_a_cancelled_first_flush_keeps_the_second_unpublished(cluster: Cluster) -> None:
-    """The record would have named a segment before which another is missing, and told nobody."""
+    """The record would have named a segment before which another is missing, without a sign of it."""
     broker = await begun(cluster)
     partition = broker.partition(TOPIC)
     with cluster.objects.hold("put_if_absent", segment(1)) as first:
@@ -292,7 +292,7 @@ async def test_a_cancelled_first_flush_keeps_the_second_unpublished(cluster: Clu
 
 @pytest.mark.parametrize("another_leads", [False, True])
 def test_a_failed_second_upload_leaves_the_first_in_doubt(another_leads: bool) -> None:
-    """It is published all the same, a moment later, or it is not: nobody is told twice."""
+    """It is published all the same, a moment later, or it is not: no client gets a second answer."""
 
     @cluster_scenario(flush_interval_ms=0)
     async def play(cluster: Cluster) -> None:
@@ -322,7 +322,7 @@ def test_a_failed_second_upload_leaves_the_first_in_doubt(another_leads: bool) -
 
 @cluster_scenario(flush_interval_ms=0)
 async def test_refused_records_are_not_published_a_moment_later(cluster: Cluster) -> None:
-    """The first waits to write the record while the second fails: its client was told that nothing is stored."""
+    """The first waits to write the record while the second fails with the answer that nothing is stored."""
     broker = await begun(cluster)
     partition = broker.partition(TOPIC)
     cluster.objects.fail("put_if_absent", segment(2), DefectError("no"))
@@ -377,7 +377,7 @@ async def test_a_refused_index_is_uploaded_once_the_store_accepts_it(cluster: Cl
 
 @cluster_scenario(flush_interval_ms=0)
 async def test_a_defect_in_an_index_takes_nothing_back(cluster: Cluster) -> None:
-    """What was acknowledged stays; the rest is refused, and sent again it is stored in a new epoch."""
+    """Acknowledged records stay; the rest is refused, and is stored in a new epoch when sent again."""
     broker = await begun(cluster)
     cluster.objects.fail("put_if_absent", index(1), DefectError("no"))
     with (

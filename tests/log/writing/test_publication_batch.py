@@ -1,4 +1,4 @@
-"""Which publications go together, and what each is told."""
+"""Publications that share a transaction, and the answer to each."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What producers are told when nobody knows whether their records were published, and another leader takes over."""
+"""Answers to producers whose publication has an unknown outcome while another leader takes over."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -129,7 +129,7 @@ async def test_record_in_doubt_repaired_by_fsck_is_not_acknowledged() -> None:
 
 @on_uvloop
 async def test_record_in_doubt_changed_within_its_epoch_times_out() -> None:
-    """Whoever wrote it, an unknown outcome stays unknown."""
+    """The outcome stays unknown, no matter which broker wrote the record."""
     metadata = DoubtfulMetadata()
     async with in_process_broker(metadata=metadata) as broker:
         await begun(broker)
@@ -142,7 +142,7 @@ async def test_record_in_doubt_changed_within_its_epoch_times_out() -> None:
 
 @on_uvloop
 async def test_a_hand_over_with_an_unknown_outcome_ends_as_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on its way behind the publication in doubt is certainly not published, and is refused."""
+    """A flush behind the publication in doubt is certainly not published, and is refused."""
     monkeypatch.setattr(log_manager, "_RESIGN_SEC", 0.05)
     metadata = DoubtfulMetadata()
     async with in_process_broker(metadata=metadata) as broker:

@@ -1,4 +1,4 @@
-"""Publications share transactions, and each is told what it would have been told alone."""
+"""Publications share transactions, and each gets the answer that it would have got alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +15,7 @@ from tests.support.waiting import PATIENCE_SEC
 
 
 class GatedStore(MemoryStore):
-    """Transactions wait at a gate, fail there as they are told, and are counted."""
+    """Transactions wait at a gate, fail there as the test says, and are counted."""
 
     def __init__(self) -> None:
         super().__init__(max_operations=8)
@@ -124,7 +124,7 @@ class TestSharing:
         assert store.arrived == [tuple(names[:1]), tuple(names[1:9]), tuple(names[9:])]
 
     async def test_two_of_one_key_never_share(self, store: GatedStore, shared: SharedPublications) -> None:
-        """A partition that was lost and gained again, while a write of its former leader's is not yet ended."""
+        """A partition that was lost and claimed again, while a write of its former leader is still in flight."""
         a, b = await create(store, "a"), await create(store, "b")
         tasks = [begin(shared, "b", b), begin(shared, "a", a), begin(shared, "a", a, b"other")]
         for number in range(3):

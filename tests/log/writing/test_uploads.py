@@ -1,4 +1,4 @@
-"""How a sealed segment and its index come to the object store, and what is done about what lies there already."""
+"""Uploads of a sealed segment and its index, and the objects that are already under their keys."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ A_LONG_TIME_SEC = 3600.0
 
 
 class DefectError(Exception):
-    """What no second attempt would change."""
+    """A failure that no second attempt would change."""
 
 
 class ForgetfulStore(ControlledStore):
@@ -46,7 +46,7 @@ class ForgetfulStore(ControlledStore):
 
 
 class SpoiltStore(ControlledStore):
-    """Fails a put that is cancelled, as a library may that cannot tell one from the other."""
+    """Fails a put that is cancelled, as a library may that does not distinguish the two."""
 
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         try:
@@ -237,7 +237,7 @@ async def test_an_index_that_fails_as_it_is_given_up_is_not_reported() -> None:
 
 @in_virtual_time
 async def test_a_refused_upload_is_retried_until_the_store_accepts_it() -> None:
-    """Who mends its settings finds the broker where it was."""
+    """An operator who corrects its settings finds the broker where it was."""
     store, sealed = ControlledStore(), sealed_segment()
     refusals = [StoreRefusedError("no such right")] * 5
     store.fail("put_if_absent", SEGMENT, *refusals)
