@@ -37,7 +37,7 @@ def test_what_is_taken_from_the_code_is_as_the_code_has_it() -> None:
     assert MAX_PARTITIONS == 10_000, "docs/scale.md says so"
 
 
-def test_bytes_cost_the_same_in_few_and_in_many_partitions_and_flushes_do_not() -> None:
+def test_flushes_cost_more_in_many_partitions_and_bytes_do_not() -> None:
     few = Load(name="", gb_per_sec=1, partitions=100, busy=100, brokers=3)
     many = dataclasses.replace(few, partitions=10_000, busy=10_000)
     assert scale.byte_cores(few) == scale.byte_cores(many) == pytest.approx(2.0 + 2 * 0.37)

@@ -58,7 +58,7 @@ async def _check_flushes(cluster: Cluster, batches_per_sec: float, interval_ms: 
 
 
 @cluster_scenario(flush_interval_ms=500)
-async def test_a_partition_that_is_always_written_to_is_flushed_once_in_an_interval(cluster: Cluster) -> None:
+async def test_a_busy_partition_is_flushed_once_per_interval(cluster: Cluster) -> None:
     await _check_flushes(cluster, 10, 500)
 
 
@@ -68,7 +68,7 @@ async def test_a_longer_interval_takes_fewer_requests(cluster: Cluster) -> None:
 
 
 @cluster_scenario(flush_interval_ms=500)
-async def test_a_partition_that_is_seldom_written_to_is_flushed_once_for_each_batch(cluster: Cluster) -> None:
+async def test_a_quiet_partition_is_flushed_once_per_batch(cluster: Cluster) -> None:
     await _check_flushes(cluster, 0.2, 500)
 
 
@@ -92,7 +92,7 @@ class _LateStore(ControlledStore):
 
 @pytest.mark.parametrize("percent", [0, 5, 10, 30])
 @pytest.mark.parametrize("segment_bytes", [100, HEDGED_BYTES + 1])
-def test_of_small_puts_as_many_are_sent_twice_as_the_setting_says(percent: int, segment_bytes: int) -> None:
+def test_the_hedged_percentage_of_small_puts_is_sent_twice(percent: int, segment_bytes: int) -> None:
     flushes, objects, body = 3000, _LateStore(), bytes(segment_bytes)
     retries = StoreRetries(random.Random(7))
     uploader = Uploader(objects, "default", retries, Hedge(percent / 100) if percent else None)
@@ -144,7 +144,7 @@ async def test_a_merge_takes_the_requests_that_the_model_counts() -> None:
     assert model.gets == gets
 
 
-def test_merging_costs_little_beside_flushes_and_keeps_the_partition_small() -> None:
+def test_merging_costs_little_and_keeps_the_partition_small() -> None:
     busy = sizing.calls_in_a_day(10, 10_000)
     assert 0 < busy.puts / busy.flushes - sizing.puts_per_flush(10_000 / 2) < 0.2
     assert 1 < busy.gets / busy.flushes < 1.2

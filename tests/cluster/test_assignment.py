@@ -1,4 +1,4 @@
-"""What a pass over the partitions names: everything that changed, and of a large topic no more than that."""
+"""A pass over the partitions names everything that changed, and of a large topic no more than that."""
 
 import uuid
 from typing import Final
@@ -23,7 +23,7 @@ Told = dict[TopicPartition, tuple[int | None, int | None]]
 
 
 class Picture:
-    """A view that is told of changes, and the assignment as `PartitionService` wires them."""
+    """A view that receives changes, and the assignment as `PartitionService` wires them."""
 
     def __init__(self) -> None:
         self.view = ClusterView("test")
@@ -71,7 +71,7 @@ class Picture:
         return self.changed()
 
 
-def test_a_leader_that_changes_names_no_other_partition_of_its_topic() -> None:
+def test_a_leader_change_names_only_its_own_partition() -> None:
     picture = Picture()
     picture.set_broker(MYSELF, BrokerState.RUNNING)
     picture.set_topic("t", 1000)
@@ -92,7 +92,7 @@ def test_a_leader_of_no_partition_names_nothing() -> None:
     assert picture.changed() == {}
 
 
-def test_a_pass_ends_before_very_many_partitions_and_the_next_tells_of_the_others_as_they_are_then() -> None:
+def test_a_long_pass_is_split_and_its_rest_is_named_up_to_date() -> None:
     picture = Picture()
     picture.set_broker(MYSELF, BrokerState.RUNNING)
     half = assignment.PARTITIONS_OF_A_PASS // 2
@@ -112,7 +112,7 @@ def test_a_pass_ends_before_very_many_partitions_and_the_next_tells_of_the_other
     assert not picture.assignment.has_more()
 
 
-def test_who_waits_for_the_next_pass_is_in_front_of_what_changes_meanwhile() -> None:
+def test_partitions_that_wait_for_a_pass_come_before_new_changes() -> None:
     picture = Picture()
     picture.set_broker(MYSELF, BrokerState.RUNNING)
     for name in "abc":
@@ -127,9 +127,7 @@ def test_who_waits_for_the_next_pass_is_in_front_of_what_changes_meanwhile() -> 
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 14), st.booleans()), max_size=20))
-def test_with_many_brokers_that_come_and_go_it_is_what_everybody_computes(
-    events: list[tuple[int, bool]],
-) -> None:
+def test_passes_name_preferred_brokers_as_brokers_come_and_go(events: list[tuple[int, bool]]) -> None:
     picture, named, brokers = Picture(), Told(), {MYSELF, *range(5, 16)}
     for broker_id in brokers:
         picture.set_broker(broker_id, BrokerState.RUNNING)
@@ -157,7 +155,7 @@ EVENTS = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=40), st.sampled_from([1, 4, assignment.PARTITIONS_OF_A_PASS]))
-def test_whatever_happens_the_passes_have_named_every_partition_as_it_is(
+def test_passes_name_the_current_state_of_every_partition(
     events: list[tuple[object, ...]], of_a_pass: int
 ) -> None:
     picture, named = Picture(), Told()

@@ -1,4 +1,4 @@
-"""Gaining and giving up: only what nobody holds, in transactions the store takes, whatever it answers."""
+"""Claims and releases: only of unowned items, in transactions that the store takes, whatever it answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -66,7 +66,7 @@ def next_record(key: str, value: bytes | None) -> tuple[bytes, bytes] | None:
 
 
 class Broker:
-    """One that holds, under a lease of its own."""
+    """A broker that claims under a lease of its own."""
 
     def __init__(self, store: MetadataStore, lease: int) -> None:
         self.store = store
@@ -117,10 +117,10 @@ def holders(count: int) -> set[str]:
     return {claim(number).holder_key for number in range(count)}
 
 
-# --- what is gained
+# --- claims
 
 
-async def test_what_nobody_holds_is_gained_under_its_next_epoch(store: Watched) -> None:
+async def test_an_unowned_item_is_claimed_under_its_next_epoch(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(10))
     assert {holding.record for holding in gained.values()} == {b"0 "}
@@ -131,7 +131,7 @@ async def test_what_nobody_holds_is_gained_under_its_next_epoch(store: Watched) 
     await check_held(store, gained, second)
 
 
-async def test_what_somebody_holds_is_left_alone(store: Watched) -> None:
+async def test_an_item_that_another_broker_owns_is_left_alone(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     theirs = await first.gain(claims(10)[::3])
     gained = await second.gain(claims(10))
@@ -142,14 +142,14 @@ async def test_what_somebody_holds_is_left_alone(store: Watched) -> None:
     assert await second.gain([]) == {}
 
 
-async def test_what_is_not_to_be_held_is_left_out(store: Watched) -> None:
+async def test_an_item_that_must_not_be_owned_is_skipped(store: Watched) -> None:
     await store.transact([], [Put(claim(1).record_key, GONE)])
     broker = await Broker.on(store)
     assert list(await broker.gain(claims(3))) == ["record/0", "record/2"]
     assert await store.get("holder/1") is None
 
 
-async def test_a_bad_record_is_named_and_the_others_are_gained(
+async def test_a_bad_record_is_named_and_the_others_are_claimed(
     store: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.transact([], [Put(claim(1).record_key, BROKEN)])
@@ -167,7 +167,7 @@ async def test_a_bad_record_is_named_and_the_others_are_gained(
     assert await store.get("holder/1") is None
 
 
-async def test_a_broker_whose_lease_has_ended_gains_nothing(store: Watched) -> None:
+async def test_a_broker_whose_lease_has_ended_claims_nothing(store: Watched) -> None:
     broker = await Broker.on(store)
     await store.revoke_lease(broker.lease)
     with pytest.raises(LeaseEndedError):
@@ -175,15 +175,15 @@ async def test_a_broker_whose_lease_has_ended_gains_nothing(store: Watched) -> N
     assert (await store.range("")).items == ()
 
 
-async def test_a_broker_without_a_lease_gains_nothing(store: Watched) -> None:
-    """A holder's key that is bound to nothing would stay when its holder is gone."""
+async def test_a_broker_without_a_lease_claims_nothing(store: Watched) -> None:
+    """An owner key that is bound to no lease would outlive its owner."""
     with pytest.raises(LeaseEndedError):
         await Broker(store, NO_LEASE).gain(claims(2))
     assert (await store.range("")).items == ()
 
 
-async def test_what_was_gained_under_a_lease_that_is_another_one_by_now_is_no_gain(store: Watched) -> None:
-    """The answer took longer than the lease: what it tells of is gone."""
+async def test_a_claim_answered_after_its_lease_has_ended_fails(store: Watched) -> None:
+    """The answer took longer than the lease: the keys that it names are gone."""
     broker = await Broker.on(store)
     transact = store.transact
 
@@ -199,8 +199,8 @@ async def test_what_was_gained_under_a_lease_that_is_another_one_by_now_is_no_ga
     assert await held_by(store, broker) == set()
 
 
-async def test_what_this_broker_held_before_is_no_gain(store: Watched) -> None:
-    """What it wrote as it held it may be under way yet: the next epoch must come between."""
+async def test_an_item_that_this_broker_owns_is_not_claimed_again(store: Watched) -> None:
+    """A write of its former term may still be in flight: the next epoch must come between."""
     broker = await Broker.on(store)
     before = await broker.gain(claims(2))
     assert await broker.gain(claims(2)) == {}
@@ -235,8 +235,8 @@ class SlowFirst(MemoryStore):
         return result
 
 
-async def test_nothing_is_gained_any_more_once_it_is_told_that_the_lease_has_ended() -> None:
-    """Whoever lets everything go then would not hear of it."""
+async def test_nothing_is_claimed_once_the_end_of_the_lease_is_raised() -> None:
+    """A broker that releases everything on that error would miss a later election."""
     store = SlowFirst()
     broker = await Broker.on(store)
     told: list[Holding] = []
@@ -270,7 +270,7 @@ async def test_transactions_are_as_large_as_the_store_takes(max_operations: int)
     assert sorted(map(len, store.attempts)) == sorted(
         2 * min(each, 100 - start) for start in range(0, 100, each)
     )
-    # One to read them, one to gain them.
+    # One to read them, one to claim them.
     assert len(store.asked) == 2 * -(-100 // each)
     await store.close()
 
@@ -302,7 +302,7 @@ async def test_records_that_are_known_are_not_read_again(store: Watched) -> None
     gained = await broker.gain(claims(3), known)
     assert {key: holding.record for key, holding in gained.items()} == {"record/0": b"8 ", "record/2": b"8 "}
     await check_held(store, gained, broker)
-    # What was held by another was not known: the first attempt fails and tells.
+    # The other broker's item was not known: the first attempt fails and reads it.
     assert counting.calls == {"transact": 2}
 
 
@@ -354,7 +354,7 @@ class Late(MemoryStore):
 
 
 @pytest.mark.parametrize("lands_after_sec", [0.0, 0.005, 0.01, 0.011, 5.0])
-def test_an_attempt_that_lands_late_is_recognised_or_comes_to_nothing(lands_after_sec: float) -> None:
+def test_a_late_attempt_is_recognised_or_has_no_effect(lands_after_sec: float) -> None:
     async def play() -> None:
         store = Late()
         broker = await Broker.on(store)
@@ -371,8 +371,8 @@ def test_an_attempt_that_lands_late_is_recognised_or_comes_to_nothing(lands_afte
 
 
 @pytest.mark.parametrize("call", range(1, 5))
-async def test_what_another_gains_meanwhile_is_theirs(store: Watched, call: int) -> None:
-    """Right before each call of one that wants eight, of which one is held from the start."""
+async def test_an_item_that_another_claims_meanwhile_is_theirs(store: Watched, call: int) -> None:
+    """Right before each call of a claim of eight items, of which another broker owns one from the start."""
     other = await Broker.on(store)
     theirs = await other.gain([claim(0)])
 
@@ -387,7 +387,7 @@ async def test_what_another_gains_meanwhile_is_theirs(store: Watched, call: int)
     await check_held(store, theirs, other)
 
 
-async def test_an_attempt_that_fails_is_not_made_with_what_others_hold_again(store: Watched) -> None:
+async def test_a_second_attempt_skips_items_that_others_own(store: Watched) -> None:
     other = await Broker.on(store)
     await other.gain([claim(0)])
     await store.transact([], [Put(claim(1).record_key, BROKEN)])
@@ -411,7 +411,7 @@ async def test_an_attempt_that_fails_is_not_made_with_what_others_hold_again(sto
     wanted=st.lists(st.sets(st.integers(0, 9), min_size=1), min_size=2, max_size=5),
     delays=st.lists(st.integers(0, 6), min_size=5, max_size=5),
 )
-def test_brokers_that_gain_at_once_share_what_there_is(wanted: list[set[int]], delays: list[int]) -> None:
+def test_brokers_that_claim_at_once_share_all_items(wanted: list[set[int]], delays: list[int]) -> None:
     async def play() -> None:
         store = Watched(max_operations=6)
         brokers = [await Broker.on(store) for _ in wanted]
@@ -434,7 +434,7 @@ def test_brokers_that_gain_at_once_share_what_there_is(wanted: list[set[int]], d
 # --- giving up
 
 
-async def test_what_is_given_up_can_be_gained_by_others(store: Watched) -> None:
+async def test_released_items_can_be_claimed_by_others(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(20))
     given_up = {holding.claim.holder_key: holding.revision for holding in list(gained.values())[:13]}
@@ -444,7 +444,7 @@ async def test_what_is_given_up_can_be_gained_by_others(store: Watched) -> None:
     await first.claims.give_up({})
 
 
-async def test_what_is_held_anew_is_not_given_up_by_whoever_held_it_before(store: Watched) -> None:
+async def test_a_release_of_an_old_revision_keeps_the_newer_owner(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(6))
     revisions = {holding.claim.holder_key: holding.revision for holding in gained.values()}
@@ -492,7 +492,7 @@ async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> Non
     assert await held_by(store, first) == {"holder/11"}
 
 
-async def test_a_stray_that_another_gains_meanwhile_stays_with_them(store: Watched) -> None:
+async def test_a_stray_that_another_claims_meanwhile_stays_theirs(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     await first.gain(claims(2))
 
@@ -522,8 +522,8 @@ class Slow(MemoryStore):
         return await super().transact(compares, operations)
 
 
-async def test_what_is_gained_is_told_before_the_rest_is() -> None:
-    """Else others know of a leader that does not know itself."""
+async def test_claimed_items_are_notified_before_the_rest_is_claimed() -> None:
+    """Otherwise others know of a leader that does not know that it leads."""
     store = Slow(claim(3).record_key)
     lease = await store.grant_lease(60)
     told: list[Claim] = []

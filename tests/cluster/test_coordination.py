@@ -84,7 +84,7 @@ async def test_a_shard_that_is_released_keeps_its_epoch_too(store: MemoryStore) 
     assert await coordinator(store, 0) == CoordinatorRecord(broker_id=1, coordinator_epoch=1)
 
 
-async def test_what_the_store_wrongly_says_is_coordinated_here_is_released(store: MemoryStore) -> None:
+async def test_a_stray_coordinator_key_is_released(store: MemoryStore) -> None:
     first, second = await coordination(store, 0), await coordination(store, 1)
     await first.claim([0, 1])
     await second.claim([2])
@@ -109,7 +109,7 @@ async def test_a_fault_at_any_call_leaves_every_shard_coordinated(
         assert one.record.broker_id == 3
 
 
-async def test_of_two_that_claim_at_once_one_gains(store: MemoryStore) -> None:
+async def test_of_two_claims_at_once_one_succeeds(store: MemoryStore) -> None:
     claims = [await coordination(store, broker_id) for broker_id in range(2)]
     gained = [one for each in await asyncio.gather(*(claim.claim([5]) for claim in claims)) for one in each]
     assert [one.record for one in gained] == [await shard_record(store, 5)]

@@ -98,7 +98,7 @@ def scripted(scenario: Scenario) -> None:
     [
         (MYSELF, None, False, "gain"),
         (MYSELF, MYSELF, True, None),
-        (MYSELF, None, True, None),  # gained a moment ago: the picture will show it
+        (MYSELF, None, True, None),  # claimed a moment ago: the picture will show it
         (MYSELF, OTHER, False, None),  # they will let it go
         (MYSELF, MYSELF, False, "let go of strays"),
         (OTHER, MYSELF, True, "let go"),
@@ -106,7 +106,7 @@ def scripted(scenario: Scenario) -> None:
         (OTHER, MYSELF, False, "let go of strays"),
         (OTHER, OTHER, False, None),
         (OTHER, None, False, None),
-        (None, MYSELF, True, None),  # nobody else could take it
+        (None, MYSELF, True, None),  # no other broker could take it
         (None, None, False, None),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_move_is_what_brings_it_to_the_preferred_broker(
     scripted(scenario)
 
 
-def test_moves_of_a_kind_are_made_together_and_kinds_at_the_same_time() -> None:
+def test_moves_of_one_kind_go_together_and_kinds_side_by_side() -> None:
     async def scenario(holdings: Scripted, keeper: Keeper[str]) -> None:
         holdings.may_move.clear()
         holdings.held |= {"c", "d"}
@@ -148,7 +148,7 @@ def test_moves_of_a_kind_are_made_together_and_kinds_at_the_same_time() -> None:
     scripted(scenario)
 
 
-def test_of_very_many_changes_some_are_looked_at_at_once_and_others_run_in_between() -> None:
+def test_many_changes_are_read_in_parts_with_tasks_in_between() -> None:
     async def scenario(holdings: Scripted, keeper: Keeper[str]) -> None:
         holdings.at_once = 2
         for item in "abcde":
@@ -192,7 +192,7 @@ def test_what_changes_during_a_move_is_looked_at_afterwards() -> None:
     scripted(scenario)
 
 
-def test_a_gain_that_comes_to_nothing_is_not_made_again_before_the_picture_changes() -> None:
+def test_a_failed_claim_is_not_retried_before_the_view_changes() -> None:
     async def scenario(holdings: Scripted, keeper: Keeper[str]) -> None:
         holdings.problem = LeaseEndedError(1)
         holdings.say("a", MYSELF, None)
@@ -209,7 +209,7 @@ def test_a_gain_that_comes_to_nothing_is_not_made_again_before_the_picture_chang
     scripted(scenario)
 
 
-def test_what_somebody_held_whom_the_picture_never_showed_is_gained_a_little_later() -> None:
+def test_a_claim_that_an_unseen_owner_blocked_is_retried_later() -> None:
     """The watch broke, and its snapshot shows the item as free as it was: nothing has changed."""
 
     async def scenario(holdings: Scripted, keeper: Keeper[str]) -> None:
@@ -231,7 +231,7 @@ def test_what_somebody_held_whom_the_picture_never_showed_is_gained_a_little_lat
     scripted(scenario)
 
 
-def test_a_defect_is_told_and_tried_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_is_reported_and_retried_after_a_delay(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(holdings: Scripted, keeper: Keeper[str]) -> None:
         holdings.problem = RuntimeError("a defect")
         holdings.say("a", MYSELF, None)
@@ -327,7 +327,7 @@ class World:
         self.changing.add(task)
 
     async def holders(self) -> dict[int, tuple[int, int]]:
-        """Of each item: who holds it by the store, and since which revision."""
+        """The owner of each item by the store, and the revision since which it owns it."""
         snapshot = await self.store.range(keys.COORDINATORS)
         return {
             int(item.key.removeprefix(keys.COORDINATORS)): (
@@ -339,7 +339,7 @@ class World:
 
 
 class Broker:
-    """Holds items as a broker holds group shards, with nothing in them; it takes a while to load one."""
+    """Owns items as a broker owns group shards, with nothing in them; it takes a while to load one."""
 
     def __init__(self, world: World, broker_id: int) -> None:
         self.broker_id = broker_id
@@ -431,7 +431,7 @@ class Broker:
 
 
 class _AllItems:
-    """All that a broker holds, as its tenure lets go of it."""
+    """All items that a broker owns, as its tenure releases them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -476,7 +476,7 @@ events = st.lists(
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events, st.integers(0, 2**32), st.sampled_from([0.0, 0.0, 0.2]))
-def test_in_the_end_every_item_is_with_its_preferred_broker_and_nothing_moves(
+def test_every_item_ends_up_at_its_preferred_broker_and_stays(
     happens: list[tuple[str, int, int, float]], seed: int, fault_rate: float
 ) -> None:
     async def play() -> None:

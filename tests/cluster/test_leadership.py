@@ -82,7 +82,7 @@ async def test_what_another_broker_leads_stays_with_it(store: MemoryStore) -> No
     assert await leader_of(store, 4) == LeaderRecord(broker_id=2, leader_epoch=0)
 
 
-async def test_releasing_ends_what_was_gained_and_nothing_else(store: MemoryStore) -> None:
+async def test_a_release_deletes_only_the_leader_keys_of_its_claim(store: MemoryStore) -> None:
     first, second = await leadership_of(store, 1), await leadership_of(store, 2)
     gained = {(one.topic, one.index): one.revision for one in await first.claim(WANTED)}
     await first.release({partition: gained[partition] for partition in WANTED[:5]})
@@ -93,7 +93,7 @@ async def test_releasing_ends_what_was_gained_and_nothing_else(store: MemoryStor
     assert await leader_of(store, 0) == LeaderRecord(broker_id=2, leader_epoch=1)
 
 
-async def test_what_the_store_wrongly_says_is_led_here_is_released(store: MemoryStore) -> None:
+async def test_a_stray_leader_key_is_released(store: MemoryStore) -> None:
     first, second = await leadership_of(store, 1), await leadership_of(store, 2)
     await first.claim(WANTED[:9])
     await second.claim(WANTED[9:])
@@ -131,7 +131,7 @@ async def test_many_are_claimed_without_a_read_for_each(store: MemoryStore) -> N
     assert 150 <= counting.calls["transact"] <= 152
 
 
-async def test_the_end_of_the_lease_ends_the_leadership_but_not_the_epoch(store: MemoryStore) -> None:
+async def test_the_end_of_a_lease_ends_leadership_but_keeps_the_epoch(store: MemoryStore) -> None:
     await (await leadership_of(store)).claim(WANTED)
     await end_leases(store, keys.LEADERS)
     assert await leader_of(store, 0) is None

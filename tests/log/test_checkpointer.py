@@ -1,4 +1,4 @@
-"""What a checkpointer writes, and what it may remove."""
+"""The checkpoints that a checkpointer writes, and those that it may delete."""
 
 from collections.abc import Sequence
 
@@ -81,7 +81,7 @@ async def written(checkpointer: Checkpointer, partition: Partition) -> str:
     return log.waiting_checkpoint.key
 
 
-async def test_a_replaced_leader_removes_no_checkpoint_of_its_successors() -> None:
+async def test_a_replaced_leader_keeps_its_successors_checkpoints() -> None:
     """It goes on after a long pause, and what it does not know is older than the grace period by then."""
     now_ms = NOW_MS
     objects = MemoryStore(lambda: now_ms)

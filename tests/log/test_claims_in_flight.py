@@ -1,4 +1,4 @@
-"""Who waits for a claim whose outcome this broker is about to know."""
+"""Waiting for a claim whose outcome this broker is about to know."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.support.virtual_time import run_virtually
 ORDERS, PAID = ("orders", 0), ("paid", 0)
 
 
-def test_a_claim_is_under_way_until_its_outcome_is_known_whichever_it_is() -> None:
+def test_a_claim_is_in_flight_until_its_outcome_is_known() -> None:
     claims = ClaimsInFlight()
 
     def in_flight() -> tuple[bool, bool, bool]:
@@ -26,7 +26,7 @@ def test_a_claim_is_under_way_until_its_outcome_is_known_whichever_it_is() -> No
 def test_who_waits_goes_on_when_that_claim_ends_and_not_before() -> None:
     async def run() -> None:
         claims = ClaimsInFlight()
-        await claims.ended(ORDERS)  # Nobody claims it: there is nothing to wait for.
+        await claims.ended(ORDERS)  # It is not being claimed: there is nothing to wait for.
         with claims.making([ORDERS, PAID]):
             waiting = {item: asyncio.create_task(claims.ended(item)) for item in (ORDERS, PAID)}
             await until(lambda: all(map(claims.is_waited_for, waiting)), "both are waited for")

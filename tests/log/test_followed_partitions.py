@@ -1,4 +1,4 @@
-"""Partitions that another broker leads and somebody reads here: they keep up, and end when they should."""
+"""Partitions that another broker leads and clients read here: they keep up, and end when they should."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -36,7 +36,7 @@ IDLE_SEC = 60.0
 
 
 class Listener:
-    """What one who waits is told."""
+    """Records the notifications of a waiter."""
 
     def __init__(self) -> None:
         self.heard: list[int | str] = []
@@ -115,7 +115,7 @@ async def begin(store: MemoryStore, followed: FollowedPartitions, record: Partit
 # --- keeping up
 
 
-def test_what_the_leader_publishes_is_seen_and_told() -> None:
+def test_publications_of_the_leader_are_seen_and_notified() -> None:
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
         partition = await begin(store, followed, record_with(segment(0)))
         assert (partition.is_led, partition.log, partition.high_watermark) == (False, None, 10)
@@ -137,7 +137,7 @@ def test_what_the_leader_publishes_is_seen_and_told() -> None:
     played(scenario)
 
 
-def test_what_is_removed_at_the_start_is_seen_and_wakes_nobody() -> None:
+def test_a_raised_log_start_is_seen_and_notifies_no_listener() -> None:
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
         partition = await begin(store, followed, record_with(segment(0), segment(1)))
         listener = Listener()
@@ -224,7 +224,7 @@ def test_what_is_not_there_is_not_followed() -> None:
     played(scenario)
 
 
-def test_a_store_that_is_away_or_a_bad_record_is_the_askers_and_the_next_one_begins_anew() -> None:
+def test_a_failed_follow_raises_and_the_next_starts_again() -> None:
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
         await store.transact([], [Put(KEY, b"not a record")])
         followed._store = FusedMetadataStore(store, Fuse(1, Fault.UNAVAILABLE))
@@ -271,7 +271,7 @@ def test_a_partition_that_comes_back_is_another_one() -> None:
     played(scenario)
 
 
-def test_a_partition_that_went_and_came_back_within_one_event_is_another_one() -> None:
+def test_a_partition_recreated_within_one_event_is_another_one() -> None:
     """The watcher was behind: the new log may end above the old one, and none of its segments is the old one's."""
 
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
@@ -291,7 +291,7 @@ def test_a_partition_that_went_and_came_back_within_one_event_is_another_one() -
 
 
 def test_a_log_that_is_shorter_than_it_was_is_another_one() -> None:
-    """A watch that broke begins with a snapshot, which does not tell that the record was deleted meanwhile."""
+    """A watch that broke begins with a snapshot, which does not show that the record was deleted meanwhile."""
 
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
         before = await begin(store, followed, record_with(segment(0), segment(1)))
@@ -307,7 +307,7 @@ def test_a_log_that_is_shorter_than_it_was_is_another_one() -> None:
     played(scenario)
 
 
-def test_what_nobody_reads_is_let_go_and_what_somebody_reads_is_not() -> None:
+def test_idle_partitions_are_removed_and_read_ones_stay() -> None:
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
         record = encode_partition_record(record_with(segment(0)))
         await store.transact([], [Put(keys.partition(TOPIC, index), record) for index in range(3)])
@@ -328,7 +328,7 @@ def test_what_nobody_reads_is_let_go_and_what_somebody_reads_is_not() -> None:
         await asyncio.sleep(2 * IDLE_SEC)
         assert len(followed) == 0
         assert store.watcher_count == 0
-        # And it begins again for whoever comes then.
+        # And it begins again for the next reader.
         assert await followed.follow(TOPIC, 0) is not None
         await asyncio.sleep(2 * IDLE_SEC)
         assert len(followed) == 0
@@ -377,7 +377,7 @@ def test_closing_ends_what_is_about_to_begin_as_well() -> None:
 
 
 class BreakingStore(MemoryStore):
-    """Its watches break when they are told to, without a word about what they miss."""
+    """Its watches break while `broken` is set, and do not report the events that they miss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -400,7 +400,7 @@ class BreakingStore(MemoryStore):
             await asyncio.gather(events.aclose(), return_exceptions=True)
 
 
-def test_a_watch_that_breaks_is_begun_again_and_nothing_is_missed() -> None:
+def test_a_broken_watch_is_restarted_and_misses_nothing() -> None:
     async def play() -> None:
         store = BreakingStore()
         followed = FollowedPartitions(store, make, IDLE_SEC)
@@ -430,7 +430,7 @@ def test_a_watch_that_breaks_is_begun_again_and_nothing_is_missed() -> None:
     run_virtually(play())
 
 
-def test_a_record_that_cannot_be_read_ends_the_following_and_not_the_reading_for_ever() -> None:
+def test_a_bad_record_ends_following_until_it_is_replaced() -> None:
     async def scenario(store: MemoryStore, followed: FollowedPartitions) -> None:
         partition = await begin(store, followed, record_with(segment(0)))
         listener = Listener()
@@ -482,9 +482,7 @@ async def test_a_partition_that_is_led_is_not_followed(cluster: Cluster) -> None
 
 
 @cluster_scenario()
-async def test_a_reader_has_every_segment_however_late_it_comes_and_however_much_it_misses(
-    cluster: Cluster,
-) -> None:
+async def test_a_reader_has_every_segment_however_late_or_far_behind(cluster: Cluster) -> None:
     leader, reader, index = await leader_and_reader(cluster)
     early = await followed_by(reader, index)
     await reader.logs.load(early)
@@ -512,9 +510,7 @@ async def test_a_reader_has_every_segment_however_late_it_comes_and_however_much
 
 
 @cluster_scenario()
-async def test_a_reader_whose_record_names_a_checkpoint_that_is_gone_reads_the_record_again(
-    cluster: Cluster,
-) -> None:
+async def test_a_reader_of_a_deleted_checkpoint_reads_the_record_again(cluster: Cluster) -> None:
     leader, reader, index = await leader_and_reader(cluster)
     for number in range(partition_log.CHECKPOINT_SEGMENTS + 5):
         await leader.produce(TOPIC, index, b"%d" % number)
@@ -534,9 +530,7 @@ async def test_a_reader_whose_record_names_a_checkpoint_that_is_gone_reads_the_r
 
 
 @cluster_scenario()
-async def test_a_reader_that_becomes_the_leader_tells_those_who_wait_and_keeps_what_is_cached(
-    cluster: Cluster,
-) -> None:
+async def test_an_elected_reader_notifies_waiters_and_keeps_its_cache(cluster: Cluster) -> None:
     leader, reader, index = await leader_and_reader(cluster)
     followed = await followed_by(reader, index)
     listener = Listener()
@@ -557,7 +551,7 @@ async def test_a_reader_that_becomes_the_leader_tells_those_who_wait_and_keeps_w
 
 
 @cluster_scenario()
-async def test_what_changes_about_a_topic_holds_for_what_is_followed(cluster: Cluster) -> None:
+async def test_topic_changes_apply_to_followed_partitions(cluster: Cluster) -> None:
     _, reader, index = await leader_and_reader(cluster)
     followed = await followed_by(reader, index)
     listener = Listener()
@@ -575,7 +569,7 @@ async def test_what_changes_about_a_topic_holds_for_what_is_followed(cluster: Cl
 
 
 @cluster_scenario()
-async def test_an_offset_beyond_the_end_is_out_of_range_only_when_the_store_agrees(cluster: Cluster) -> None:
+async def test_out_of_range_needs_the_agreement_of_the_store(cluster: Cluster) -> None:
     leader, reader, index = await leader_and_reader(cluster)
     followed = await followed_by(reader, index)
     await leader.produce(TOPIC, index, b"a", b"b")
@@ -588,12 +582,10 @@ async def test_an_offset_beyond_the_end_is_out_of_range_only_when_the_store_agre
 
 
 @cluster_scenario()
-async def test_a_reader_that_is_behind_catches_up_before_it_says_that_an_offset_is_not_there(
-    cluster: Cluster,
-) -> None:
+async def test_a_reader_catches_up_before_it_answers_out_of_range(cluster: Cluster) -> None:
     leader, reader, index = await leader_and_reader(cluster)
     followed = await followed_by(reader, index)
-    reader.logs._followed._followed[TOPIC, index].task.cancel()  # its watch tells nothing any more
+    reader.logs._followed._followed[TOPIC, index].task.cancel()  # its watch delivers nothing any more
     await leader.produce(TOPIC, index, b"a", b"b")
     await cluster.settle()
     assert followed.high_watermark == 0
@@ -602,9 +594,7 @@ async def test_a_reader_that_is_behind_catches_up_before_it_says_that_an_offset_
 
 
 @cluster_scenario()
-async def test_a_leader_that_was_replaced_and_does_not_know_sends_the_reader_elsewhere(
-    cluster: Cluster,
-) -> None:
+async def test_a_replaced_leader_sends_the_reader_elsewhere(cluster: Cluster) -> None:
     leader, _, index = await leader_and_reader(cluster)
     await leader.produce(TOPIC, index, b"a")
     partition = leader.partition(TOPIC, index)
@@ -626,9 +616,7 @@ async def test_a_leader_that_was_replaced_and_does_not_know_sends_the_reader_els
 
 
 @cluster_scenario(flush_interval_ms=AN_HOUR_MS)
-async def test_a_store_that_does_not_answer_and_a_partition_that_is_gone_are_not_out_of_range(
-    cluster: Cluster,
-) -> None:
+async def test_a_missing_store_or_partition_is_not_out_of_range(cluster: Cluster) -> None:
     _, reader, index = await leader_and_reader(cluster)
     followed = await followed_by(reader, index)
     reader.logs._followed._store = FusedMetadataStore(cluster.metadata, Away())

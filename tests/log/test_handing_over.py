@@ -1,4 +1,4 @@
-"""What a broker does with a partition that it is handing over, and with one whose record changes under it."""
+"""A partition that its broker is handing over, and one whose record changes under its broker."""
 
 import asyncio
 from dataclasses import replace
@@ -36,7 +36,7 @@ async def stored_record(broker: InProcessBroker) -> tuple[PartitionRecord, int]:
 
 
 async def another_leader_publishes(broker: InProcessBroker, records: int) -> PartitionRecord:
-    """What the record becomes when another broker claims the partition and publishes so many records."""
+    """The record after another broker has claimed the partition and published so many records."""
     before, revision = await stored_record(broker)
     claimed = next_epoch(before)
     end = claimed.log_end_offset + records
@@ -57,7 +57,7 @@ async def another_leader_publishes(broker: InProcessBroker, records: int) -> Par
 
 
 @on_uvloop
-async def test_a_reader_does_not_make_a_leader_that_hands_over_overwrite_its_successor() -> None:
+async def test_a_read_during_a_hand_over_overwrites_no_successor() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic(TOPIC)
         await client.produce(TOPIC, 0, wire.batch([b"published"]))
@@ -79,7 +79,7 @@ async def test_a_reader_does_not_make_a_leader_that_hands_over_overwrite_its_suc
 
 
 @on_uvloop
-async def test_references_that_become_incomplete_as_they_are_loaded_are_loaded_again() -> None:
+async def test_references_outdated_during_their_load_are_loaded_again() -> None:
     async with in_process_broker() as broker:
         await broker.create_topic(TOPIC)
         logs = broker.process.serving.logs
@@ -119,9 +119,7 @@ async def test_references_that_become_incomplete_as_they_are_loaded_are_loaded_a
 
 
 @on_uvloop
-async def test_a_stop_while_the_garbage_collector_waits_for_a_checkpoint_is_a_stop_like_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_stop_during_garbage_collection_is_orderly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_log, "CHECKPOINT_SEGMENTS", 1)
     metadata, objects = MemoryMetadata(), ControlledStore()
     async with in_process_broker(metadata=metadata, objects=objects) as broker, broker.connect() as client:
@@ -138,9 +136,7 @@ async def test_a_stop_while_the_garbage_collector_waits_for_a_checkpoint_is_a_st
 
 
 @on_uvloop
-async def test_old_segments_are_not_removed_from_the_next_topic_of_the_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_old_segments_are_not_deleted_from_a_recreated_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records were deleted, and their topic, which came back before their objects were to be removed."""
     monkeypatch.setattr(removals, "GRACE_SEC", 0.3)
     async with in_process_broker() as broker, broker.connect() as client:

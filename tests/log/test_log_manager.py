@@ -1,4 +1,4 @@
-"""The partitions that a broker holds, while topics come, change and go."""
+"""The partitions that a broker owns, while topics come, change and go."""
 
 import asyncio
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ async def grow(client: Client, topic: str, count: int) -> None:
 
 
 @on_uvloop
-async def test_a_topic_that_changes_while_it_is_claimed_is_claimed_once() -> None:
+async def test_a_topic_that_changes_during_its_claim_is_claimed_once() -> None:
     metadata = SlowClaims()
     async with (
         in_process_broker(metadata=metadata) as broker,
@@ -94,7 +94,7 @@ async def test_a_topic_that_changes_while_it_is_claimed_is_claimed_once() -> Non
 
 
 @on_uvloop
-async def test_partitions_that_are_added_while_others_are_claimed_are_claimed_too() -> None:
+async def test_partitions_added_during_a_claim_are_claimed_too() -> None:
     metadata = SlowClaims()
     async with (
         in_process_broker(metadata=metadata) as broker,
@@ -114,7 +114,7 @@ async def test_partitions_that_are_added_while_others_are_claimed_are_claimed_to
 
 
 @on_uvloop
-async def test_growing_a_topic_leaves_the_partitions_that_are_there_alone() -> None:
+async def test_growing_a_topic_leaves_existing_partitions_alone() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic("topic")
         await client.produce("topic", 0, wire.batch([b"x"]))
@@ -126,7 +126,7 @@ async def test_growing_a_topic_leaves_the_partitions_that_are_there_alone() -> N
 
 
 @on_uvloop
-async def test_a_change_of_a_topics_configuration_holds_for_the_next_append() -> None:
+async def test_a_changed_topic_config_applies_to_the_next_append() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic("topic")
         text = [b"again and again " * 100]

@@ -1,4 +1,4 @@
-"""Partitions made of what the metadata store tells."""
+"""Partitions made from the records of the metadata store."""
 
 import uuid
 
@@ -76,7 +76,7 @@ def test_a_partition_has_its_number_until_its_topic_is_forgotten() -> None:
     assert shown.led("t").number not in (first.number, other.number)
 
 
-def test_the_topics_configuration_holds_for_what_is_made_and_what_was() -> None:
+def test_topic_configs_apply_to_new_and_existing_partitions() -> None:
     shown = Shown()
     shown.topic("t", {"compression.type": "gzip"})
     partition = shown.led("t")

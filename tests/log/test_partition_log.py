@@ -1,4 +1,4 @@
-"""The leader's log: offsets, sealing, what the record becomes, and who is told what."""
+"""The leader's log: offsets, sealing, the record that it publishes, and the answers to its waiters."""
 
 import hashlib
 import itertools
@@ -32,7 +32,7 @@ RECORD = PartitionRecord(leader_epoch=5, log_end_offset=100, epochs=(EpochStart(
 
 
 class Told:
-    """A waiter that remembers what it was told."""
+    """A waiter that remembers its answers."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, int]] = []
@@ -95,7 +95,7 @@ def test_batches_get_consecutive_offsets_and_the_leader_epoch() -> None:
     assert record.segments == (sealed.reference,)
 
 
-def test_nobody_is_told_anything_before_publication() -> None:
+def test_no_waiter_is_notified_before_publication() -> None:
     log = new_log()
     told = append(log, batch(3))
     log.record_after(seal(log))
@@ -118,7 +118,7 @@ def test_the_sealed_file_agrees_with_its_reference_and_index() -> None:
 
 
 @pytest.mark.parametrize("version", [LEGACY_VERSION, LARGE_VERSION])
-def test_a_flush_writes_the_index_version_it_is_told_and_keeps_to_it(version: int) -> None:
+def test_a_flush_keeps_the_index_version_that_it_is_given(version: int) -> None:
     log = new_log()
     for _ in range(300):
         append(log, batch(2))
@@ -155,7 +155,7 @@ def test_what_comes_after_the_seal_goes_into_the_next_segment() -> None:
     assert log.waiting is None
 
 
-def test_a_retry_is_answered_like_the_first_attempt_wherever_that_is() -> None:
+def test_a_retry_is_answered_like_the_first_attempt_at_any_stage() -> None:
     log = new_log()
     first = append(log, batch(3, producer_id=7, sequence=0))
     while_waiting = append(log, batch(3, producer_id=7, sequence=0))

@@ -83,7 +83,7 @@ def test_preview_says_what_publish_does_and_changes_nothing() -> None:
     assert [batch.base_offset for batch in previewed[0].batches] == [110, 115, 120, 200, 205]
 
 
-def test_idle_producers_are_forgotten_unless_something_is_pending() -> None:
+def test_idle_producers_expire_unless_a_batch_is_pending() -> None:
     states = published((0, 4, 100))
     append(states, 5, 9)
     states.expire(before_ms=2000)
@@ -111,7 +111,7 @@ class ManyProducers:
         return [number for number in range(10) if self.states.newest_sequence(number) is not None]
 
 
-def test_one_producer_too_many_takes_the_place_of_the_least_recent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_producer_too_many_evicts_the_least_recent(monkeypatch: pytest.MonkeyPatch) -> None:
     many = ManyProducers(monkeypatch)
     for number in (1, 2, 3):
         many.append(number)

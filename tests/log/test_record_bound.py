@@ -81,9 +81,7 @@ async def produce(client: Client, number: int, partition: int = 0) -> ErrorCode:
 
 
 @on_uvloop
-async def test_record_without_room_refuses_producers_until_a_checkpoint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_full_record_refuses_producers_until_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """It grew by a reference a segment, until etcd refused it: then nothing of the partition was published."""
     monkeypatch.setattr(partition_log, "MOST_RECORD_SEGMENTS", 6)
     objects = NoCheckpoints()
@@ -141,7 +139,7 @@ async def test_burst_of_producers_leaves_a_record_of_bounded_size(monkeypatch: p
 
 
 def waiting_batches(broker: InProcessBroker) -> int:
-    """How many batches wait to be published."""
+    """The number of batches that wait to be published."""
     log = broker.partition(TOPIC).log
     assert log is not None
     return sum(len(buffer.waiters) for buffer in log._buffers)

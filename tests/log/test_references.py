@@ -29,7 +29,7 @@ def ascending(draw: st.DrawFn) -> list[SegmentReference]:
 
 
 @given(ascending(), st.integers(0, 100))
-def test_from_an_offset_come_the_segments_that_hold_it_or_later_ones(
+def test_from_offset_returns_its_segment_and_all_later_ones(
     made: list[SegmentReference], offset: int
 ) -> None:
     assert list(SegmentReferences(made).from_offset(offset)) == [r for r in made if r.last_offset >= offset]

@@ -1,4 +1,4 @@
-"""What the leader removes because nothing refers to it, and what it never does."""
+"""The leader deletes objects that nothing refers to, and never another one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ def segment_keys(base_offset: int) -> set[str]:
 
 
 async def leave(broker: InProcessBroker, base_offset: int) -> None:
-    """What a leader leaves that was replaced between its upload and its publication."""
+    """The orphans of a leader that was replaced between its upload and its publication."""
     for key in segment_keys(base_offset):
         await broker.objects.put_if_absent(key, [b"a leftover of an older leader"])
 
@@ -64,7 +64,7 @@ async def produce(client: Client, value: bytes) -> int:
     return int(part.base_offset)
 
 
-async def test_a_leftover_is_removed_and_what_is_published_stays() -> None:
+async def test_an_orphan_is_deleted_and_published_segments_stay() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, b"first")
@@ -80,7 +80,7 @@ async def test_a_leftover_is_removed_and_what_is_published_stays() -> None:
         assert [value for _, value in wire.records_in(part.records)] == [b"first", b"second"]
 
 
-async def test_a_leftover_that_is_young_or_not_below_the_log_end_stays() -> None:
+async def test_an_orphan_that_is_young_or_not_below_the_log_end_stays() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, b"first")
@@ -107,7 +107,7 @@ async def test_a_leader_that_was_replaced_removes_nothing() -> None:
         assert segment_keys(1) <= await listed(broker)
 
 
-async def test_segments_below_the_log_start_are_removed_if_the_broker_stopped_before_it_did() -> None:
+async def test_segments_below_the_log_start_are_deleted_as_garbage() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         for value in (b"first", b"second", b"third"):
@@ -117,7 +117,7 @@ async def test_segments_below_the_log_start_are_removed_if_the_broker_stopped_be
         assert await listed(broker) == segment_keys(2)
 
 
-async def test_a_store_that_is_away_is_asked_again_later() -> None:
+async def test_a_collection_without_a_store_is_retried_later() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, b"first")
@@ -163,7 +163,7 @@ def every_key(log_end_offset: int) -> list[ObjectInfo]:
 
 
 @given(data=st.data())
-def test_what_is_garbage_is_never_referred_to_again_whatever_leaders_do(data: st.DataObject) -> None:
+def test_garbage_is_never_referred_to_again(data: st.DataObject) -> None:
     references = SegmentReferences()
     log_end_offset = 0
     garbage_so_far: set[str] = set()
@@ -171,7 +171,7 @@ def test_what_is_garbage_is_never_referred_to_again_whatever_leaders_do(data: st
         held = list(references)
         step = data.draw(st.sampled_from(["flush", "flush", "merge", "expire"]))
         if step == "flush":
-            base_offset = log_end_offset + data.draw(st.integers(0, 2))  # it may skip leftovers
+            base_offset = log_end_offset + data.draw(st.integers(0, 2))  # it may skip orphans
             log_end_offset = base_offset + data.draw(st.integers(1, 3))
             references.append(flushed(base_offset, log_end_offset - 1))
         elif step == "expire" and held:
@@ -190,7 +190,7 @@ def test_what_is_garbage_is_never_referred_to_again_whatever_leaders_do(data: st
         garbage_so_far.update(found)
 
 
-def test_a_merged_segment_is_garbage_once_it_begins_or_ends_within_another() -> None:
+def test_a_merged_segment_within_a_referenced_one_is_garbage() -> None:
     infos = [
         ObjectInfo(key=key, size_bytes=1, modified_ms=0)
         for first, last in ((0, 9), (0, 19), (10, 19), (20, 29))
@@ -205,7 +205,7 @@ def test_a_merged_segment_is_garbage_once_it_begins_or_ends_within_another() -> 
     assert unwanted == [info.key for info in (*infos[0:2], *infos[4:6])]
 
 
-def test_what_is_young_or_not_wholly_below_the_log_end_is_no_candidate() -> None:
+def test_a_young_object_or_one_past_the_log_end_is_no_candidate() -> None:
     plain = object_keys.segment_key("default", "topic", 0, 5)
     whole = object_keys.merged_segment_key("default", "topic", 0, 0, 9)
     infos = [ObjectInfo(key=key, size_bytes=1, modified_ms=7) for key in (plain, whole)]

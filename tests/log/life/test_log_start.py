@@ -59,7 +59,7 @@ async def let_all_expire(broker: InProcessBroker) -> None:
 
 @pytest.mark.parametrize("empty", [delete_all, let_all_expire])
 @pytest.mark.parametrize("segments", [1, 5])
-def test_a_log_whose_segments_are_all_gone_ends_where_it_did_after_a_rebuild(
+def test_an_emptied_log_ends_where_it_did_after_a_rebuild(
     empty: Callable[[InProcessBroker], Awaitable[None]], segments: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removals, "GRACE_SEC", 0.0)

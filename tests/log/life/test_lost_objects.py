@@ -1,4 +1,4 @@
-"""What the leader does about objects that something else removed, and when it does nothing."""
+"""Lost objects: when the leader goes on without them, and when it does nothing."""
 
 import asyncio
 import logging
@@ -94,7 +94,7 @@ async def test_a_whole_log_can_be_gone_and_goes_on_at_its_end(cluster: Cluster) 
 
 
 @pytest.mark.parametrize("gone", [[3], [5], [1, 2], [0, 2], [0, 1, 2, 3, 5]])
-def test_nothing_goes_when_something_is_missing_behind_what_is_there(
+def test_a_loss_behind_segments_that_exist_drops_nothing(
     gone: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     @cluster_scenario()
@@ -242,7 +242,7 @@ async def test_many_reports_make_one_search(cluster: Cluster) -> None:
 
 
 @cluster_scenario()
-async def test_after_a_search_that_helped_the_next_report_counts_at_once(cluster: Cluster) -> None:
+async def test_a_report_after_a_successful_search_counts_at_once(cluster: Cluster) -> None:
     _, partition, finder = await started(cluster)
     for number in range(3):
         await remove(cluster, [number])
@@ -282,7 +282,7 @@ async def test_a_broker_that_only_follows_leaves_it_to_the_leader(cluster: Clust
 
 
 @cluster_scenario()
-async def test_a_listing_that_begins_behind_the_oldest_segment_is_a_report(cluster: Cluster) -> None:
+async def test_a_listing_without_the_oldest_segment_counts_as_a_report(cluster: Cluster) -> None:
     _, partition, finder = await started(cluster)
     lost = finder.lost
     cluster.objects.calls.clear()

@@ -1,4 +1,4 @@
-"""What a log may go on without when objects of it are missing."""
+"""Segments that a log may go on without when objects of it are missing."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +20,7 @@ LOG = [
 
 
 @given(missing=st.sets(st.sampled_from(LOG)))
-def test_only_what_is_missing_at_the_start_with_nothing_missing_behind_it_can_go(
-    missing: set[SegmentReference],
-) -> None:
+def test_a_loss_is_droppable_only_at_the_start_of_the_log(missing: set[SegmentReference]) -> None:
     loss = loss_of(LOG, missing)
     assert {*loss.at_start, *loss.inside} == missing
     assert bool(loss) == bool(missing)

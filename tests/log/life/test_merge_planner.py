@@ -1,4 +1,4 @@
-"""Which segments are merged: when it is worth it, what a merged segment may be, and how often bytes are rewritten."""
+"""Plans of merges: when one is worth it, the limits of its segment, and how often bytes are rewritten."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_ten_thousand_segments_of_one_record_become_a_handful() -> None:
     assert sum(reference.record_count for reference in references) == 10_000
 
 
-def test_a_backlog_is_merged_from_its_oldest_segments_on_and_a_thousand_at_a_time() -> None:
+def test_a_backlog_is_merged_oldest_first_and_a_thousand_at_once() -> None:
     references = segments([160] * 3000)
     assert list(plan_merge(references, LIMITS)) == references[:MAX_SOURCES]
 
@@ -90,7 +90,7 @@ def test_a_large_segment_is_not_rewritten_for_a_few_small_ones() -> None:
     assert list(plan_merge(references, LIMITS)) == references[1 : 1 + LIMITS.min_segments]
 
 
-def test_segments_far_apart_in_time_are_not_merged_so_that_none_is_kept_for_another() -> None:
+def test_segments_far_apart_in_time_are_not_merged() -> None:
     limits = replace(LIMITS, min_segments=2, max_span_ms=10)
     references = segments([160] * 8, timestamps_ms=[0, 5, 11, 12, 40, 100, 100, 100])
     assert list(plan_merge(references, limits)) == references[:2]
@@ -100,7 +100,7 @@ def test_segments_far_apart_in_time_are_not_merged_so_that_none_is_kept_for_anot
     assert list(plan_merge(without, limits)) == without[:2]
 
 
-def test_a_merged_segment_holds_no_more_records_and_offsets_than_its_header_and_index_can_say() -> None:
+def test_a_merge_fits_the_fields_of_its_header_and_index() -> None:
     limits = replace(LIMITS, min_segments=2)
     references = segments([160] * 8, records=2**30)
     assert plan_merge(references, limits) == ()
@@ -153,9 +153,7 @@ def test_a_plan_is_a_run_of_neighbours_within_the_limits(
 
 
 @given(sizes=st.lists(SIZES, min_size=1, max_size=300), min_segments=st.integers(2, 12))
-def test_a_log_that_grows_is_merged_with_each_byte_rewritten_a_few_times(
-    sizes: list[int], min_segments: int
-) -> None:
+def test_a_growing_log_rewrites_each_byte_only_a_few_times(sizes: list[int], min_segments: int) -> None:
     limits = MergeLimits(target_bytes=32 * MIB, min_segments=min_segments)
     references = SegmentReferences()
     written = 0

@@ -1,4 +1,4 @@
-"""What merging does to a partition, to those who read and write it meanwhile, and what a crash leaves of it."""
+"""Merging: the partition after it, its producers and consumers meanwhile, and the state after a crash."""
 
 import asyncio
 from dataclasses import replace
@@ -83,7 +83,7 @@ def references(broker: InProcessBroker) -> list[SegmentReference]:
     return list(found)
 
 
-async def test_neighbours_become_one_segment_with_the_same_batches_verbatim() -> None:
+async def test_neighbours_become_one_segment_with_the_same_batches() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(20))
@@ -108,7 +108,7 @@ async def test_neighbours_become_one_segment_with_the_same_batches_verbatim() ->
         index.check(last_offset=16, body_end=whole.body_end)
         broker.forget_cached("topic")
         assert await read_all(client, 20) == list(enumerate(values(20)))
-        # The record and its checkpoint say the same to whoever leads next.
+        # The record and its checkpoint say the same to the next leader.
         record = await stored_record(broker)
         assert record.log_end_offset == 20 and record.checkpoint_end_offset == 20
         checkpoint = await broker.process.serving.checkpointer.load(broker.partition("topic"))
@@ -131,7 +131,7 @@ async def test_merging_ends_and_begins_again_when_there_is_more() -> None:
         assert [value for _, value in await read_all(client, 20)] == values(10) + values(10)
 
 
-async def test_a_merge_in_the_background_disturbs_neither_producers_nor_consumers() -> None:
+async def test_a_background_merge_disturbs_no_producer_or_consumer() -> None:
     settings: dict[str, Any] = {"merge_min_segments": 2, "merge_check_interval_ms": 100}
     async with (
         in_process_broker(**settings) as broker,
@@ -158,7 +158,7 @@ async def test_a_merge_in_the_background_disturbs_neither_producers_nor_consumer
         assert await read_all(reader, count) == list(enumerate(values(count)))
 
 
-async def test_records_that_are_published_while_a_merge_is_under_way_stay() -> None:
+async def test_records_published_during_a_merge_stay() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
@@ -212,7 +212,7 @@ async def leave_merged_object(broker: InProcessBroker) -> None:
     assert merged_key(0, 6) in await listed(broker)
 
 
-async def test_what_a_crashed_leader_uploaded_is_used_and_not_uploaded_again() -> None:
+async def test_a_merged_object_of_a_crashed_leader_is_reused() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
@@ -223,7 +223,7 @@ async def test_what_a_crashed_leader_uploaded_is_used_and_not_uploaded_again() -
         assert references(broker)[0].object_key == merged_key(0, 6)
 
 
-async def test_a_key_that_holds_something_else_is_not_touched_and_others_are_merged() -> None:
+async def test_a_key_with_other_content_is_avoided_and_others_merged() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
@@ -282,7 +282,7 @@ async def test_a_leader_that_was_replaced_publishes_no_merge() -> None:
         } <= await listed(broker)
 
 
-async def test_a_merge_whose_first_source_expires_meanwhile_is_given_up() -> None:
+async def test_a_merge_whose_first_source_expires_is_given_up() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
@@ -310,7 +310,7 @@ async def test_a_merge_whose_first_source_expires_meanwhile_is_given_up() -> Non
         assert merged_key(0, 6) not in await listed(broker)
 
 
-async def test_a_log_whose_start_is_within_a_merged_segment_begins_there() -> None:
+async def test_a_log_start_within_a_merged_segment_is_kept() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
@@ -321,7 +321,7 @@ async def test_a_log_whose_start_is_within_a_merged_segment_begins_there() -> No
         assert references(broker)[0].object_key == merged_key(0, 6)
 
 
-async def test_a_slow_reader_that_still_wants_a_source_that_is_gone_reads_the_merged_one() -> None:
+async def test_a_slow_reader_of_a_deleted_source_gets_the_merged_one() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
@@ -359,7 +359,7 @@ async def until_listed(broker: InProcessBroker, expected: set[str]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_an_idle_partition_is_merged_without_being_loaded_and_kept_in_memory() -> None:
+async def test_an_idle_partition_is_merged_without_staying_loaded() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
@@ -375,7 +375,7 @@ async def test_an_idle_partition_is_merged_without_being_loaded_and_kept_in_memo
             assert await read_all(client, 10) == list(enumerate(values(10)))
 
 
-async def test_segments_with_many_batches_are_merged_with_an_index_that_finds_each() -> None:
+async def test_the_index_of_a_merged_segment_finds_every_batch() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         offset = 0
@@ -396,7 +396,7 @@ async def test_segments_with_many_batches_are_merged_with_an_index_that_finds_ea
             assert [position for position, _ in found] == list(range(start, offset))
 
 
-async def test_large_messages_are_indexed_more_densely_so_that_none_is_far_from_an_entry() -> None:
+async def test_a_merge_indexes_large_messages_more_densely() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         large = [bytes([number]) * 900_000 for number in range(12)]
@@ -410,7 +410,7 @@ async def test_large_messages_are_indexed_more_densely_so_that_none_is_far_from_
         assert await read_all(client, 12) == list(enumerate(large))
 
 
-async def test_a_store_that_is_away_ends_the_look_and_a_defect_does_not_end_the_broker(
+async def test_a_store_error_or_a_defect_ends_only_one_look(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
@@ -437,9 +437,7 @@ async def test_a_store_that_is_away_ends_the_look_and_a_defect_does_not_end_the_
         assert await merger(broker)._look()
 
 
-async def test_a_merge_counts_although_old_checkpoints_cannot_be_removed_just_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_merge_counts_if_old_checkpoints_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         await produce(client, *values(10))
@@ -457,7 +455,7 @@ async def test_a_merge_counts_although_old_checkpoints_cannot_be_removed_just_th
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-async def test_retention_bounds_a_merged_segment_only_where_records_expire(policy: str) -> None:
+async def test_retention_limits_a_merge_only_where_records_expire(policy: str) -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic(configs={"cleanup.policy": policy, "retention.ms": 10_000_000})
         hour_ms = 3_600_000

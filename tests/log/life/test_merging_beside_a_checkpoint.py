@@ -41,9 +41,7 @@ class SlowLoads:
 
 
 @on_uvloop
-async def test_merge_planned_beside_a_new_checkpoint_keeps_every_record(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_merge_beside_a_new_checkpoint_keeps_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The older checkpoint and the newer record have a hole between them: its records went with the merge."""
     monkeypatch.setattr(partition_log, "CHECKPOINT_SEGMENTS", 4)
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
@@ -52,7 +50,7 @@ async def test_merge_planned_beside_a_new_checkpoint_keeps_every_record(
         partition = broker.partition("topic")
         await until(lambda: partition.record.checkpoint_key, "a checkpoint is named")
         older = partition.record.checkpoint_key
-        # As of a partition that nobody has opened since it was claimed.
+        # As of a partition that was not opened since it was claimed.
         partition.log = partition.references = None
         partition.leadership = PartitionLeadership(State.OPENING)
         loads = SlowLoads(broker.process.serving.checkpointer)

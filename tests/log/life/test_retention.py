@@ -1,4 +1,4 @@
-"""Which segments have expired: Kafka's rules, case by case and against a model that tells them another way."""
+"""Expired segments: Kafka's rules, case by case and against a model that states them another way."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_without_limits_nothing_has_to_be_looked_at() -> None:
     assert limits_of(effective({"retention.ms": "-1", "retention.bytes": "-5"}, Settings())) is None
 
 
-def test_a_topic_goes_before_the_settings_and_these_before_kafkas_defaults() -> None:
+def test_topic_limits_override_settings_and_those_the_defaults() -> None:
     settings = replace(Settings(), retention_ms=60_000, retention_bytes=1000)
     assert limits_of(effective({}, settings)) == RetentionLimits(retention_ms=60_000, retention_bytes=1000)
     own = effective({"retention.ms": "-1", "retention.bytes": "2000"}, settings)
@@ -109,7 +109,7 @@ def test_no_limit_of_time() -> None:
     assert counts(expired(log_of((100, NOW_MS - 1), (100, NOW_MS)), ms=0)) == (0, 1)
 
 
-def test_a_segment_without_timestamps_expires_by_its_age_once_that_is_known() -> None:
+def test_a_segment_without_timestamps_expires_by_its_known_age() -> None:
     log = log_of((100, -1), (100, -1), (100, NOW_MS))
     assert expired(log, ms=100).is_undecided
     one = expired(log, ms=100, created={0: NOW_MS - 101})
@@ -120,7 +120,7 @@ def test_a_segment_without_timestamps_expires_by_its_age_once_that_is_known() ->
     assert (old.count, old.is_undecided) == (2, False)
 
 
-def test_an_age_does_not_matter_where_there_is_a_timestamp_or_no_limit_of_time() -> None:
+def test_age_is_ignored_with_a_timestamp_or_no_time_limit() -> None:
     assert expired(log_of((100, NOW_MS)), ms=100, created={0: 0}).count == 0
     found = expired(log_of((100, -1), (100, -1)), size=100)
     assert (found.count, found.is_undecided) == (1, False)
@@ -133,7 +133,7 @@ def test_an_age_does_not_matter_where_there_is_a_timestamp_or_no_limit_of_time()
     ("size", "count"),
     [(-1, 0), (600, 0), (500, 1), (501, 0), (300, 2), (299, 2), (301, 1), (1, 2), (0, 3), (10_000, 0)],
 )
-def test_segments_go_while_what_is_left_has_the_size_that_is_to_be_kept(size: int, count: int) -> None:
+def test_segments_expire_while_the_rest_has_retention_bytes(size: int, count: int) -> None:
     assert counts(expired(log_of((100, 0), (200, 0), (300, 0)), size=size)) == (count, 0)
 
 
@@ -148,7 +148,7 @@ def test_size_goes_first_and_time_looks_at_what_is_left() -> None:
 
 
 class Model:
-    """UnifiedLog.deleteOldSegments: two passes, each from the oldest segment on while its predicate holds."""
+    """UnifiedLog.deleteOldSegments: two passes, each from the oldest segment on while its predicate is true."""
 
     def __init__(self, segments: list[tuple[int, int]]) -> None:
         self.segments = segments

@@ -1,4 +1,4 @@
-"""What the leader lets go of, when, and what it costs."""
+"""Retention: the segments that the leader removes, when, and at what cost."""
 
 import asyncio
 import random
@@ -77,9 +77,7 @@ async def stored(cluster: Cluster) -> set[str]:
 
 
 @cluster_scenario()
-async def test_old_segments_leave_the_record_and_their_objects_after_the_grace_period(
-    cluster: Cluster,
-) -> None:
+async def test_expired_segments_leave_the_record_and_later_the_store(cluster: Cluster) -> None:
     broker, partition, retention = await started(cluster, **{"retention.ms": "60000"})
     await produce(broker, 0, 500, FUTURE_MS, 0)
     retention.add_ms = 100_000
@@ -112,7 +110,7 @@ async def test_a_log_that_is_too_large_loses_its_oldest_segments(cluster: Cluste
 
 
 @cluster_scenario()
-async def test_what_is_counted_says_by_which_limit_it_went(cluster: Cluster) -> None:
+async def test_expired_segments_are_counted_by_the_limit_that_applied(cluster: Cluster) -> None:
     broker, partition, retention = await started(cluster, **{"retention.bytes": "3300", "retention.ms": "5"})
     await produce(broker, FUTURE_MS, FUTURE_MS, 0, 0, FUTURE_MS, size=1000)
     retention.add_ms = 100_000
@@ -122,7 +120,7 @@ async def test_what_is_counted_says_by_which_limit_it_went(cluster: Cluster) -> 
 
 
 @cluster_scenario()
-async def test_changed_configs_hold_at_the_next_look(cluster: Cluster) -> None:
+async def test_changed_configs_apply_at_the_next_look(cluster: Cluster) -> None:
     broker, partition, retention = await started(cluster, **{"retention.ms": str(A_DAY_MS)})
     await produce(broker, 0, 0)
     retention.add_ms = 100_000
@@ -136,7 +134,7 @@ async def test_changed_configs_hold_at_the_next_look(cluster: Cluster) -> None:
 
 
 @cluster_scenario()
-async def test_segments_without_timestamps_go_by_their_age_which_is_read_once(cluster: Cluster) -> None:
+async def test_segments_without_timestamps_expire_by_an_age_read_once(cluster: Cluster) -> None:
     broker, partition, retention = await started(cluster, **{"retention.ms": "60000"})
     await produce(broker, -1, -1, -1)
     await asyncio.sleep(30)
@@ -161,9 +159,7 @@ async def test_segments_without_timestamps_go_by_their_age_which_is_read_once(cl
 
 
 @cluster_scenario()
-async def test_the_last_segment_goes_too_once_a_checkpoint_tells_where_the_log_ended(
-    cluster: Cluster,
-) -> None:
+async def test_the_last_segment_expires_once_a_checkpoint_has_the_end(cluster: Cluster) -> None:
     broker, partition, retention = await started(cluster, **{"retention.ms": "60000"})
     producer = {"producer_id": 7, "producer_epoch": 0}
     assert await broker.produce(TOPIC, 0, b"a", b"b", timestamp=0, sequence=0, **producer) == 0
@@ -229,7 +225,7 @@ async def test_a_segment_that_is_published_meanwhile_stays(cluster: Cluster) -> 
 
 
 @cluster_scenario()
-async def test_idle_partitions_cost_the_stores_nothing_until_something_is_due(cluster: Cluster) -> None:
+async def test_idle_partitions_cost_no_calls_until_something_is_due(cluster: Cluster) -> None:
     """They are led and not open, with a checkpoint and without one."""
     first, partition, retention = await started(cluster, **{"retention.ms": str(A_DAY_MS)})
     await produce(first, *[1000] * (partition_log.CHECKPOINT_SEGMENTS + 3))
@@ -258,7 +254,7 @@ async def test_idle_partitions_cost_the_stores_nothing_until_something_is_due(cl
 
 
 @cluster_scenario()
-async def test_a_limit_that_is_changed_makes_an_idle_partition_be_looked_at_anew(cluster: Cluster) -> None:
+async def test_a_changed_limit_applies_to_an_idle_partition(cluster: Cluster) -> None:
     first, _, _ = await started(cluster, **{"retention.ms": str(A_DAY_MS)})
     await produce(first, 0)
     await first.stop()
@@ -294,7 +290,7 @@ async def test_one_partition_that_fails_does_not_keep_the_others(
 
 
 @cluster_scenario()
-async def test_a_leader_that_was_replaced_lets_nothing_go(cluster: Cluster) -> None:
+async def test_a_leader_that_was_replaced_expires_nothing(cluster: Cluster) -> None:
     broker, partition, retention = await started(cluster, **{"retention.ms": "60000"})
     await produce(broker, 0, FUTURE_MS)
     await lead_elsewhere(cluster.metadata, TOPIC)

@@ -63,7 +63,7 @@ def gets(objects: ControlledStore, pattern: str = "*") -> int:
 
 @pytest.mark.parametrize("read_ahead_segments", [0, 2])
 @pytest.mark.parametrize("max_bytes", [1, 1000, MIB])
-async def test_a_partition_that_many_read_from_its_beginning_costs_one_get_per_segment(
+async def test_many_readers_from_the_start_cost_one_get_per_segment(
     max_bytes: int, read_ahead_segments: int
 ) -> None:
     segments = small_segments(60)
@@ -87,7 +87,7 @@ async def test_one_fetch_takes_records_of_so_many_segments_and_no_more(
         assert await made.fetch(0) == b"".join(log.batches_from(0)[:14])
 
 
-async def test_what_is_there_already_is_served_however_small_the_cache_is() -> None:
+async def test_cached_records_are_served_however_small_the_cache_is() -> None:
     segments = small_segments(6)
     one = segments[0].reference.size_bytes + 3 * KIB
     async with reading(segments, cache_bytes=one) as (log, objects, made):
@@ -97,7 +97,7 @@ async def test_what_is_there_already_is_served_however_small_the_cache_is() -> N
         assert objects.count("read_into", segments[0].key) == 1
 
 
-async def test_what_a_merge_has_replaced_is_not_taken_for_what_replaced_it() -> None:
+async def test_a_cached_source_is_not_taken_for_the_merged_segment() -> None:
     sources = small_segments(5)
     merged = StoredSegmentFile([batch for one in sources for batch in one.batches], merged=True)
     async with reading(sources) as (_, objects, made):
@@ -106,7 +106,7 @@ async def test_what_a_merge_has_replaced_is_not_taken_for_what_replaced_it() -> 
         after = partition_of(StoredLog([merged]).record)
         assert await made.fetch(0, MIB, after) == b"".join(merged.batches)
         assert objects.count("read_into", merged.key) == 1
-        # Who still holds one of the sources does not take it for the beginning of the merged one.
+        # A reader that still has one of the sources does not take it for the beginning of the merged one.
         held = await made.reader.load(made.partition, sources[0].reference, 0)
         read = made.reader.read(after, 0, MIB, True, [held])
         assert b"".join(read.views) == b"".join(merged.batches)
@@ -119,7 +119,7 @@ async def test_what_a_merge_has_replaced_is_not_taken_for_what_replaced_it() -> 
         assert gets(objects, sources[0].key) == 2
 
 
-async def test_many_small_views_are_joined_and_hold_no_segment() -> None:
+async def test_many_small_views_are_joined_and_pin_no_segment() -> None:
     async with reading(small_segments(40)) as (log, _, made):
         expected = await made.drain(0)
         read = made.reader.read(made.partition, 0, MIB, True)
@@ -136,7 +136,7 @@ async def test_many_small_views_are_joined_and_hold_no_segment() -> None:
 # --- large segments
 
 
-async def test_a_large_segment_costs_its_index_once_and_one_get_per_chunk() -> None:
+async def test_a_large_segment_costs_one_index_and_one_get_per_chunk() -> None:
     segment = large_segment()
     async with reading([segment], IN_CHUNKS) as (log, objects, made):
         assert await made.drain(0, 400) == b"".join(log.batches_from(0))
@@ -150,7 +150,7 @@ async def test_a_large_segment_costs_its_index_once_and_one_get_per_chunk() -> N
         assert made.metrics.index_rebuilds == 0
 
 
-async def test_a_fetch_from_the_middle_reads_what_it_wants_and_nothing_else() -> None:
+async def test_a_fetch_from_the_middle_reads_only_what_it_wants() -> None:
     segment = large_segment(200)
     async with reading([segment], IN_CHUNKS) as (log, objects, made):
         found = await made.fetch(301, 500)
@@ -161,7 +161,7 @@ async def test_a_fetch_from_the_middle_reads_what_it_wants_and_nothing_else() ->
         assert objects.count("read_into", segment.key) <= 5
 
 
-async def test_many_who_read_a_large_segment_share_its_index_and_its_chunks() -> None:
+async def test_readers_of_a_large_segment_share_its_index_and_chunks() -> None:
     segment = large_segment(100)
     async with reading([segment], IN_CHUNKS, read_ahead_segments=2) as (log, objects, made):
         found = await asyncio.gather(*(made.drain(0, 500) for _ in range(6)))
@@ -192,7 +192,7 @@ async def test_indexes_are_kept_up_to_their_limit() -> None:
         assert objects.count("get", "*.index") == 6
 
 
-async def test_a_large_segment_that_was_just_published_is_in_memory_as_a_whole() -> None:
+async def test_a_large_segment_that_is_cached_whole_costs_no_chunks() -> None:
     segment = large_segment()
     async with reading([segment], ReadSizes(whole_bytes=MIB, chunk_bytes=KIB)) as (log, objects, made):
         await made.fetch(0, 1)
@@ -215,7 +215,7 @@ async def test_a_gap_makes_the_whole_segment_be_verified_once(gap_after: int) ->
         assert objects.count("put") == 0
 
 
-async def test_a_base_offset_that_is_damaged_on_its_way_is_noticed_even_before_a_gap() -> None:
+async def test_a_damaged_base_offset_is_noticed_even_before_a_gap() -> None:
     """The batch's own CRC does not cover it, and where there is a gap its neighbours say nothing."""
     segment = large_segment(gap_after=5)
     position = segment.entries()[6][1]
@@ -236,7 +236,7 @@ async def test_a_base_offset_that_is_damaged_on_its_way_is_noticed_even_before_a
             await made.drain(0, 400)
 
 
-async def test_chunks_of_a_segment_whose_index_is_far_too_coarse_are_small_all_the_same() -> None:
+async def test_chunks_are_small_even_where_the_index_is_too_coarse() -> None:
     segment = large_segment(200, interval=1000)
     assert len(parse_index("index", segment.index, 0).offsets) == 1
     async with reading([segment], IN_CHUNKS) as (log, _, made):
@@ -278,9 +278,7 @@ BAD_INDEXES: dict[str, Any] = {
 
 @pytest.mark.parametrize("version", [LEGACY_VERSION, LARGE_VERSION])
 @pytest.mark.parametrize("bad", BAD_INDEXES)
-async def test_a_bad_index_of_a_large_segment_is_made_anew_counted_and_written_back(
-    bad: str, version: int
-) -> None:
+async def test_a_bad_index_is_rebuilt_counted_and_written_back(bad: str, version: int) -> None:
     segment = large_segment()
     async with reading([segment], IN_CHUNKS, index_version=version) as (log, objects, made):
         if BAD_INDEXES[bad] is None:
@@ -329,7 +327,7 @@ async def test_a_batch_that_is_damaged_costs_its_chunk_and_no_other() -> None:
         assert (made.metrics.index_rebuilds, objects.count("get_range")) == (0, 0)
 
 
-async def test_a_segment_that_is_gone_is_told_by_its_own_name() -> None:
+async def test_a_missing_segment_is_reported_by_its_own_name() -> None:
     for sizes in (WHOLE, IN_CHUNKS):
         segment = large_segment()
         async with reading([segment], sizes) as (_, objects, made):
@@ -342,7 +340,7 @@ async def test_a_segment_that_is_gone_is_told_by_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("sizes", [WHOLE, IN_CHUNKS])
-async def test_an_older_topics_segment_in_the_replica_is_neither_served_nor_called_damaged(
+async def test_an_older_topics_replica_is_skipped_without_a_warning(
     sizes: ReadSizes, caplog: pytest.LogCaptureFixture
 ) -> None:
     segment = large_segment()
@@ -391,7 +389,7 @@ async def test_chunks_are_read_ahead_over_the_end_of_their_segment() -> None:
         assert gets(objects) == 2 + len(made.reader.cache)
 
 
-async def test_what_is_read_ahead_takes_a_part_of_the_cache_until_it_is_wanted() -> None:
+async def test_read_ahead_takes_a_part_of_the_cache_until_it_is_read() -> None:
     segments = small_segments(40, 10 * KIB)
     cost = segments[0].reference.size_bytes + 2 * KIB
     async with reading(segments, read_ahead_segments=2, cache_bytes=20 * cost) as (_, objects, made):
@@ -405,12 +403,12 @@ async def test_what_is_read_ahead_takes_a_part_of_the_cache_until_it_is_wanted()
         await made.fetch(8, 1)
         await all_ahead(made)
         assert gets(objects) == 1 + 5 + 1 + 2
-        # What the cache lets go of unread makes room, too.
+        # Segments that leave the cache unread make room, too.
         made.reader.forget(made.partition)
         assert made.reader._ahead._unused_bytes == 0
 
 
-async def test_nothing_is_read_ahead_where_nothing_could_be_kept_or_nobody_wants_it() -> None:
+async def test_read_ahead_loads_nothing_without_a_cache_or_if_disabled() -> None:
     for cache_bytes, count in ((0, 2), (MIB, 0)):
         async with reading(small_segments(10), cache_bytes=cache_bytes, read_ahead_segments=count) as (
             _,
@@ -422,7 +420,7 @@ async def test_nothing_is_read_ahead_where_nothing_could_be_kept_or_nobody_wants
             assert gets(objects) == 1
 
 
-async def test_nothing_is_read_ahead_twice_and_nothing_of_what_is_read_already() -> None:
+async def test_read_ahead_repeats_no_read_that_is_done_or_in_flight() -> None:
     segments = small_segments(30)
     async with reading(segments, read_ahead_segments=3) as (_, objects, made):
         with objects.hold("read_into", segments[5].key) as hold:

@@ -26,7 +26,7 @@ def patched(position: int, replacement: bytes, data: bytes = SEGMENT) -> bytes:
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 31, 60, 100, 1000, 100_000])
-def test_it_tells_the_same_in_pieces_of_any_size(piece_bytes: int) -> None:
+def test_the_result_is_the_same_in_pieces_of_any_size(piece_bytes: int) -> None:
     found = inspect(KEY, SEGMENT, piece_bytes)
     assert (found.base_offset, found.last_offset, found.record_count) == (100, 113, 10)
     assert (found.size_bytes, found.created_ms, found.is_merged) == (len(SEGMENT), 77, False)
@@ -40,12 +40,12 @@ def test_it_tells_the_same_in_pieces_of_any_size(piece_bytes: int) -> None:
     )
 
 
-def test_it_keeps_the_first_and_the_newest_five_batches_of_a_producer() -> None:
+def test_a_producers_first_and_newest_five_batches_are_kept() -> None:
     found = inspected(*(batch(n, 1, 0, producer=(1, 0, n)) for n in range(20)))
     assert [one.base_offset for one in found.sequenced] == [0, 15, 16, 17, 18, 19]
 
 
-def test_batches_are_told_apart_by_what_is_in_them_and_where_they_are() -> None:
+def test_batches_differ_by_content_and_by_offset() -> None:
     one, other = inspected(batch(0, 1, 3), batch(1, 1, 3)), inspected(batch(1, 1, 3), batch(2, 1, 3))
     assert one.batches.between(1, 1) == other.batches.between(1, 1) != b""
     assert one.batches.between(0, 1) != other.batches.between(1, 2)

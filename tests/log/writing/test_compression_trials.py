@@ -1,4 +1,4 @@
-"""Which batches of a partition are tried, where some shrink and some do not."""
+"""The batches of a partition that are tried, where some shrink and some do not."""
 
 import os
 
@@ -51,7 +51,7 @@ def test_what_does_not_shrink_costs_a_sixteenth_at_most(batches: list[tuple[int,
 
 
 @on_uvloop
-async def test_records_that_do_not_shrink_are_stored_as_they_came_and_others_are_not() -> None:
+async def test_only_records_that_shrink_are_stored_compressed() -> None:
     async with in_process_broker(compression_codec=CompressionCodec.SNAPPY) as broker:
         await broker.create_topic("topic")
         async with broker.connect() as client:

@@ -1,4 +1,4 @@
-"""When buffers become segments."""
+"""Flushes: when buffers become segments."""
 
 import asyncio
 
@@ -72,7 +72,7 @@ async def test_what_arrives_during_a_flush_is_flushed_in_its_own_time() -> None:
 
 
 @on_uvloop
-async def test_no_more_partitions_than_allowed_are_flushed_at_the_same_time() -> None:
+async def test_concurrent_flushes_stay_within_flush_concurrency() -> None:
     async with in_process_broker(flush_concurrency=2) as broker, broker.connect() as client:
         topic = await broker.create_topic(partitions=6)
         with broker.objects.hold("put_if_absent", "*.kfs") as hold:
@@ -85,7 +85,7 @@ async def test_no_more_partitions_than_allowed_are_flushed_at_the_same_time() ->
 
 
 @on_uvloop
-async def test_a_flush_that_is_ended_half_way_is_not_followed_by_another() -> None:
+async def test_a_cancelled_flush_is_not_followed_by_another() -> None:
     """Closing a broker ends flushes, also of a partition that is being handed over and waits to be drained."""
     async with in_process_broker(flush_interval_ms=0) as broker, broker.connect() as client:
         topic = await broker.create_topic()

@@ -1,4 +1,4 @@
-"""Two flushes of a partition on their way: what clients hear, what is stored, and what is left behind."""
+"""Two flushes of a partition in flight: the answers to clients, the published records, and the orphans."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ Told = asyncio.Future[int]
 
 
 class DefectError(Exception):
-    """What no second attempt would change."""
+    """A failure that no second attempt would change."""
 
 
 def segment(base_offset: int) -> str:
@@ -47,13 +47,13 @@ async def begun(cluster: Cluster) -> BrokerParts:
 
 @contextmanager
 def unclaimable(broker: BrokerParts) -> Iterator[None]:
-    """What the broker loses it does not claim again as long as the block lasts."""
+    """The broker does not claim a partition that it loses while the block lasts."""
     with patch.object(broker.logs, "_lost_listeners", []):
         yield
 
 
 def hold_publication(cluster: Cluster) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let the next publication wait until the first of these events is set; the second tells that it does."""
+    """Let the next publication wait until the first of these events is set; the second shows that it does."""
     transact, may_end, has_begun = cluster.metadata.transact, asyncio.Event(), asyncio.Event()
 
     async def transact_late(
@@ -85,7 +85,7 @@ async def refused(told: Told, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def in_order(*told: Told) -> list[int]:
-    """The numbers of those that were told something, as they were."""
+    """The numbers of the answered ones, in the order of their answers."""
     order: list[int] = []
     for number, one in enumerate(told):
         one.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
@@ -96,9 +96,7 @@ def in_order(*told: Told) -> list[int]:
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_the_second_upload_begins_while_the_first_is_on_its_way_and_is_acknowledged_after_it(
-    cluster: Cluster,
-) -> None:
+async def test_uploads_overlap_and_are_acknowledged_in_order(cluster: Cluster) -> None:
     broker = await begun(cluster)
     with cluster.objects.hold("put_if_absent", segment(1)) as first:
         a = broker.produce(TOPIC, 0, b"a")
@@ -117,9 +115,7 @@ async def test_the_second_upload_begins_while_the_first_is_on_its_way_and_is_ack
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_no_more_are_on_their_way_than_may_be_and_the_rest_becomes_one_segment(
-    cluster: Cluster,
-) -> None:
+async def test_batches_beyond_two_flushes_in_flight_share_a_segment(cluster: Cluster) -> None:
     broker = await begun(cluster)
     with cluster.objects.hold("put_if_absent", "*.kfs") as hold:
         told = await one_after_the_other(cluster, broker, b"a", b"b", b"c", b"d")
@@ -145,9 +141,7 @@ async def test_the_first_of_an_epoch_is_alone(cluster: Cluster) -> None:
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_a_leftover_in_the_seconds_way_begins_a_new_epoch_in_which_everything_is_stored_once(
-    cluster: Cluster,
-) -> None:
+async def test_records_are_stored_once_if_an_orphan_is_in_the_way(cluster: Cluster) -> None:
     broker = await begun(cluster)
     await cluster.objects.inner.put_if_absent(segment(2), [b"a leftover"])
 
@@ -170,7 +164,7 @@ async def test_a_leftover_in_the_seconds_way_begins_a_new_epoch_in_which_everyth
     assert (await cluster.leaders(TOPIC))[0].leader_epoch == 1
     await cluster.check_led_by(TOPIC, [broker])
     again = [await send(sequence) for sequence in range(3)]
-    # The third may have been on its way already, and is a leftover, too, then.
+    # The third may have been in flight already, and is an orphan, too, then.
     assert again in ([1, 3, 4], [1, 4, 5])
     assert await cluster.published(TOPIC) == {
         0: b"first",
@@ -181,7 +175,7 @@ async def test_a_leftover_in_the_seconds_way_begins_a_new_epoch_in_which_everyth
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_when_the_first_is_fenced_nothing_of_the_second_is_published(cluster: Cluster) -> None:
+async def test_a_fenced_first_flush_publishes_nothing_of_the_second(cluster: Cluster) -> None:
     broker = await begun(cluster)
     with cluster.objects.hold("put_if_absent", segment(1)) as first:
         a = broker.produce(TOPIC, 0, b"a")
@@ -196,7 +190,7 @@ async def test_when_the_first_is_fenced_nothing_of_the_second_is_published(clust
     assert (await cluster.record(TOPIC)).log_end_offset == fenced_at == 1
     assert {segment(1), segment(2)} <= set(await cluster.objects.keys())
     assert (broker.budget.used_bytes, broker.led()) == (0, set())
-    # Whoever leads next goes past both.
+    # The next leader goes past both.
     await end_leases(cluster.metadata, keys.leader(TOPIC, 0))
     await cluster.settle()
     await cluster.check_led_by(TOPIC, [broker])
@@ -205,9 +199,7 @@ async def test_when_the_first_is_fenced_nothing_of_the_second_is_published(clust
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_a_hand_over_publishes_all_that_is_on_its_way_and_what_waits_behind_it(
-    cluster: Cluster,
-) -> None:
+async def test_a_hand_over_publishes_flushes_in_flight_and_the_buffer(cluster: Cluster) -> None:
     broker = await begun(cluster)
     partition = broker.partition(TOPIC)
     with cluster.objects.hold("put_if_absent", "*.kfs") as hold:
@@ -222,9 +214,7 @@ async def test_a_hand_over_publishes_all_that_is_on_its_way_and_what_waits_behin
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_a_hand_over_that_takes_too_long_refuses_everything_that_is_on_its_way(
-    cluster: Cluster,
-) -> None:
+async def test_a_hand_over_that_takes_too_long_refuses_all_records(cluster: Cluster) -> None:
     broker = await begun(cluster)
     with cluster.objects.hold("put_if_absent", "*.kfs") as hold:
         told = await one_after_the_other(cluster, broker, b"a", b"b", b"c")
@@ -237,7 +227,7 @@ async def test_a_hand_over_that_takes_too_long_refuses_everything_that_is_on_its
 
 
 @pytest.mark.parametrize("is_in_time", [False, True])
-def test_a_topic_that_is_deleted_while_two_are_on_their_way(is_in_time: bool) -> None:
+def test_deleting_a_topic_publishes_or_refuses_flushes_in_flight(is_in_time: bool) -> None:
     @cluster_scenario(flush_interval_ms=0)
     async def play(cluster: Cluster) -> None:
         broker = await begun(cluster)
@@ -262,7 +252,7 @@ def test_a_topic_that_is_deleted_while_two_are_on_their_way(is_in_time: bool) ->
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_a_broker_that_is_closed_with_two_on_their_way_leaves_nothing_running(cluster: Cluster) -> None:
+async def test_a_broker_killed_with_two_flushes_leaves_no_task(cluster: Cluster) -> None:
     broker = await begun(cluster)
     with (
         cluster.objects.hold("put_if_absent", "*.kfs") as segments,
@@ -280,8 +270,8 @@ async def test_a_broker_that_is_closed_with_two_on_their_way_leaves_nothing_runn
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_when_only_the_first_is_ended_half_way_the_second_is_not_published(cluster: Cluster) -> None:
-    """The record would have named a segment before which another is missing, and told nobody."""
+async def test_a_cancelled_first_flush_keeps_the_second_unpublished(cluster: Cluster) -> None:
+    """The record would have named a segment before which another is missing, without a sign of it."""
     broker = await begun(cluster)
     partition = broker.partition(TOPIC)
     with cluster.objects.hold("put_if_absent", segment(1)) as first:
@@ -301,10 +291,8 @@ async def test_when_only_the_first_is_ended_half_way_the_second_is_not_published
 
 
 @pytest.mark.parametrize("another_leads", [False, True])
-def test_a_second_that_cannot_be_brought_leaves_the_publication_of_the_first_in_doubt(
-    another_leads: bool,
-) -> None:
-    """It is published all the same, a moment later, or it is not: nobody is told twice."""
+def test_a_failed_second_upload_leaves_the_first_in_doubt(another_leads: bool) -> None:
+    """It is published all the same, a moment later, or it is not: no client gets a second answer."""
 
     @cluster_scenario(flush_interval_ms=0)
     async def play(cluster: Cluster) -> None:
@@ -333,8 +321,8 @@ def test_a_second_that_cannot_be_brought_leaves_the_publication_of_the_first_in_
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_what_was_refused_is_not_published_a_moment_later(cluster: Cluster) -> None:
-    """The first waits to write the record while the second fails: its client was told that nothing is stored."""
+async def test_refused_records_are_not_published_a_moment_later(cluster: Cluster) -> None:
+    """The first waits to write the record while the second fails with the answer that nothing is stored."""
     broker = await begun(cluster)
     partition = broker.partition(TOPIC)
     cluster.objects.fail("put_if_absent", segment(2), DefectError("no"))
@@ -357,7 +345,7 @@ async def test_what_was_refused_is_not_published_a_moment_later(cluster: Cluster
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_indexes_that_do_not_come_hold_up_nobody_who_was_acknowledged(cluster: Cluster) -> None:
+async def test_slow_indexes_delay_no_acknowledgement_up_to_a_limit(cluster: Cluster) -> None:
     """But after a few no more segments are made: they would be found without an index after a crash."""
     broker = await begun(cluster)
     with cluster.objects.hold("put_if_absent", "*.index") as indexes:
@@ -375,7 +363,7 @@ async def test_indexes_that_do_not_come_hold_up_nobody_who_was_acknowledged(clus
 
 
 @cluster_scenario(flush_interval_ms=0)
-async def test_an_index_that_is_refused_is_brought_when_it_is_not_any_more(cluster: Cluster) -> None:
+async def test_a_refused_index_is_uploaded_once_the_store_accepts_it(cluster: Cluster) -> None:
     broker = await begun(cluster)
     cluster.objects.fail("put_if_absent", index(1), *[StoreRefusedError("no such right")] * 10)
     assert await broker.produce(TOPIC, 0, b"a") == 1
@@ -389,7 +377,7 @@ async def test_an_index_that_is_refused_is_brought_when_it_is_not_any_more(clust
 
 @cluster_scenario(flush_interval_ms=0)
 async def test_a_defect_in_an_index_takes_nothing_back(cluster: Cluster) -> None:
-    """What was acknowledged stays; the rest is refused, and sent again it is stored in a new epoch."""
+    """Acknowledged records stay; the rest is refused, and is stored in a new epoch when sent again."""
     broker = await begun(cluster)
     cluster.objects.fail("put_if_absent", index(1), DefectError("no"))
     with (

@@ -1,4 +1,4 @@
-"""Which publications go together, and what each is told."""
+"""Publications that share a transaction, and the answer to each."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def failed(*found: KeyValue | None) -> TransactionResult:
 
 
 class TestNextBatch:
-    def test_nobody_waits(self) -> None:
+    def test_no_publications_make_an_empty_batch(self) -> None:
         assert next_batch([], 128, LARGE) == []
 
     def test_all_that_fit_go_in_their_order(self) -> None:
@@ -37,14 +37,14 @@ class TestNextBatch:
         assert next_batch(waiting, 128, 3 * each) == [0, 1, 2]
         assert next_batch(waiting, 128, 3 * each - 1) == [0, 1]
 
-    def test_nobody_is_overtaken_by_smaller_ones(self) -> None:
+    def test_smaller_publications_do_not_overtake(self) -> None:
         waiting = [publication("a", 10), publication("b", 5000), publication("c", 10)]
         assert next_batch(waiting, 128, 3000) == [0]
 
     def test_one_that_is_too_large_by_itself_goes_alone(self) -> None:
         assert next_batch([publication("a", 5000), publication("b")], 128, 3000) == [0]
 
-    def test_the_second_of_one_key_waits_and_holds_up_nobody(self) -> None:
+    def test_a_second_of_one_key_waits_and_delays_no_other(self) -> None:
         waiting = [publication("a"), publication("a", revision=2), publication("b")]
         assert next_batch(waiting, 128, LARGE) == [0, 2]
 
@@ -72,6 +72,6 @@ class TestAnswers:
         told = answers([publication("a"), publication("b")], failed(at("a", 3), at("b", 2)))
         assert told == [failed(at("a", 3)), failed(at("b", 2))]
 
-    def test_a_store_that_contradicts_itself_is_not_asked_without_end(self) -> None:
+    def test_answers_that_contradict_themselves_raise(self) -> None:
         with pytest.raises(StoreUnavailableError, match="2 publications, and every compare holds"):
             answers([publication("a"), publication("b")], failed(at("a", 1), at("b", 1)))

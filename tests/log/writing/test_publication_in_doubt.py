@@ -1,4 +1,4 @@
-"""What producers are told when nobody knows whether their records were published, and another leader takes over."""
+"""Answers to producers whose publication has an unknown outcome while another leader takes over."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -81,7 +81,7 @@ async def begun(broker: InProcessBroker) -> None:
 
 
 @on_uvloop
-async def test_records_that_were_published_before_another_leader_took_over_are_acknowledged() -> None:
+async def test_records_published_before_a_new_leader_are_acknowledged() -> None:
     """They were answered with NOT_LEADER_OR_FOLLOWER: librdkafka then stored one of them a second time."""
     metadata = DoubtfulMetadata()
     async with in_process_broker(metadata=metadata) as broker:
@@ -97,7 +97,7 @@ async def test_records_that_were_published_before_another_leader_took_over_are_a
 
 
 @on_uvloop
-async def test_records_that_were_not_published_before_another_leader_took_over_are_refused() -> None:
+async def test_records_unpublished_before_a_new_leader_are_refused() -> None:
     metadata = DoubtfulMetadata()
     async with in_process_broker(metadata=metadata) as broker:
         await begun(broker)
@@ -129,7 +129,7 @@ async def test_record_in_doubt_repaired_by_fsck_is_not_acknowledged() -> None:
 
 @on_uvloop
 async def test_record_in_doubt_changed_within_its_epoch_times_out() -> None:
-    """Whoever wrote it, an unknown outcome stays unknown."""
+    """The outcome stays unknown, no matter which broker wrote the record."""
     metadata = DoubtfulMetadata()
     async with in_process_broker(metadata=metadata) as broker:
         await begun(broker)
@@ -141,8 +141,8 @@ async def test_record_in_doubt_changed_within_its_epoch_times_out() -> None:
 
 
 @on_uvloop
-async def test_while_nobody_can_know_a_hand_over_ends_as_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on its way behind the publication in doubt is certainly not published, and is refused."""
+async def test_a_hand_over_with_an_unknown_outcome_ends_as_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush behind the publication in doubt is certainly not published, and is refused."""
     monkeypatch.setattr(log_manager, "_RESIGN_SEC", 0.05)
     metadata = DoubtfulMetadata()
     async with in_process_broker(metadata=metadata) as broker:
@@ -190,7 +190,7 @@ OURS = record(4, 20, (2, 0), (4, 10))
         pytest.param(record(10_004, 25, (2, 0), (4, 10)), 24, True, id="rebuilt with it"),
     ],
 )
-def test_the_epochs_of_a_successors_record_tell_what_was_published(
+def test_a_successors_epochs_show_whether_records_were_published(
     successor: PartitionRecord, last_offset: int, answer: bool | None
 ) -> None:
     assert is_published_in(successor, OURS, last_offset) is answer

@@ -1,4 +1,4 @@
-"""Publications share transactions, and each is told what it would have been told alone."""
+"""Publications share transactions, and each gets the answer that it would have got alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +15,7 @@ from tests.support.waiting import PATIENCE_SEC
 
 
 class GatedStore(MemoryStore):
-    """Transactions wait at a gate, fail there as they are told, and are counted."""
+    """Transactions wait at a gate, fail there as the test says, and are counted."""
 
     def __init__(self) -> None:
         super().__init__(max_operations=8)
@@ -92,7 +92,7 @@ async def value_of(store: MemoryStore, key: str) -> bytes:
 
 
 class TestSharing:
-    async def test_while_few_are_under_way_each_goes_at_once(
+    async def test_below_the_limit_each_publication_starts_at_once(
         self, store: GatedStore, shared: SharedPublications, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(shared_publications, "TRANSACTIONS_AT_ONCE", 2)
@@ -124,7 +124,7 @@ class TestSharing:
         assert store.arrived == [tuple(names[:1]), tuple(names[1:9]), tuple(names[9:])]
 
     async def test_two_of_one_key_never_share(self, store: GatedStore, shared: SharedPublications) -> None:
-        """A partition that was lost and gained again, while a write of its former leader's is not yet ended."""
+        """A partition that was lost and claimed again, while a write of its former leader is still in flight."""
         a, b = await create(store, "a"), await create(store, "b")
         tasks = [begin(shared, "b", b), begin(shared, "a", a), begin(shared, "a", a, b"other")]
         for number in range(3):
@@ -195,7 +195,7 @@ class TestOutcomes:
         assert all(result.succeeded for result in await asyncio.gather(*tasks))
         assert store.arrived == [("a",), ("b", "c"), ("d",), ("e", "f")]
 
-    async def test_what_is_too_large_alone_hears_so_and_nobody_else(
+    async def test_only_the_publication_that_is_too_large_fails(
         self, store: GatedStore, shared: SharedPublications
     ) -> None:
         class Small(GatedStore):
@@ -243,7 +243,7 @@ class TestCancellation:
         assert store.arrived == [("a",), ("c",)]
         await tasks[0]
 
-    async def test_one_of_a_transaction_under_way_takes_nobody_with_it(
+    async def test_cancelling_one_in_flight_cancels_no_other(
         self, store: GatedStore, shared: SharedPublications
     ) -> None:
         tasks = [begin(shared, key, await create(store, key)) for key in "abc"]
@@ -271,7 +271,7 @@ class TestCancellation:
         assert isinstance(outcomes[1], asyncio.CancelledError)
         assert await value_of(store, "b") == b"old"
 
-    async def test_one_that_has_a_transaction_of_its_own_lets_the_others_go(
+    async def test_cancelling_a_lone_publication_starts_the_others(
         self, store: GatedStore, shared: SharedPublications
     ) -> None:
         tasks = [begin(shared, key, await create(store, key)) for key in "ab"]
@@ -283,7 +283,7 @@ class TestCancellation:
         with pytest.raises(asyncio.CancelledError):
             await tasks[0]
 
-    async def test_the_end_leaves_nobody_waiting_and_says_that_nobody_knows(
+    async def test_close_fails_publications_in_flight_as_indeterminate(
         self, store: GatedStore, shared: SharedPublications
     ) -> None:
         tasks = [begin(shared, key, await create(store, key)) for key in "abc"]

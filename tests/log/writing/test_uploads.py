@@ -1,4 +1,4 @@
-"""How a sealed segment and its index come to the object store, and what is done about what lies there already."""
+"""Uploads of a sealed segment and its index, and the objects that are already under their keys."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ A_LONG_TIME_SEC = 3600.0
 
 
 class DefectError(Exception):
-    """What no second attempt would change."""
+    """A failure that no second attempt would change."""
 
 
 class ForgetfulStore(ControlledStore):
@@ -46,7 +46,7 @@ class ForgetfulStore(ControlledStore):
 
 
 class SpoiltStore(ControlledStore):
-    """Fails a put that is cancelled, as a library may that cannot tell one from the other."""
+    """Fails a put that is cancelled, as a library may that does not distinguish the two."""
 
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         try:
@@ -97,7 +97,7 @@ async def test_these_very_bytes_under_the_key_are_ours() -> None:
 
 
 @in_virtual_time
-async def test_an_upload_that_was_carried_out_without_an_answer_is_ours() -> None:
+async def test_an_upload_whose_answer_was_lost_is_ours() -> None:
     store, sealed = ForgetfulStore(), sealed_segment()
     upload = await uploader(store).upload(PARTITION, sealed)
     assert upload.is_there
@@ -107,7 +107,7 @@ async def test_an_upload_that_was_carried_out_without_an_answer_is_ours() -> Non
 
 @pytest.mark.parametrize("leftover", [b"", b"something else"])
 @in_virtual_time
-async def test_other_bytes_under_the_key_stay_and_are_told_of(leftover: bytes) -> None:
+async def test_other_bytes_under_the_key_stay_and_are_reported(leftover: bytes) -> None:
     store, sealed = ControlledStore(), sealed_segment()
     await store.inner.put_if_absent(SEGMENT, [leftover])
     upload = await uploader(store).upload(PARTITION, sealed)
@@ -117,7 +117,7 @@ async def test_other_bytes_under_the_key_stay_and_are_told_of(leftover: bytes) -
 
 
 @in_virtual_time
-async def test_a_leftover_that_is_removed_as_it_is_looked_at_is_in_nobodys_way() -> None:
+async def test_an_orphan_deleted_while_it_is_read_is_no_obstacle() -> None:
     store, sealed = ControlledStore(), sealed_segment()
     await store.inner.put_if_absent(SEGMENT, [b"a leftover"])
     with store.hold("get", SEGMENT) as hold:
@@ -201,7 +201,7 @@ async def test_an_index_that_is_given_up_is_not_brought_any_more(method: str) ->
 
 
 @in_virtual_time
-async def test_whoever_waits_for_an_index_is_told_why_it_cannot_be_there() -> None:
+async def test_a_wait_for_a_failed_index_raises_its_error() -> None:
     store = ControlledStore()
     store.fail("put_if_absent", INDEX, DefectError("index"))
     upload = await uploader(store).upload(PARTITION, sealed_segment())
@@ -211,7 +211,7 @@ async def test_whoever_waits_for_an_index_is_told_why_it_cannot_be_there() -> No
 
 
 @in_virtual_time
-async def test_an_index_that_could_not_be_brought_and_was_given_up_is_not_reported() -> None:
+async def test_a_failed_index_of_a_given_up_upload_is_not_reported() -> None:
     store = ControlledStore()
     store.fail("put_if_absent", INDEX, DefectError("index"))
     with store.hold("put_if_absent", SEGMENT) as hold:
@@ -236,8 +236,8 @@ async def test_an_index_that_fails_as_it_is_given_up_is_not_reported() -> None:
 
 
 @in_virtual_time
-async def test_a_store_that_refuses_is_asked_until_it_does_not() -> None:
-    """Who mends its settings finds the broker where it was."""
+async def test_a_refused_upload_is_retried_until_the_store_accepts_it() -> None:
+    """An operator who corrects its settings finds the broker where it was."""
     store, sealed = ControlledStore(), sealed_segment()
     refusals = [StoreRefusedError("no such right")] * 5
     store.fail("put_if_absent", SEGMENT, *refusals)
@@ -251,7 +251,7 @@ async def test_a_store_that_refuses_is_asked_until_it_does_not() -> None:
 
 @pytest.mark.parametrize("index_method", ["put_if_absent", "put"])
 @in_virtual_time
-async def test_a_segment_that_cannot_be_brought_takes_its_index_with_it(index_method: str) -> None:
+async def test_a_failed_segment_cancels_its_index(index_method: str) -> None:
     """Also where the index waits to hear whether the segment is ours."""
     store = ControlledStore()
     if index_method == "put":
@@ -270,7 +270,7 @@ async def test_a_segment_that_cannot_be_brought_takes_its_index_with_it(index_me
 
 
 @in_virtual_time
-async def test_when_neither_can_be_brought_the_segments_failure_is_the_one_that_counts() -> None:
+async def test_if_segment_and_index_fail_the_segments_error_is_raised() -> None:
     store = ControlledStore()
     store.fail("put_if_absent", INDEX, DefectError("index"))
     store.fail("put_if_absent", SEGMENT, DefectError("segment"))
@@ -299,7 +299,7 @@ async def test_an_upload_that_is_ended_leaves_nothing_behind() -> None:
 
 
 @in_virtual_time
-async def test_closing_ends_the_indexes_that_are_on_their_way() -> None:
+async def test_close_cancels_the_indexes_in_flight() -> None:
     store = ControlledStore()
     with store.hold("put_if_absent", INDEX) as hold:
         closed = uploader(store)
