@@ -26,6 +26,7 @@ from scripts import scale, sizing
 from scripts.alert_table import alert_rows
 from scripts.chart_files import written_files
 from scripts.chart_values import documented_values
+from scripts.format_users import format_users
 from scripts.message_types import PATH as MESSAGE_TYPES
 from scripts.message_types import message_types
 from scripts.pictures.files import picture_files
@@ -233,6 +234,18 @@ def _fields_table(fields: Iterable[tuple[str, ...]]) -> str:
     return _table(("Field", "Type", "Default", "Meaning", "Legal"), fields)
 
 
+def format_users_table() -> str:
+    """Each module of a stored format and the modules that import it."""
+    users = format_users(ROOT, ("kafscale", "spark_jobs", "scripts"))
+    return _table(
+        ("`kafscale/formats/`", "Used by"),
+        (
+            (f"`{module}.py`", ", ".join(f"`{path.removeprefix('kafscale/')}`" for path in paths))
+            for module, paths in users.items()
+        ),
+    )
+
+
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "deploy/helm/kafscale/README.md": {"values": chart_values_table},
     "docs/alerts.md": {"alerts": lambda: _table(("Alert", "Severity", "After"), alert_rows())},
@@ -241,6 +254,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "leadership-rights": leadership_rights_table,
         "leadership-events": leadership_events_table,
     },
+    "docs/code-paths.md": {"format-users": format_users_table},
     "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
     "docs/custom-resources.md": {
         "cluster-fields": lambda: _fields_table(cluster_fields()),

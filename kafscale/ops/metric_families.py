@@ -111,8 +111,8 @@ REQUEST_STAGE = _histogram(
 )
 REQUEST_ACTIVE = _histogram(
     "kafscale_request_active_seconds",
-    "Time from a Fetch request's last byte to its reply's hand-over to the socket, without the stage `wait`: how "
-    "long its client waits for records that are there.",
+    "Time from a Fetch request's last byte to its reply, without the stages `wait` and `send`: how long the broker "
+    "takes for records that are there.",
     "api",
 )
 

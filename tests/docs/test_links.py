@@ -96,4 +96,4 @@ def _is_page(path: Path, name: str) -> bool:
     """By its path in the project, beside the file that names it, or among the documents."""
     name, _, anchor = name.partition("#")
     found = [folder / name for folder in (ROOT, path.parent, ROOT / "docs") if (folder / name).is_file()]
-    return bool(found) and (not anchor or anchor in anchors(found[0].read_text()))
+    return any(not anchor or anchor in anchors(page.read_text()) for page in found)
