@@ -8,6 +8,8 @@ import hypothesis
 import pytest
 from _pytest.terminal import TerminalReporter
 
+pytest.register_assert_rewrite("tests.support.static_membership")  # scenarios that test modules share
+
 # Tests and the processes they start do not see the settings of the caller's shell. At import: before any test
 # module, which may read the environment, and in each of xdist's workers.
 for _setting in [name for name in os.environ if name.startswith("KAFSCALE_")]:

@@ -18,7 +18,6 @@ from tests.support.group_wire import (
     RawGroup,
     raw_group,
     subscription,
-    unique_instance,
 )
 
 LEAST_SESSION_TIMEOUT_MS = 500  # tests/compat/conftest.py
@@ -54,15 +53,6 @@ def test_older_versions_take_a_new_member_in_at_once(group: RawGroup, version: i
     reply = group.member().join(version)
     assert (reply.error_code, reply.generation_id, reply.leader) == (NONE, 1, reply.member_id)
     assert reply.member_id.startswith("tests-")
-
-
-@pytest.mark.parametrize("version", range(5, 10))
-def test_static_member_joins_at_once_with_instance_in_its_id(group: RawGroup, version: int) -> None:
-    instance = unique_instance()
-    reply = group.member(instance=instance).join(version)
-    assert (reply.error_code, reply.generation_id, reply.leader) == (NONE, 1, reply.member_id)
-    assert reply.member_id.startswith(f"{instance}-")
-    assert [(one.member_id, one.group_instance_id) for one in reply.members] == [(reply.member_id, instance)]
 
 
 @pytest.mark.parametrize("exists", [False, True], ids=["a group that is not there", "a group with members"])

@@ -6,14 +6,12 @@ import pytest
 
 from tests.compat.conftest import NewTopic, Peer
 from tests.support.group_wire import (
-    FENCED_INSTANCE_ID,
     NONE,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
     RawGroup,
     leave,
     raw_group,
-    unique_instance,
 )
 from tests.support.waiting import wait_until
 
@@ -109,45 +107,6 @@ def test_who_is_not_there_cannot_leave(group: RawGroup, version: int) -> None:
     assert member.heartbeat() == NONE
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
-def test_several_members_leave_at_once_each_with_its_own_result(group: RawGroup, version: int) -> None:
-    instances = [unique_instance() for _ in range(3)]
-    members = [group.member(), *(group.member(instance=one) for one in instances), group.member()]
-    group.join_together(members)
-    group.sync_together(members)
-    dynamic, by_instance, by_both, fenced, staying = members
-    pending = group.member()
-    pending.register()
-    reply = leave(
-        group.wire,
-        group.name,
-        [
-            (dynamic.id, None),
-            ("", by_instance.instance),
-            (by_both.id, by_both.instance),
-            (dynamic.id, fenced.instance),
-            (pending.id, None),
-            ("invented", None),
-            ("", unique_instance()),
-            (staying.id, "never heard of"),
-            (dynamic.id, None),
-        ],
-        version,
-    )
-    assert reply.error_code == NONE
-    assert [(one.member_id, one.group_instance_id, one.error_code) for one in reply.members][:4] == [
-        (dynamic.id, None, NONE),
-        ("", by_instance.instance, NONE),
-        (by_both.id, by_both.instance, NONE),
-        (dynamic.id, fenced.instance, FENCED_INSTANCE_ID),
-    ]
-    assert [one.error_code for one in reply.members][4:] == [NONE] + [UNKNOWN_MEMBER_ID] * 4
-    assert {one.member_id for one in group.describe().members} == {fenced.id, staying.id}
-    fenced.send_join()
-    staying.send_join()
-    group.all_joined([fenced, staying])
-
-
 def test_a_leave_of_nobody_changes_nothing(group: RawGroup) -> None:
     (member,) = group.stable(1)
     reply = leave(group.wire, group.name, [])
@@ -210,9 +169,7 @@ def test_a_member_that_waits_to_join_needs_no_heartbeats(group: RawGroup) -> Non
     waiting = group.member(session_timeout_ms=SHORT_MS)
     waiting.start_join()
     group.await_state("PreparingRebalance")
-    with raw_group(group.broker) as clock:  # whose only member's session began later and ends as late
-        clock.stable(1, session_timeout_ms=SHORT_MS)
-        clock.await_state("Empty")
+    group.elapse(SHORT_MS)
     assert leader.heartbeat() == REBALANCE_IN_PROGRESS
     leader.send_join()
     assert len(group.all_joined([leader, waiting])[leader.id].members) == 2
@@ -223,9 +180,7 @@ def test_member_waiting_in_sync_needs_no_heartbeats(group: RawGroup) -> None:
     leader, waiting = group.member(), group.member(session_timeout_ms=SHORT_MS)
     group.join_together([leader, waiting])
     waiting.send_sync()
-    with raw_group(group.broker) as clock:
-        clock.stable(1, session_timeout_ms=SHORT_MS)
-        clock.await_state("Empty")
+    group.elapse(SHORT_MS)
     assert leader.heartbeat() == NONE
     assert leader.sync({waiting.id: b"at last"}).error_code == NONE
     assert bytes(waiting.receive_sync().assignment) == b"at last"

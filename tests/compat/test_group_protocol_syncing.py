@@ -8,7 +8,6 @@ import pytest
 
 from tests.compat.conftest import Peer
 from tests.support.group_wire import (
-    FENCED_INSTANCE_ID,
     ILLEGAL_GENERATION,
     INCONSISTENT_GROUP_PROTOCOL,
     NONE,
@@ -16,7 +15,6 @@ from tests.support.group_wire import (
     UNKNOWN_MEMBER_ID,
     RawGroup,
     raw_group,
-    unique_instance,
 )
 from tests.support.waiting import wait_until
 
@@ -143,13 +141,6 @@ def test_sync_in_preparing_state_gets_rebalance_in_progress(group: RawGroup) -> 
     group.await_state("PreparingRebalance")
     reply = other.sync()
     assert (reply.error_code, bytes(reply.assignment)) == (REBALANCE_IN_PROGRESS, b"")
-
-
-def test_a_sync_with_the_wrong_instance_is_refused(group: RawGroup) -> None:
-    (static,) = group.joined(1, instance=unique_instance())
-    assert static.sync(group_instance_id="never heard of").error_code == UNKNOWN_MEMBER_ID
-    assert static.sync(member_id="somebody else").error_code == FENCED_INSTANCE_ID
-    assert static.sync(group_instance_id=None).error_code == NONE  # the member id is enough
 
 
 # --- members that never sync

@@ -89,6 +89,7 @@ def test_join_group(group: RawGroup, version: int) -> None:
         assert reply.throttle_time_ms == 0
     if version >= 5:
         assert row.group_instance_id == member.instance
+        assert member.id.startswith(f"{member.instance}-")
     if version >= 7:
         assert reply.protocol_type == "consumer"
 

@@ -187,21 +187,6 @@ def test_older_member_of_one_instance_id_is_fenced_fatally(
             wait_until_handled([newer], topic, [3, 3])
 
 
-def test_absent_static_member_loses_partitions_after_timeout(
-    broker: Peer, new_topic: NewTopic, group: str
-) -> None:
-    topic = new_topic(2)
-    every = partitions_of(topic, 2)
-    with (
-        joining(broker, group, topic, group_instance_id="stays") as stays,
-        joining(broker, group, topic, group_instance_id="goes", session_timeout_ms=600) as goes,
-    ):
-        wait_for_shares([stays, goes], every)
-        goes.leave()
-        assert len(stays.assignment) == 1  # nobody was told
-        wait_for_shares([stays], every)
-
-
 # --- commits
 
 

@@ -248,19 +248,6 @@ def test_a_duplicate_static_member_fences_the_first(java_groups: JavaGroups, new
     assert second.committed((topic, 0))[(topic, 0)].offset == 2
 
 
-def test_absent_static_member_loses_partitions_after_session(
-    java_groups: JavaGroups, new_topic: NewTopic
-) -> None:
-    topic, group = new_topic(partitions=2), unique_name("group")
-    away = java_groups.member(group, [topic], config={"group.instance.id": "away", **SHORT_SESSION})
-    other = java_groups.member(group, [topic])
-    java_groups.wait_shared([away, other], partitions_of(topic, 2))
-    away.close()
-    listed = java_groups.admin.describe(group)[group]["members"]
-    assert {one["instance_id"] for one in listed} == {"away", None}
-    other.wait_owned(partitions_of(topic, 2))
-
-
 def test_a_static_member_may_leave_for_good(java_groups: JavaGroups, new_topic: NewTopic) -> None:
     topic, group = new_topic(partitions=2), unique_name("group")
     static = java_groups.member(group, [topic], config={"group.instance.id": "static"})

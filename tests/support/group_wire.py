@@ -2,11 +2,10 @@
 
 import contextlib
 import itertools
-import select
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka.protocol.consumer import (
     HeartbeatRequest,
@@ -20,7 +19,7 @@ from kafka.protocol.consumer import (
 )
 
 from tests.support.group_apis import TopicPartition, commit, describe, find_coordinator
-from tests.support.topics import unique_name
+from tests.support.topics import create_topic, unique_name
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire
 
@@ -45,6 +44,8 @@ LEAVE_VERSION = 4
 
 # Kafka asks new members for their id from this version of JoinGroup on (KIP-394).
 MEMBER_ID_REQUIRED_SINCE = 4
+
+T = TypeVar("T")
 
 _instances = itertools.count()
 
@@ -207,8 +208,8 @@ class Member:
         )  # fmt: skip
 
     def has_reply(self) -> bool:
-        """True if bytes wait to be read."""
-        return bool(select.select([self.wire.socket], [], [], 0)[0])
+        """True if a reply waits to be read."""
+        return self.wire.has_reply()
 
 
 def leave(
@@ -245,16 +246,32 @@ class RawGroup:
     def describe(self) -> Any:
         return describe(self.wire, [self.name])[0]
 
+    def new_topic(self) -> str:
+        """The name of a new topic of one partition, for commits."""
+        name = unique_name()
+        create_topic(self.broker, name)
+        return name
+
+    def until(self, condition: Callable[[], T], what: str, *, after_ms: int = 0) -> T:
+        """`wait_until`. `after_ms`: how long it takes; on the machine exactly so long (machine_group.py)."""
+        return wait_until(condition, what)
+
+    def elapse(self, duration_ms: int) -> None:
+        """Wait until that time has passed at the coordinator: a session that begins now has ended."""
+        with raw_group(self.broker) as clock:
+            clock.stable(1, session_timeout_ms=duration_ms)
+            clock.await_state("Empty")
+
     def await_state(self, state: str) -> Any:
         """Wait until the group is in that state; returns its description."""
-        return wait_until(
+        return self.until(
             lambda: described if (described := self.describe()).group_state == state else None,
             f"{self.name} is {state}",
         )
 
     def await_members(self, count: int) -> None:
         """Wait until the coordinator knows that many members."""
-        wait_until(lambda: len(self.describe().members) == count, f"{self.name} has {count} members")
+        self.until(lambda: len(self.describe().members) == count, f"{self.name} has {count} members")
 
     def joined(self, count: int, **options: Any) -> list[Member]:
         """That many new members, the leader first, in CompletingRebalance: all joined, none has synced."""

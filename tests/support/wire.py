@@ -1,6 +1,7 @@
 """A raw connection to a broker with kafka-python's codecs, for requests that clients never send."""
 
 import contextlib
+import select
 import socket
 import struct
 import time
@@ -73,6 +74,10 @@ class Wire:
         received, decoded = self.receive(response, version)
         assert received == sent, f"reply to request {received} where that to {sent} was due"
         return decoded
+
+    def has_reply(self) -> bool:
+        """True if bytes wait to be read."""
+        return bool(select.select([self.socket], [], [], 0)[0])
 
     def receive_frame(self) -> bytes:
         """The next frame without its length. Raises `ConnectionEndedError`."""
