@@ -13,6 +13,7 @@ from aiokafka.errors import OffsetMetadataTooLargeError as AiokafkaOffsetMetadat
 from aiokafka.errors import TransactionalIdAuthorizationFailed
 from kafka import OffsetAndMetadata
 from kafka.errors import (
+    FencedInstanceIdError,
     InvalidSessionTimeoutError,
     OffsetMetadataTooLargeError,
     TransactionalIdAuthorizationFailedError,
@@ -38,6 +39,7 @@ from tests.support.waiting import PATIENCE_SEC, wait_until
 OFFSET_COMMIT_VERSION = 7
 ILLEGAL_GENERATION = 22
 UNKNOWN_MEMBER_ID = 25
+FENCED_INSTANCE_ID = 82
 LONGEST_METADATA = 4096  # Kafka's default of offset.metadata.max.bytes
 
 pytestmark = IGNORED_WHILE_THEY_RUN
@@ -109,6 +111,29 @@ def test_commit_of_another_generation_is_refused(broker: Peer, new_topic: NewTop
             assert committed_offsets(broker, group) == {(topic, 0): 1}
             assert commit_as(broker, group, now, topic, 5) == 0
     assert committed_offsets(broker, group) == {(topic, 0): 5}
+
+
+def test_kafka_pythons_older_member_of_an_instance_id_is_fenced(
+    broker: Peer, new_topic: NewTopic, group: str
+) -> None:
+    topic = new_topic(2)
+    every = partitions_of(topic, 2)
+
+    def joining() -> KafkaPythonMember:
+        return KafkaPythonMember(
+            broker.bootstrap, group, topic, group_instance_id="same", enable_auto_commit=False
+        )
+
+    with joining() as older:
+        wait_for_shares([older], every)
+        with joining() as newer:
+            wait_for_shares([newer], every)
+            with pytest.raises(FencedInstanceIdError):
+                older.commit({(topic, 0): 1})
+            newer.commit({(topic, 0): 2})
+            known = newer.call(lambda consumer: consumer.group_metadata())
+            assert commit_as(broker, group, known, topic, 3, member_id="other") == FENCED_INSTANCE_ID
+    assert committed_offsets(broker, group) == {(topic, 0): 2}
 
 
 def test_kafka_pythons_cooperative_members_keep_what_stays(
