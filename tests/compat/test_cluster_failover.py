@@ -18,12 +18,11 @@ from tests.support.java_groups import JavaGroups, groups_on
 from tests.support.ledger import Place
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
 from tests.support.raw_sessions import StaleLeader, raw_sessions
-from tests.support.waiting import wait_until
-from tests.support.zoned_cluster import LEASE_TTL_S
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 DIES, SLEEPS = 1, 2
 # After kill -9: the lease, then the others' claims, then what clients wait with before they try again.
-GOES_ON_S = LEASE_TTL_S + 15.0
+GOES_ON_S = PATIENCE_SEC
 IDEMPOTENT = {"librdkafka": {"enable_idempotence": True}, "aiokafka": {"enable_idempotence": True}}
 
 pytestmark = IGNORED_WHILE_THEY_RUN

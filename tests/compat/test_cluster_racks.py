@@ -21,13 +21,13 @@ from tests.support.java import JavaServer
 from tests.support.java_groups import JavaGroups, groups_on
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
 from tests.support.topics import unique_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 PARTITIONS = 3  # one of each broker
 RECORDS = 50
 NEAR = 2  # the broker in rack b
 QUICK = {"reconnect_backoff_max_ms": 200}
-GOES_ON_S = 10.0  # at most, after a broker is away; lease TTL and a client's retries
+GOES_ON_S = PATIENCE_SEC
 
 pytestmark = IGNORED_WHILE_THEY_RUN
 __all__ = ["left_sockets_are_collected"]

@@ -40,9 +40,9 @@ from tests.support.group_work import (
 )
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
 from tests.support.topics import unique_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = PATIENCE_SEC
 
 pytestmark = IGNORED_WHILE_THEY_RUN
 __all__ = ["left_sockets_are_collected"]

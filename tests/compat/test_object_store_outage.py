@@ -20,6 +20,7 @@ from tests.support.in_process_broker import in_process_broker, until
 from tests.support.java import JavaRecord, ToolServer
 from tests.support.on_uvloop import on_uvloop
 from tests.support.outages import Outage, SwitchedObjectStore
+from tests.support.waiting import PATIENCE_SEC
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("KAFSCALE_TEST_PEER") == "kafka", reason="Apache Kafka has no object store"
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 # What the documentation promises (docs/operations.md), with room for a busy machine.
 NOTICED_SEC = 10.0
-RESUMED_SEC = 10.0
+RESUMED_SEC = PATIENCE_SEC
 
 Send = Callable[[str, str, list[bytes]], list[object]]
 """Sends values to a topic of a broker; gives for each None, or what went wrong."""

@@ -108,6 +108,7 @@ def test_a_python_worker_that_is_killed_costs_nothing_but_time(
     assert in_order(exporter.export().rows) == writer.rows()
 
 
+@pytest.mark.nightly
 def test_killed_executors_are_replaced_within_the_run(
     stores: LakeStores,
     writer: TopicWriter,

@@ -79,6 +79,7 @@ def test_a_driver_killed_between_the_commits_to_its_tables(
     check_killed(exporter, writer, tmp_path, Point.DEAD_LETTERS_PUBLISHED)
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_after_its_commit_before_it_reports(
     exporter: Exporter, writer: TopicWriter, tmp_path: Path
 ) -> None:

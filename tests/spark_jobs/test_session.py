@@ -88,6 +88,7 @@ def test_one_command_starts_a_quiet_spark_with_iceberg(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_spark_submits_options_stay_and_others_are_added(tmp_path: Path) -> None:
     submit = [
         str(SUBMIT), "--master", "local[1]", "--name", "submitted",

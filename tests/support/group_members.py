@@ -22,7 +22,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 Partition = tuple[str, int]
 Partitions = frozenset[Partition]
 
-CALL_TIMEOUT_S = 20.0
+CALL_TIMEOUT_S = 120.0
 POLL_MS = 50
 # Quick to notice a rebalance, slow to be removed: only a member that a test stops on purpose leaves its group.
 COMMON_SETTINGS: Mapping[str, Any] = {
