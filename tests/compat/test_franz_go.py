@@ -13,7 +13,7 @@ from tests.support import wire
 from tests.support.franz_go import FranzMember, Partitions, Row, ask, franz
 from tests.support.group_apis import committed
 from tests.support.topics import unique_name
-from tests.support.waiting import wait_until
+from tests.support.waiting import NotInTimeError, wait_until
 
 PARTITIONS = 4
 BALANCERS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
@@ -65,7 +65,10 @@ def share(topic: str, *members: FranzMember) -> None:
             and frozenset[tuple[str, int]]().union(*parts) == all_of(topic)
         )
 
-    wait_until(is_shared, f"{len(members)} members share {PARTITIONS} partitions")
+    try:
+        wait_until(is_shared, f"{len(members)} members share {PARTITIONS} partitions")
+    except NotInTimeError as problem:
+        raise AssertionError([moves(member) for member in members]) from problem
 
 
 def moves(member: FranzMember) -> list[Row]:
