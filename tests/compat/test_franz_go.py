@@ -162,7 +162,11 @@ def test_an_eager_member_gives_all_up_before_it_joins_again(join: Join, topic: s
 def test_upgrade_to_cooperative_uses_common_protocol(
     broker: Peer, join: Join, group: str, topic: str
 ) -> None:
-    share(topic, join(balancers="cooperative-sticky,range"), join(balancers="range"))
+    # The old member first: were the new one alone for a moment, its group would be cooperative, and it could not
+    # go back (KIP-429; the client warns, and keeps partitions that it has no more).
+    old = join(balancers="range")
+    wait_until(lambda: old.assignment == all_of(topic), "the old member has all")
+    share(topic, old, join(balancers="cooperative-sticky,range"))
     (described,) = ask(broker, "describe", group)
     assert described["protocol"] == "range"
 
