@@ -421,7 +421,7 @@ def test_working_store_is_healthy_within_a_minute(steps: list[tuple[str, int]]) 
             store.window.ended(call, store.now_ms, failed=what == "fail")
         store.look()
     # Calls that still hang do not last longer than this: a store has a deadline for each.
-    for call in list(store.window._under_way):
+    for call in list(store.window._in_flight):
         store.window.given_up(call, store.now_ms)
     for _ in range(60):
         store.calls(1, every_ms=990)

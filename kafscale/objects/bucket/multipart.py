@@ -203,31 +203,31 @@ class _Sending:
     def __init__(self, send: Callable[[int, bytearray], Awaitable[SentPart]], at_once: int) -> None:
         self._send = send
         self._at_once = at_once
-        self._under_way: set[asyncio.Future[SentPart]] = set()
+        self._in_flight: set[asyncio.Future[SentPart]] = set()
         self._sent: list[SentPart] = []
         self._count = 0
 
     async def add(self, content: bytearray) -> None:
         """Send the part as soon as there is room."""
-        while len(self._under_way) >= self._at_once:
+        while len(self._in_flight) >= self._at_once:
             await self._wait()
         self._count += 1
-        self._under_way.add(asyncio.ensure_future(self._send(self._count, content)))
+        self._in_flight.add(asyncio.ensure_future(self._send(self._count, content)))
 
     async def finish(self) -> list[SentPart]:
         """All parts, in order, once they were sent."""
-        while self._under_way:
+        while self._in_flight:
             await self._wait()
         return sorted(self._sent, key=lambda part: part.number)
 
     async def end(self) -> None:
         """Send no more."""
-        for part in self._under_way:
+        for part in self._in_flight:
             part.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await asyncio.gather(*self._in_flight, return_exceptions=True)
 
     async def _wait(self) -> None:
-        done, self._under_way = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+        done, self._in_flight = await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
         self._take(tuple(done))
 
     def _take(self, done: Sequence[asyncio.Future[SentPart]]) -> None:
