@@ -9,9 +9,9 @@ from kafscale.cluster.topic_config_table import CompressionType, MessageTimestam
 from kafscale.cluster.topic_configs import TopicConfig, effective, is_legal
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.batch_append import AppendRules
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.partition import NOT_LED, Partition, PartitionId
-from kafscale.log.partition_log import AppendRules
 from kafscale.log.writing.segment_buffer import SEGMENT_BUFFER_LIMIT_BYTES
 from kafscale.metadata.model import TopicRecord
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
