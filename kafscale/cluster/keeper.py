@@ -19,16 +19,16 @@ Item = TypeVar("Item")
 
 RETRY_DELAY_SEC = 30
 LOOK_AGAIN_SEC = 2.0
-"""When to look again at what could not be claimed, because a broker owned it that the view does not show.
+"""The delay until an item is looked at again that could not be claimed: the view may not show its owner.
 
-A watch that breaks begins again with a snapshot: an owner that came and went in between is never shown, and so
+A watch that breaks begins again with a snapshot: an owner that came and went in between is never shown, and
 neither is that the item is free.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted(Generic[Item]):
-    """Who should own an item, and who does by the metadata store (None: no broker)."""
+    """The broker that should own an item, and the one that does by the metadata store (None: no broker)."""
 
     item: Item
     preferred: int | None
@@ -36,7 +36,7 @@ class Wanted(Generic[Item]):
 
 
 class Assignment(Protocol[Item]):
-    """Who should own what."""
+    """The preferred and the actual owners of the items."""
 
     def changed(self) -> Iterable[Wanted[Item]]:
         """Every item of which anything may have changed since the last call, or the first of very many."""
@@ -49,7 +49,7 @@ class Assignment(Protocol[Item]):
 
 
 class Owner(Protocol[Item]):
-    """What this broker owns, and the moves."""
+    """The items that this broker owns, and the moves."""
 
     def owns(self, item: Item) -> bool:
         """True if this broker owns the item."""
