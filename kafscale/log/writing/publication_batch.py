@@ -27,7 +27,7 @@ class Publication:
 
     @property
     def put(self) -> Put:
-        """What it does."""
+        """Its write."""
         return Put(self.key, self.value)
 
     @property
