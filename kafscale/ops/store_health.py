@@ -133,7 +133,7 @@ class HealthWindow:
     # --- what happens
 
     def began(self, now_ms: int, allowance_ms: int = 0) -> Call:
-        """A call begins; `ended` or `given_up` follows."""
+        """A call begins; `ended` or `abandoned` follows."""
         call = Call(now_ms, allowance_ms)
         self._in_flight[call] = None
         return call
@@ -155,8 +155,8 @@ class HealthWindow:
         else:
             self._count_success(now_ms)
 
-    def given_up(self, call: Call, now_ms: int) -> None:
-        """Who called waits no longer. That says nothing of the store, unless it had time enough to answer."""
+    def abandoned(self, call: Call, now_ms: int) -> None:
+        """The caller no longer waits. That says nothing of the store, unless it had time enough to answer."""
         if call.age_ms(now_ms) >= self._policy.crit_ms:
             self.ended(call, now_ms, failed=True)
         else:

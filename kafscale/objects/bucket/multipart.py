@@ -31,7 +31,7 @@ MAX_OBJECT_BYTES = 5 * 2**40
 PART_BYTES = 16 * _MIB
 _MAX_PARTS = 10_000
 # The most memory of one object's parts in flight, unless one part alone has more.
-_UNDER_WAY_BYTES = 48 * _MIB
+_IN_FLIGHT_BYTES = 48 * _MIB
 # A store that joins parts by copying them does so at least at 32 times the pace of an upload.
 _COPYING_FACTOR = 32
 _MOST_PATIENCE_BYTES = 512 * _MIB
@@ -88,7 +88,7 @@ class MultipartCreation:
                 lambda _: self._client.send(key, upload, number, content), len(content)
             )
 
-        sending = _Sending(send, max(1, _UNDER_WAY_BYTES // part_bytes))
+        sending = _Sending(send, max(1, _IN_FLIGHT_BYTES // part_bytes))
         try:
             await _fill_parts(chunks, size_bytes, part_bytes, sending.add)
             return await sending.finish()
@@ -142,7 +142,7 @@ class MultipartCreation:
         if in_doubt:
             text = f"whether {key!r} was completed is not known: no object is there yet"
             raise AttemptError(Failure(outcome=Outcome.UNKNOWN, text=text)) from problem
-        raise StoreUnavailableError(f"the upload of {key!r} was ended by somebody else: {problem}")
+        raise StoreUnavailableError(f"the upload of {key!r} was ended by another writer: {problem}")
 
     async def _check_free(self, key: str) -> None:
         if await self._nothing_done(lambda _: self._client.mark_of(key)) is not None:
