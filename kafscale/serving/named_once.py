@@ -12,10 +12,10 @@ TopicAnswer = TypeVar("TopicAnswer")
 
 
 class NamedOnce(NamedTuple, Generic[P]):
-    """What is asked of each partition, by topic and partition, in the order in which they are first named.
+    """The request for each partition, by topic and partition, in the order in which they are first named.
 
-    Of a partition that is named again it is what stands last, as in Kafka, whose requests become maps.
-    `again`: those partitions.
+    For a partition that is named again the last one counts, as in Kafka, whose requests become maps. `again`:
+    those partitions.
     """
 
     topics: Mapping[str, Mapping[int, P]]
