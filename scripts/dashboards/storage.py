@@ -1,4 +1,4 @@
-"""What becomes of records: flushes, the two stores, caches, and the life of segments."""
+"""The way of records: flushes, the two stores, caches, and the life of segments."""
 
 from typing import Final
 
