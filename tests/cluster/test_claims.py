@@ -528,7 +528,7 @@ async def test_what_is_gained_is_told_before_the_rest_is() -> None:
     lease = await store.grant_lease(60)
     told: list[Claim] = []
     gaining = asyncio.create_task(
-        Claims(store, lambda: lease, next_record, 0.01).gain(
+        Claims(store, lambda: lease, next_record, 0.01).claim(
             claims(4), notify=lambda holding: told.append(holding.claim)
         )
     )
