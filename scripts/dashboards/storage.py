@@ -185,7 +185,7 @@ _LIFE: Final = Row(
             (risen("kafscale_bytes_expired_total", "limit"), "expired by {{limit}}"),
         ),
         lines(
-            "Segments lost, indexes made anew",
+            "Segments lost, indexes rebuilt",
             Unit.COUNT,
             (risen("kafscale_segments_lost_total", "outcome"), "segments {{outcome}}"),
             (risen("kafscale_index_rebuilds_total"), "indexes"),
