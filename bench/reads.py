@@ -139,7 +139,7 @@ class Session:
                 "times as fast as one at a time": one_at_a_time_sec / elapsed,
                 "GETs per segment": spent.gets / self._plan.segments,
                 "GETs of other objects": spent.other_gets,
-                "GETs under way, mean": spent.get_sec / elapsed,
+                "GETs in flight, mean": spent.get_sec / elapsed,
                 "ms per GET": spent.get_sec / spent.gets * 1000 if spent.gets else 0.0,
                 "Fetch requests": spent.fetches,
                 "broker CPU s": spent.cpu_sec,

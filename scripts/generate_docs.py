@@ -148,7 +148,7 @@ def leadership_drawing() -> str:
 
 
 def leadership_rights_table() -> str:
-    """What may be done with a partition in each state."""
+    """The rights of a partition in each state, as a table."""
     rights = [field.name for field in dataclasses.fields(Rights)]
     return _table(
         ("State", *rights),
@@ -157,7 +157,7 @@ def leadership_rights_table() -> str:
 
 
 def leadership_events_table() -> str:
-    """What each event does in each state of a partition's leadership."""
+    """The effect of each event in each state of a partition's leadership, as a table."""
     return _table(
         ("State", "Event", "What happens", "Effects", "State after it"),
         (

@@ -26,7 +26,7 @@ async def test_a_takeover_takes_the_transactions_that_the_model_counts() -> None
     of_one_broker = 1_000 // 3
     asked = [Claim(f"partitions/orders/{one}", f"leaders/orders/{one}") for one in range(of_one_broker)]
     async with asyncio.timeout(PATIENCE_SEC):
-        gained = await claims.gain(asked, known={})  # read at once, as `Leadership` does for many
+        gained = await claims.claim(asked, known={})  # read at once, as `Leadership` does for many
     assert len(gained) == of_one_broker
     transactions = sum(counted.metadata_store("transact").duration.counts)
     assert transactions == scale.claim_transactions(1_000, 3)

@@ -12,7 +12,8 @@ from aetcd import rpc
 from grpc import insecure_channel
 
 from kafscale.log.partition import PartitionId
-from kafscale.log.partition_log import CHECKPOINT_SEGMENTS, SealedSegment
+from kafscale.log.partition_log import CHECKPOINT_SEGMENTS
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.segment_buffer import SegmentBuffer
 from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.log.writing.uploads import HEDGED_BYTES, Uploader

@@ -15,9 +15,8 @@ from kafscale.broker.parts import BasicParts
 from kafscale.broker.process import EXIT_STOPPED, BrokerProcess
 from kafscale.broker.stores import open_hedge, open_replica, open_stores, whereabouts
 from kafscale.clocks import steady_ms
-from kafscale.ops.health import Health
+from kafscale.ops.health import Health, loop_probe
 from kafscale.ops.http import AdminServer
-from kafscale.ops.loop_probe import loop_probe
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.start_progress import StartProgress
 from kafscale.settings.broker import Settings

@@ -230,10 +230,10 @@ class BrokerProcess:
             await self._linger(deadline_sec)
 
     async def _linger(self, deadline_sec: float) -> None:
-        """Tell the clients at their next request that others serve them from now on.
+        """Answer the clients' next requests: other brokers serve them from now on.
 
-        A consumer sends a heartbeat every three seconds. One that finds its connection closed and no
-        listener may give up its partitions for that, as franz-go's does.
+        A consumer sends a heartbeat every three seconds. One that finds its connection closed and no listener may
+        revoke its partitions, as franz-go's does.
         """
         with suppress(TimeoutError):
             async with (

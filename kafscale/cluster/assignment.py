@@ -1,7 +1,7 @@
-"""Who should own each partition and each group shard, and who does, by the view: the keeper's picture of both kinds.
+"""The preferred and the actual owners of partitions and of group shards, by the view: what the keeper works from.
 
-Both queue what changed until the keeper looks. Shards are few and always the same; partitions come and go with their
-topics, and may be so many that one look is made in several passes.
+Both assignments queue what changed until the keeper looks. Shards are few and always the same; partitions come and
+go with their topics, and may be so many that one look is made in several passes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -61,7 +61,7 @@ class PartitionAssignment:
         self._view = view
         self._broker_id = broker_id
         self._failures = failures
-        # In the order in which they are looked at: who waits stays in front.
+        # In the order in which they are looked at: those that waited longest come first.
         self._topics: dict[str, None] = {}
         self._items: set[TopicPartition] = set()
         self._preferred: dict[str, tuple[int, ...]] = {}
@@ -69,7 +69,7 @@ class PartitionAssignment:
         self._brokers: tuple[int, ...] = ()
 
     def topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
-        """A topic came, changed or went."""
+        """A topic was created, changed or deleted."""
         record = after or before
         assert record is not None
         self._preferred.pop(record.name, None)
@@ -84,37 +84,37 @@ class PartitionAssignment:
     def changed(self) -> Iterator[Wanted[TopicPartition]]:
         """Every partition of which anything changed, and every one of the topics of which anything did.
 
-        Of many topics only the first: see `has_more`. All that is told of a topic is as it is now.
+        Of many topics only the first: see `has_more`. Everything named of a topic is its current state.
         """
         brokers = self._view.brokers_to_prefer(self._broker_id)
         if brokers != self._brokers:
             self._brokers = brokers
             self._preferred.clear()
         items, self._items = self._items, set()
-        told = set()
+        whole = set()
         partitions = 0
         while self._topics and partitions < PARTITIONS_OF_A_PASS:
             name = next(iter(self._topics))
             del self._topics[name]
             topic = self._view.topic(name)
             if topic is not None:
-                told.add(name)
+                whole.add(name)
                 partitions += topic.partition_count
                 yield from self._guarded(topic, range(topic.partition_count))
         # Only these, not their topics: the leaders of a large topic change in many steps.
         for name, group in groupby(sorted(items), key=itemgetter(0)):
-            is_named = name in told or name in self._topics  # With all of its topic, if not now then later.
+            is_named = name in whole or name in self._topics  # With all of its topic, if not now then later.
             topic = None if is_named else self._view.topic(name)
             if topic is not None:
                 indexes = (index for _, index in group)
                 yield from self._guarded(topic, takewhile(topic.partition_count.__gt__, indexes))
 
     def has_more(self) -> bool:
-        """Whether a change is still to be named, by the next `changed`."""
+        """True if a change is still to be named, by the next `changed`."""
         return bool(self._topics or self._items)
 
     def _guarded(self, topic: TopicRecord, indexes: Iterable[int]) -> Iterator[Wanted[TopicPartition]]:
-        """As `_of_topic`; a defect at one topic is no reason to go without the others."""
+        """As `_of_topic`; a defect at one topic does not affect the others."""
         try:
             yield from self._of_topic(topic, indexes)
         except Exception as problem:  # noqa: BLE001 - reported

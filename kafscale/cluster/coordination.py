@@ -1,4 +1,4 @@
-"""Gaining group shards: a new coordinator epoch in the shard's record and the coordinator's key, at once."""
+"""Claims of group shards: a new epoch in the shard's record and the coordinator's key, in one transaction."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class ClaimedShard:
 
 
 class Coordination:
-    """Claims shards for one broker, under the lease that `lease` tells."""
+    """Claims and releases group shards for one broker, under the lease that `lease` returns."""
 
     def __init__(
         self, store: MetadataStore, broker_id: int, lease: Callable[[], int], retry_delay_sec: float = 0.2
@@ -43,26 +43,28 @@ class Coordination:
         return encode_group_shard_record(record), encode_coordinator_record(coordinator)
 
     async def claim(self, shards: Iterable[int]) -> list[ClaimedShard]:
-        """Coordinate those shards that nobody coordinates; returns what this broker gained.
+        """Claim the shards that have no coordinator, and return those that this broker now coordinates.
 
-        Whoever did before can write nothing any more. Tries again while the store is away. Raises
+        The coordinator before can write nothing any more. Retries while the store is away. Raises
         `LeaseEndedError`.
         """
         claims = {keys.group_shard(shard): shard for shard in sorted(shards)}
-        gained = await self._claims.gain(Claim(key, keys.coordinator(shard)) for key, shard in claims.items())
+        claimed = await self._claims.claim(
+            Claim(key, keys.coordinator(shard)) for key, shard in claims.items()
+        )
         return [
             ClaimedShard(
-                claims[holding.claim.record_key],
-                decode_group_shard_record(holding.claim.record_key, holding.record),
-                holding.revision,
+                claims[owned.claim.record_key],
+                decode_group_shard_record(owned.claim.record_key, owned.record),
+                owned.revision,
             )
-            for holding in gained
+            for owned in claimed
         ]
 
     async def release(self, revisions: Mapping[int, int]) -> None:
-        """Let others coordinate what this broker gained at these revisions; what it lost is left alone."""
-        await self._claims.give_up({keys.coordinator(shard): at for shard, at in revisions.items()})
+        """Release the shards that this broker still coordinates as claimed at these revisions."""
+        await self._claims.release({keys.coordinator(shard): at for shard, at in revisions.items()})
 
-    async def release_strays(self, shards: Iterable[int]) -> None:
-        """Let others coordinate shards that the store says this broker coordinates, although it does not."""
-        await self._claims.give_up_strays(keys.coordinator(shard) for shard in shards)
+    async def release_stale(self, shards: Iterable[int]) -> None:
+        """Release shards whose coordinator key is under this broker's lease although it does not coordinate them."""
+        await self._claims.release_stale(keys.coordinator(shard) for shard in shards)

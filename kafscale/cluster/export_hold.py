@@ -92,7 +92,7 @@ class ExportHold:
         try:
             return await acquisition.run()
         except BaseException:
-            await acquisition.give_up()
+            await acquisition.release()
             raise
 
     @property
@@ -229,8 +229,8 @@ class _Acquisition:
             if hold is not None:
                 return hold
 
-    async def give_up(self) -> None:
-        """End the leases that are not needed. Those that cannot be ended now end by themselves."""
+    async def release(self) -> None:
+        """Revoke the leases that are not needed. Those that cannot be revoked now expire."""
         for lease in self._leases:
             try:
                 await self._store.revoke_lease(lease)

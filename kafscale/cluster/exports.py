@@ -51,7 +51,7 @@ class TopicExports:
 
 
 async def read_holder(reader: MetadataReader, topic: str) -> ExportRecord | None:
-    """Who holds the topic now. Raises `StoreError`, `CorruptDataError`."""
+    """The exporter that has the topic now; None if there is none. Raises `StoreError`, `CorruptDataError`."""
     found = await reader.get(keys.export_holder(topic))
     return None if found is None else decode_export_record(found.key, found.value)
 

@@ -19,16 +19,16 @@ Item = TypeVar("Item")
 
 RETRY_DELAY_SEC = 30
 LOOK_AGAIN_SEC = 2.0
-"""When to look again at what could not be claimed, because a broker owned it that the view does not show.
+"""The delay until an item is looked at again that could not be claimed: the view may not show its owner.
 
-A watch that breaks begins again with a snapshot: an owner that came and went in between is never shown, and so
+A watch that breaks begins again with a snapshot: an owner that came and went in between is never shown, and
 neither is that the item is free.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted(Generic[Item]):
-    """Who should own an item, and who does by the metadata store (None: no broker)."""
+    """The broker that should own an item, and the one that does by the metadata store (None: no broker)."""
 
     item: Item
     preferred: int | None
@@ -36,20 +36,20 @@ class Wanted(Generic[Item]):
 
 
 class Assignment(Protocol[Item]):
-    """Who should own what."""
+    """The preferred and the actual owners of the items."""
 
     def changed(self) -> Iterable[Wanted[Item]]:
         """Every item of which anything may have changed since the last call, or the first of very many."""
 
     def has_more(self) -> bool:
-        """Whether `changed` has more to name already."""
+        """True if `changed` has more to name already."""
 
     def reconsider(self, items: Iterable[Item]) -> None:
         """Name these items again at the next `changed`."""
 
 
 class Owner(Protocol[Item]):
-    """What this broker owns, and the moves."""
+    """The items that this broker owns, and the moves."""
 
     def owns(self, item: Item) -> bool:
         """True if this broker owns the item."""
@@ -60,8 +60,8 @@ class Owner(Protocol[Item]):
     async def resign(self, items: set[Item]) -> None:
         """Own the items no longer, so that others can; returns once they can."""
 
-    async def release_strays(self, items: set[Item]) -> None:
-        """The store says that this broker owns the items, and it does not: let others own them."""
+    async def release_stale(self, items: set[Item]) -> None:
+        """Release items whose owner key is under this broker's lease although it does not own them."""
 
 
 class Keeper(Generic[Item]):
@@ -92,7 +92,7 @@ class Keeper(Generic[Item]):
         self._pass = None
         vacant: set[Item] = set()
         misplaced: set[Item] = set()
-        strays: set[Item] = set()
+        stale: set[Item] = set()
         for wanted in self._assignment.changed():
             if wanted.item in self._busy:
                 self._missed.add(wanted.item)
@@ -101,12 +101,12 @@ class Keeper(Generic[Item]):
                 if wanted.preferred not in (None, self._broker_id):
                     misplaced.add(wanted.item)
             elif wanted.owner == self._broker_id:
-                strays.add(wanted.item)
+                stale.add(wanted.item)
             elif wanted.owner is None and wanted.preferred == self._broker_id:
                 vacant.add(wanted.item)
         self._begin(vacant, self._claim)
         self._begin(misplaced, self._owner.resign)
-        self._begin(strays, self._owner.release_strays)
+        self._begin(stale, self._owner.release_stale)
         if self._assignment.has_more():  # Others have their turn in between.
             self.poke()
 
@@ -153,7 +153,7 @@ class Keeper(Generic[Item]):
             await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Begin nothing more, and give up what is under way."""
+        """Begin nothing more, and cancel the moves in progress."""
         self._closed = True
         if self._pass is not None:
             self._pass.cancel()

@@ -1,9 +1,9 @@
-"""Gaining partitions: a new leader epoch in the partition's record and the leader's key, in one transaction."""
+"""Claims of partitions: a new leader epoch in the partition's record and the leader's key, in one transaction."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from kafscale.cluster.claims import Claim, Claims, Holding
+from kafscale.cluster.claims import Claim, Claims, Owned
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats.partition_record import (
     EpochStart,
@@ -46,7 +46,7 @@ def next_epoch(record: PartitionRecord) -> PartitionRecord:
 
 
 class Leadership:
-    """The partitions that one broker leads, under the lease that `lease` tells."""
+    """Claims and releases partitions for one broker, under the lease that `lease` returns."""
 
     def __init__(
         self,
@@ -70,23 +70,23 @@ class Leadership:
     async def claim(
         self,
         partitions: Iterable[TopicPartition],
-        tell: Callable[[Claimed], None] = lambda claimed: None,
+        notify: Callable[[Claimed], None] = lambda claimed: None,
     ) -> list[Claimed]:
-        """Lead those partitions that have a record and no leader; returns what this broker gained.
+        """Claim the partitions that have a record and no leader, and return those that this broker now leads.
 
-        `tell` is told of each as soon as it is gained: clients may know of it before the last one is. Tries
-        again while the store is away. Raises `LeaseEndedError`.
+        `notify` is called for each as soon as this broker is elected: clients may know of it before the last
+        claim is made. Retries while the store is away. Raises `LeaseEndedError`.
         """
         claims = [_claim(topic, index) for topic, index in partitions]
         known = await self._records() if len(claims) >= _MANY else None
-        gained: list[Claimed] = []
+        elected: list[Claimed] = []
 
-        def take(holding: Holding) -> None:
-            gained.append(_claimed(holding))
-            tell(gained[-1])
+        def take(owned: Owned) -> None:
+            elected.append(_claimed(owned))
+            notify(elected[-1])
 
-        await self._claims.gain(claims, known, take)
-        return gained
+        await self._claims.claim(claims, known, take)
+        return elected
 
     async def _records(self) -> dict[str, KeyValue] | None:
         try:
@@ -96,20 +96,18 @@ class Leadership:
         return {item.key: item for item in snapshot.items}
 
     async def release(self, revisions: dict[TopicPartition, int]) -> None:
-        """Let others lead what this broker gained at these revisions; what it leads no longer is left alone."""
-        await self._claims.give_up({keys.leader(*partition): at for partition, at in revisions.items()})
+        """Release the partitions that this broker still leads as claimed at these revisions."""
+        await self._claims.release({keys.leader(*partition): at for partition, at in revisions.items()})
 
-    async def release_strays(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let others lead partitions that the store says this broker leads, although it does not."""
-        await self._claims.give_up_strays(keys.leader(*partition) for partition in partitions)
+    async def release_stale(self, partitions: Iterable[TopicPartition]) -> None:
+        """Release partitions whose leader key is under this broker's lease although it does not lead them."""
+        await self._claims.release_stale(keys.leader(*partition) for partition in partitions)
 
 
 def _claim(topic: str, index: int) -> Claim:
     return Claim(keys.partition(topic, index), keys.leader(topic, index))
 
 
-def _claimed(holding: Holding) -> Claimed:
-    key = holding.claim.record_key
-    return Claimed(
-        *keys.topic_and_partition(key), decode_partition_record(key, holding.record), holding.revision
-    )
+def _claimed(owned: Owned) -> Claimed:
+    key = owned.claim.record_key
+    return Claimed(*keys.topic_and_partition(key), decode_partition_record(key, owned.record), owned.revision)

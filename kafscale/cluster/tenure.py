@@ -3,8 +3,8 @@
 A broker whose lease has ended resigns from all that it owned, which takes seconds when the object store is away, too:
 accepted records are published as long as no other broker leads. Clients must not miss it meanwhile: those that see
 a cluster without a broker drop what they have in flight to it. So the broker registers under a new lease
-beside resigning, and claims nothing under it before it has resigned: what it gives up and what it claims could
-else be taken for one another.
+beside resigning, and claims nothing under it before it has resigned: otherwise what it resigns and what it claims
+could be taken for one another.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from kafscale.metadata.store import NO_LEASE
 logger = logging.getLogger(__name__)
 
 
-class Holder(Protocol):
-    """The owner of one kind of item: partitions, group shards."""
+class OwningService(Protocol):
+    """Owns items of one kind: partitions, or group shards."""
 
-    async def let_go(self) -> None:
+    async def resign_all(self) -> None:
         """Resign from everything: the lease has ended. Nothing is claimed until this has returned."""
 
     def reconsider(self) -> None:
@@ -41,7 +41,7 @@ class Tenure:
         """The lease that claims are bound to now; `NO_LEASE` while nothing may be claimed."""
         return NO_LEASE if self._is_resigning else self._registration.lease
 
-    async def run(self, *holders: Holder, on_unanswered: Callable[[], None] = lambda: None) -> None:
+    async def run(self, *services: OwningService, on_unanswered: Callable[[], None] = lambda: None) -> None:
         """Renew the lease; when it has ended all the same, resign, and go on under a new one. Ends by failures only.
 
         `on_unanswered`: as of `Registration.keep_alive`. Raises what `Registration.register_again` does, in an
@@ -58,18 +58,18 @@ class Tenure:
                 if resigning is None or resigning.done():
                     # Before the new lease is there. A resignation in progress leaves nothing to resign from.
                     self._is_resigning = True
-                    resigning = tasks.create_task(self._resign(holders), name="resign")
+                    resigning = tasks.create_task(self._resign(services), name="resign")
                 await self._registration.register_again()
                 logger.info("registered again")
-                self._reconsider(holders)
+                self._reconsider(services)
 
-    async def _resign(self, holders: tuple[Holder, ...]) -> None:
-        await asyncio.gather(*(holder.let_go() for holder in holders))
+    async def _resign(self, services: tuple[OwningService, ...]) -> None:
+        await asyncio.gather(*(service.resign_all() for service in services))
         self._is_resigning = False
-        self._reconsider(holders)
+        self._reconsider(services)
 
-    def _reconsider(self, holders: tuple[Holder, ...]) -> None:
-        """Once registered again and resigned, whichever is done last."""
+    def _reconsider(self, services: tuple[OwningService, ...]) -> None:
+        """Let the services claim again, once the broker has both resigned and a new lease."""
         if self.lease != NO_LEASE:
-            for holder in holders:
-                holder.reconsider()
+            for service in services:
+                service.reconsider()

@@ -58,7 +58,7 @@ DEFECT_DELAY_SEC: Final = 30.0
 
 
 class PartitionCloser(Protocol):
-    """Whoever serves partitions on this broker (the log manager)."""
+    """Closes a topic's partitions on this broker (the log manager)."""
 
     async def close_topic(self, name: str) -> None:
         """Serve the topic's partitions no longer and return once nothing of them is being written.

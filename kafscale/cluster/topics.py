@@ -202,7 +202,7 @@ class Topics:
     async def _wait_for_leaders(self, topic: TopicRecord) -> None:
         def has_leaders() -> bool:
             if self._view.topic_by_id(topic.topic_id) is None or not self._view.brokers_to_read_from():
-                return True  # Nobody is to lead it: it is gone, or every broker stops.
+                return True  # No broker will lead it: it is deleted, or all brokers stop.
             leaders = self._view.leaders(topic.name)
             return all(index in leaders for index in range(topic.partition_count))
 

@@ -10,7 +10,7 @@ from kafscale.formats.export_records import ExportProgress, ExportRecord, Export
 from kafscale.ops.report_text import section, table
 
 STARTING: Final = "starting"
-"""Somebody holds the topic and has exported nothing yet."""
+"""An exporter has the hold of the topic and has exported nothing yet."""
 INTERRUPTED: Final = "interrupted"
 """The exporter has ended without saying so, or exports into another table now."""
 

@@ -14,7 +14,7 @@ from kafscale.cluster.cluster_record import new_kafka_uuid
 from kafscale.commands.fsck_report import as_fields, as_text, outcome_lines, problems_left
 from kafscale.errors import SettingError
 from kafscale.formats.object_keys import topic_name_problem
-from kafscale.ops.progress_lines import PacedLines
+from kafscale.ops.report_text import PacedLines
 from kafscale.settings.broker import Settings
 from kafscale.tools.fsck.check import UnknownTopicError, check_cluster
 from kafscale.tools.fsck.findings import FsckReport

@@ -61,7 +61,7 @@ def as_text(report: FsckReport, repairs: Sequence[Repair], left: Collection[Find
     if report.was_checked:
         lines += [_checked_line(report), ""]
         remarkable = [
-            one for one in report.partitions if one.findings or one.stray_orphans or one.unjudged_objects
+            one for one in report.partitions if one.findings or one.unreplaced_orphans or one.unjudged_objects
         ]
         if remarkable:
             lines += table([_COLUMNS, *map(_row, remarkable)])
@@ -114,7 +114,7 @@ def _row(report: PartitionReport) -> tuple[str, ...]:
         str(report.size_bytes),
         str(report.log_start_offset),
         str(report.log_end_offset),
-        *(str(count or "-") for count in (*counts, len(report.stray_orphans))),
+        *(str(count or "-") for count in (*counts, len(report.unreplaced_orphans))),
     )
 
 

@@ -17,8 +17,7 @@ from kafscale.commands.recover_report import as_fields, as_text
 from kafscale.errors import ObjectNotFoundError
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.objects.object_store import ObjectStore
-from kafscale.ops.progress_lines import PacedLines
-from kafscale.ops.report_text import time_text
+from kafscale.ops.report_text import PacedLines, time_text
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.settings.broker import Settings
 from kafscale.tools.backup.snapshots import Snapshots

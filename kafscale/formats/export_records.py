@@ -1,7 +1,7 @@
 """The owner of a topic's export, and the progress of its exports: values and stored bytes.
 
-Stored format: docs/format/metadata.md. What is exported says the table, in its snapshots; this is for those who
-watch, and for the exporters to keep out of each other's way.
+Stored format: docs/format/metadata.md. The table's snapshots are the truth about what is exported; these records are
+for people who watch, and keep exporters of one topic apart.
 """
 
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ def encode_export_progress(progress: ExportProgress) -> bytes:
     error = progress.error
     if len(error) > MAX_ERROR_CHARACTERS:
         error = error[: MAX_ERROR_CHARACTERS - 1] + "…"
-    # What is no UTF-8 is what a message quotes of somebody's bytes.
+    # A message may quote bytes of a record, which need not be UTF-8.
     error = error.encode(errors="replace").decode()
     return encode_fields({**counts, "state": progress.state.value, "error": error, **columns})
 

@@ -118,7 +118,7 @@ def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offs
 
 
 def is_same_log(later: PartitionRecord, earlier: PartitionRecord) -> bool:
-    """True if `later` may be what became of `earlier`; False for the record of a topic that has the name now.
+    """True if `later` may be a later record of `earlier`'s log; False for that of a topic that has the name now.
 
     A log never shrinks, and the epoch under which its last record was written stays, with the same start, until it
     is forgotten. Epochs go on for a name, and a topic that is created again begins at offset 0.

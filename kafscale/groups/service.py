@@ -78,7 +78,7 @@ class GroupService:
         """Wait until this broker has handed over every shard that another one should coordinate."""
         await self._keeper.settled()
 
-    async def let_go(self) -> None:
+    async def resign_all(self) -> None:
         """Resign all shards: the lease has ended."""
         await self._shards.resign(range(keys.GROUP_SHARD_COUNT))
         # The keys of shards that were being loaded went with the lease, too: without them no client finds a shard.
@@ -117,9 +117,9 @@ class _ShardMoves:
         await self._shards.resign(items)
         logger.info("handed over group shards", extra={"shards": self._shards.shard_count})
 
-    async def release_strays(self, items: set[int]) -> None:
-        """Release shards that this broker owns by the store, and does not coordinate."""
-        await self._shards.release_strays(items)
+    async def release_stale(self, items: set[int]) -> None:
+        """Release shards whose coordinator key is under this broker's lease although it does not coordinate them."""
+        await self._shards.release_stale(items)
 
 
 def _consumer_lag(

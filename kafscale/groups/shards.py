@@ -170,9 +170,9 @@ class GroupShards:
         await asyncio.gather(*(shard.close() for shard in leaving))
         await self._coordination.release({shard.shard: shard.claimed_revision for shard in leaving})
 
-    async def release_strays(self, numbers: Iterable[int]) -> None:
-        """Release strays: shards that this broker owns by the store, and does not coordinate."""
-        await self._coordination.release_strays(numbers)
+    async def release_stale(self, numbers: Iterable[int]) -> None:
+        """Release shards whose coordinator key is under this broker's lease although it does not coordinate them."""
+        await self._coordination.release_stale(numbers)
 
     def refuse_requests(self) -> None:
         """Answer waiting and later requests with NOT_COORDINATOR: clients look for the coordinator again."""

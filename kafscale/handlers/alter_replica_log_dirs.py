@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafscale.protocol.api_messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.serving.log_directory import log_directory
+from kafscale.serving.placement import log_directory
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:

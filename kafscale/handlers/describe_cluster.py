@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kafscale.protocol.api_messages import DescribeClusterRequest, DescribeClusterResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS
-from kafscale.serving.endpoints import reachable
+from kafscale.serving.placement import reachable
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.protocol.api_messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.serving.log_directory import log_directory
+from kafscale.serving.placement import log_directory
 from kafscale.serving.store_deadline import store_deadline
 from kafscale.tasks.in_turns import in_turns
 

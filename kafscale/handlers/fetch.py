@@ -14,12 +14,12 @@ from typing import Final
 
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_response
-from kafscale.serving.asked_once import decode_asked_once
 from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.idle_answers import BODY_MAX_BYTES, Asked
 from kafscale.serving.idle_fetch import IdleFetch
 from kafscale.serving.lasting_body import lasting
 from kafscale.serving.leader_epoch import check_leader_epoch
+from kafscale.serving.named_once import decode_asked_once
 from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.serving.partition_lookup import check_exists
 from kafscale.serving.pending_fetch import PendingFetch

@@ -12,7 +12,7 @@ from kafscale.groups.effects import Joined
 from kafscale.groups.events import Protocol
 from kafscale.protocol.api_messages import JoinGroupRequest, JoinGroupResponse
 from kafscale.protocol.error_codes import KafkaError
-from kafscale.serving.logged_reason import logged_reason
+from kafscale.protocol.quoting import logged_reason
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from kafscale.groups.effects import Left
 from kafscale.groups.events import LeavingMember
 from kafscale.protocol.api_messages import LeaveGroupRequest, LeaveGroupResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.serving.logged_reason import logged_reason
+from kafscale.protocol.quoting import logged_reason
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.metadata import MetadataBroker, MetadataTopic, encode_metadata_response, encode_topic
 from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED_FOR
 from kafscale.serving.encoded_topics import Asked
-from kafscale.serving.endpoints import reachable
+from kafscale.serving.placement import reachable
 from kafscale.tasks.concurrently import for_each
 from kafscale.tasks.in_turns import PARTS_PER_TURN, in_turns
 

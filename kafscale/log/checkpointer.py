@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 # Kafka's producer.id.expiration.ms.
 PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
-# A reader that holds an old record may still be about to read the checkpoint that it names.
+# A reader with an old record may still be about to read the checkpoint that it names.
 SUPERSEDED_GRACE_MS = 5 * 60 * 1000
-# More take longer to encode than the event loop should be held up.
+# More would delay the event loop for too long while they are encoded.
 _COSTLY_ENTRIES = 1000
 # Of a checkpoint without which nothing more is published.
 _FIRST_RETRY_SEC = 0.25
@@ -61,7 +61,7 @@ class Checkpointer:
         return decode_checkpoint(key, await self._objects.get(key))
 
     def consider(self, partition: Partition) -> None:
-        """Start a checkpoint if one is due and none is under way."""
+        """Start a checkpoint if one is due and none is in progress."""
         log = partition.log
         if log is None or not log.checkpoint_due or partition in self._tasks:
             return
@@ -69,15 +69,15 @@ class Checkpointer:
 
     @property
     def held_up_count(self) -> int:
-        """How many partitions take no records until a checkpoint of them can be stored. For any thread."""
+        """The number of partitions that take no records until a checkpoint of them can be stored. For any thread."""
         return len(self._held_up)
 
     async def make_room(self, partition: Partition, log: PartitionLog) -> None:
-        """Return when the record has room for another segment, or the log is given up.
+        """Return when the record has room for another segment, or the log is closed.
 
-        Until then nothing more of the partition is published. What a checkpoint takes over need not stand in the
-        record, which would grow beyond what the metadata store takes in one request; so one is written, again and
-        again while the store takes none.
+        Until then nothing more of the partition is published: its record would grow beyond what the metadata store
+        takes in one request. What a checkpoint takes over need not stand in the record, so one is written, with
+        retries while the object store takes none.
         """
         delay_sec = _FIRST_RETRY_SEC
         try:
@@ -93,7 +93,7 @@ class Checkpointer:
             self._held_up.discard(partition)
 
     async def _renewed(self, partition: Partition, log: PartitionLog) -> bool:
-        """Whether a checkpoint of the log as it is now waits to be named."""
+        """True if a checkpoint of the log as it is now waits to be named."""
         try:
             async with self.alone(partition):
                 references = partition.references
@@ -108,7 +108,7 @@ class Checkpointer:
 
     @asynccontextmanager
     async def alone(self, partition: Partition) -> AsyncIterator[None]:
-        """Nobody else writes a checkpoint of the partition meanwhile: one that knows less must not come later."""
+        """Exclude other checkpoints of the partition: one that covers less must not be named later."""
         if partition.checkpoint_lock is None:
             partition.checkpoint_lock = asyncio.Lock()
         async with partition.checkpoint_lock:
@@ -167,11 +167,11 @@ class Checkpointer:
             self._failures.report(partition.id, problem)
 
     async def remove_superseded(self, partition: Partition, end_offset: int) -> None:
-        """Remove checkpoints that end below `end_offset`, that of one that the record names, if they are old.
+        """Delete old checkpoints that end below `end_offset`, which is that of one that the record names.
 
         Only those: a leader that was replaced and does not know it names an older one than its successors,
-        never a newer one, so it removes nothing that they need. Nor of a topic that has the name now, and begins
-        at offset 0 again: the store is asked after the listing whether this broker leads still.
+        never a newer one, so it deletes nothing that they need. Nor does it delete those of a topic that has the
+        name now and begins at offset 0 again: this broker's leadership is checked after the listing.
         """
         prefix = object_keys.checkpoints_partition_prefix(
             self._namespace, partition.id.topic, partition.id.index
@@ -188,5 +188,5 @@ class Checkpointer:
             await self._objects.delete(superseded)
 
     async def close(self) -> None:
-        """Give up what is under way: no record names it yet."""
+        """Cancel the checkpoints in progress: no record names them yet."""
         await self._tasks.close()

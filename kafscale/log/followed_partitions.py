@@ -1,4 +1,4 @@
-"""Partitions that another broker leads and somebody reads here: each kept equal to its record by a watch."""
+"""Partitions that another broker leads and consumers read here: each kept equal to its record by a watch."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
-# Whoever reads asks at least this often; what nobody asks for costs a watch and is let go.
+# Consumers read more often than this; a partition that none reads would cost a watch.
 IDLE_SEC = 300.0
 _RETRY_DELAY_SEC = 0.5
 
@@ -34,9 +34,9 @@ class _Followed:
 
 
 class FollowedPartitions:
-    """Partitions by name. `make` gives what a record says the form in which it is read.
+    """Partitions by name. `make` makes the partition of a record.
 
-    `changes` grows with each partition that is followed from then on, or no longer.
+    `changes` grows with each partition that begins or ceases to be followed.
     """
 
     def __init__(self, store: MetadataStore, make: MakePartition, idle_sec: float = IDLE_SEC) -> None:
@@ -64,7 +64,7 @@ class FollowedPartitions:
         return followed.partition
 
     async def follow(self, topic: str, index: int) -> Partition | None:
-        """The partition, followed from now on; None when it has no record.
+        """The partition, followed from now on; None if it has no record.
 
         Raises `StoreError`, `CorruptDataError`.
         """
@@ -104,7 +104,7 @@ class FollowedPartitions:
                     extra={"partition": str(partition.id), "problem": str(problem)},
                 )
             except Exception:
-                # A record that cannot be read, or a defect: whoever asks again begins anew.
+                # A record that cannot be read, or a defect: the next reader follows the partition again.
                 logger.exception("cannot follow a partition", extra={"partition": str(partition.id)})
                 self.drop(topic, index)
                 return
@@ -118,7 +118,7 @@ class FollowedPartitions:
         )
 
     def drop(self, topic: str, index: int) -> None:
-        """Follow the partition no longer, and tell those who wait for it."""
+        """Stop following the partition, and notify its listeners."""
         followed = self._followed.pop((topic, index), None)
         if followed is not None:
             self.changes += 1
@@ -127,13 +127,13 @@ class FollowedPartitions:
             followed.partition.notify_closed()
 
     def drop_if(self, partition: Partition) -> None:
-        """Follow the partition no longer, unless another one is followed in its place by now."""
+        """Stop following the partition, unless another one is followed in its place by now."""
         followed = self._followed.get((partition.id.topic, partition.id.index))
         if followed is not None and followed.partition is partition:
             self.drop(partition.id.topic, partition.id.index)
 
     def drop_topic(self, topic: str) -> None:
-        """Follow none of the topic's partitions any longer."""
+        """Stop following the topic's partitions."""
         for name, index in [followed for followed in self._followed if followed[0] == topic]:
             self.drop(name, index)
 
@@ -146,7 +146,7 @@ class FollowedPartitions:
         self._sweep = loop.call_later(self._idle_sec, self._drop_idle) if self._followed else None
 
     async def close(self) -> None:
-        """Follow nothing any longer."""
+        """Stop following all partitions."""
         await self._beginnings.close()
         if self._sweep is not None:
             self._sweep.cancel()
@@ -156,7 +156,7 @@ class FollowedPartitions:
 
 
 def _take(partition: Partition, changes: Sequence[KeyValue | Delete]) -> bool:
-    """Whether the partition is still the one that was followed; if so, it is as the last change says."""
+    """Apply the last change; False if the partition is no longer the one that was followed."""
     if not changes or any(isinstance(change, Delete) for change in changes):
         return False
     newest = changes[-1]

@@ -1,4 +1,4 @@
-"""Whether this broker still leads a partition, by the metadata store: what deletes objects asks first."""
+"""Checks in the metadata store that this broker still leads a partition: required before objects are deleted."""
 
 from kafscale.formats.partition_record import decode_partition_record
 from kafscale.log.partition import Partition
@@ -7,10 +7,10 @@ from kafscale.metadata.store import MetadataStore
 
 
 async def is_leader_still(metadata: MetadataStore, partition: Partition) -> bool:
-    """Whether no other broker led when the store was asked, and the topic was not deleted and made again.
+    """True if no other broker led when the store was read, and the topic was not deleted and created again.
 
-    Whoever leads or makes a partition after this broker raises its leader epoch, so the same epoch is this
-    broker's. Raises `StoreError`, `CorruptDataError`.
+    Each later leader, and a topic created again, raises the leader epoch, so the same epoch is this broker's.
+    Raises `StoreError`, `CorruptDataError`.
     """
     found = await metadata.get(keys.partition(partition.id.topic, partition.id.index))
     if found is None:

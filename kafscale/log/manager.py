@@ -1,4 +1,4 @@
-"""The partitions that this broker serves: those it leads, from their claim to their end, and those it follows."""
+"""The partitions that this broker serves: those it leads, from claim to close, and those it follows."""
 
 import asyncio
 import logging
@@ -94,11 +94,11 @@ class LogManager:
 
     @property
     def readable_changes(self) -> int:
-        """Grows whenever `readable` may from now on give another answer than before."""
+        """Grows whenever the answers of `readable` may change."""
         return self._led.changes + self._followed.changes
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, None when this broker does not lead it."""
+        """The partition, None if this broker does not lead it."""
         return self._led.get(topic, index)
 
     def readable(self, topic: str, index: int) -> Partition | None:
@@ -106,7 +106,7 @@ class LogManager:
         return self.partition(topic, index) or self._followed.get(topic, index)
 
     async def follow(self, topic: str, index: int) -> Partition | None:
-        """The partition, to read what its leader publishes; None when there is none.
+        """The partition, to read what its leader publishes; None if there is none.
 
         Raises `StoreError`, `CorruptDataError`.
         """
@@ -118,16 +118,16 @@ class LogManager:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions this broker leads."""
+        """The number of partitions that this broker leads."""
         return len(self._led)
 
     @property
     def followed_count(self) -> int:
-        """How many partitions this broker follows."""
+        """The number of partitions that this broker follows."""
         return len(self._followed)
 
     def register_gauges(self, metrics: Metrics) -> None:
-        """Export how many partitions there are."""
+        """Register the gauges of the numbers of partitions."""
         metrics.gauge(metric_families.PARTITIONS_LED, lambda: self.partition_count)
         metrics.gauge(metric_families.PARTITIONS_FOLLOWED, lambda: self.followed_count)
 
@@ -156,11 +156,11 @@ class LogManager:
         return partition.log
 
     async def load(self, partition: Partition) -> None:
-        """See to it that the partition's references are there, and the log of one that is led.
+        """Load the partition's references, and open the log of one that is led.
 
         Raises `CorruptDataError`, `StoreError`.
         """
-        # Again, if what the watch told meanwhile has made the references incomplete before anybody used them.
+        # Again, if the watch has shown something meanwhile that makes the references incomplete.
         while self.open_now(partition) is None and (partition.is_led or partition.references is None):
             await self._openings.run(partition, lambda: self._load(partition))
 
@@ -192,9 +192,9 @@ class LogManager:
             return
 
     async def read_again(self, partition: Partition) -> None:
-        """Take what the metadata store says of a partition that is followed, and let its references be loaded anew.
+        """Read the record of a followed partition, and drop its references, so that they are loaded again.
 
-        What was merged or has expired since they were loaded is not told by the watch. Raises `StoreError`,
+        The watch does not show what was merged or has expired since they were loaded. Raises `StoreError`,
         `CorruptDataError`.
         """
         found = await self._followed.read(partition)
@@ -205,7 +205,7 @@ class LogManager:
         partition.references = None
 
     def _is_same(self, partition: Partition, record: PartitionRecord) -> bool:
-        """Whether the record that was read is of the log that is served; if not, it is followed no longer."""
+        """True if `record` is of the log that is served; if not, the partition is no longer followed."""
         if is_same_log(record, partition.record):
             return True
         if partition.is_followed:
@@ -213,7 +213,7 @@ class LogManager:
         return False
 
     async def is_same_still(self, partition: Partition) -> bool:
-        """Whether the metadata store has the log that is served here, and not another topic's of the same name.
+        """True if the metadata store has the log that is served here, and not another topic's of the same name.
 
         Raises `StoreError`, `CorruptDataError`.
         """
@@ -221,10 +221,10 @@ class LogManager:
         return found is not None and self._is_same(partition, found[0])
 
     async def check_beyond_end(self, partition: Partition, offset: int) -> ErrorCode:
-        """Why `offset` is above the log end offset as it is known here.
+        """Returns the reason why `offset` is above the log end offset as it is known here.
 
-        OFFSET_OUT_OF_RANGE only when the metadata store agrees: a consumer that hears it may skip records or
-        begin anew, and a broker that was replaced, or whose watch is behind, knows too little.
+        OFFSET_OUT_OF_RANGE only if the metadata store agrees: a consumer that gets it may skip records or start
+        over, and a broker that was replaced, or whose watch is behind, knows too little.
         """
         try:
             found = await self._followed.read(partition)
@@ -243,14 +243,14 @@ class LogManager:
         elif record.leader_epoch != partition.record.leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         else:
-            # It is a publication of this very broker, of which it is about to hear.
+            # It is a publication of this broker, whose outcome it is about to learn.
             await partition.publication_known()
             if offset > partition.record.log_end_offset:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE
 
     async def is_leader_still(self, partition: Partition) -> bool:
-        """Whether no other broker led when the metadata store was asked. Raises `StoreError`."""
+        """True if no other broker led when the metadata store was read. Raises `StoreError`."""
         return (
             await is_leader_still(self._metadata, partition)
             and self.partition(partition.id.topic, partition.id.index) is partition
@@ -318,8 +318,8 @@ class LogManager:
             gone = before or after
             if gone is not None and self._factory.has_made(gone.name):
                 # At once: the next event may be that a topic of this name is there again.
-                held = self._drop_topic(gone.name)
-                self._closings.spawn(self._end(gone.name, held), f"close {gone.name}")
+                led = self._drop_topic(gone.name)
+                self._closings.spawn(self._end(gone.name, led), f"close {gone.name}")
         elif before is not None and before.configs != after.configs:
             self._factory.configure(after, self._of_topic(after.name))
 
@@ -329,20 +329,20 @@ class LogManager:
         return [*self._led.of_topic(name), *followed]
 
     async def close_topic(self, name: str) -> None:
-        """Serve the topic no longer, end its flushes, and forget it. No error when it is not held."""
+        """Stop serving the topic, end its flushes, and remove it. No error if it is not served."""
         await self._end(name, self._drop_topic(name))
 
     def _drop_topic(self, name: str) -> list[Partition]:
-        """Serve the topic no longer; returns what was led of it, whose flushes are still to be ended."""
+        """Stop serving the topic; returns the partitions that were led, whose flushes are still to be ended."""
         self._factory.forget(name)
         for partition in self._of_topic(name):
             self.reader.forget(partition)
-        held = self._led.delete_topic(name)
+        led = self._led.delete_topic(name)
         self._followed.drop_topic(name)
-        return held
+        return led
 
-    async def _end(self, name: str, held: Sequence[Partition]) -> None:
-        for partition in held:
+    async def _end(self, name: str, led: Sequence[Partition]) -> None:
+        for partition in led:
             await self.flusher.settle(partition, _SETTLE_SEC)
             self.reader.forget(partition)
             self._led.apply(partition, Event.SETTLED)
@@ -357,12 +357,12 @@ class LogManager:
             await asyncio.wait(flushes)
 
     def end_waiting(self) -> None:
-        """Tell everybody who waits for more records that none will come."""
+        """Notify all listeners that no more records will come."""
         for partition in (*self.partitions(), *self._followed):
             partition.notify_closed()
 
     async def close(self) -> None:
-        """End everything that is under way, whether done or not."""
+        """Cancel everything in progress, and close the parts."""
         await self._closings.close()
         tasks = [task for partition in self.partitions() for task in partition.flush_tasks]
         for task in tasks:

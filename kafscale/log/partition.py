@@ -1,4 +1,4 @@
-"""One partition as this broker holds it: what is published, who waits for more, and the log when it leads."""
+"""One partition that this broker leads or follows: what is published, who listens, and the leader's log."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,10 +8,11 @@ from typing import Protocol
 from kafscale.cluster.topic_configs import TopicConfig
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.batch_append import AppendRules
 from kafscale.log.leadership.events import Act, Event
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
-from kafscale.log.partition_log import AppendRules, PartitionLog
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.references import SegmentReferences
 
@@ -20,7 +21,7 @@ NOT_LED = -1
 
 
 class PublishListener(Protocol):
-    """Who waits for new records of a partition, a fetch for one."""
+    """Waits for new records of a partition, as a fetch does."""
 
     def grown(self, size_bytes: int) -> None:
         """`size_bytes` more were published."""
@@ -43,12 +44,11 @@ class PartitionId:
 class Partition:
     """A partition's published state and, for the leader, its log.
 
-    `record` and `revision` are as the metadata store holds them, or held them a moment ago where another
-    broker leads. `leadership` says whether this broker leads the partition, and what may be done with it.
-    `references` is None until the checkpoint that the record names has been read; `log` is None before the log is
-    opened, and when it is closed. `number` stands for the partition among those of this broker:
-    a topic that is deleted and made again has partitions with other numbers. `led_since_revision` is that of
-    the claim, `NOT_LED` when another broker leads.
+    `record` and `revision` are as stored in the metadata store, or as stored a moment ago where another broker
+    leads. `leadership` says whether this broker leads the partition, and what may be done with it. `references`
+    is None until the checkpoint that the record names has been read; `log` is None before the log is opened, and
+    after it is closed. `number` identifies the partition in this process: a topic that is deleted and created again
+    has partitions with other numbers. `led_since_revision` is that of the claim, `NOT_LED` if another broker leads.
     """
 
     __slots__ = (
@@ -97,14 +97,14 @@ class Partition:
         self.references: SegmentReferences | None = None
         self.record_lock = asyncio.Lock()
         self.checkpoint_lock: asyncio.Lock | None = None
-        # Whether a segment with other leader epochs than the record's may be another topic's: until the metadata
-        # store has shown that this log has such segments.
+        # True while a segment with other leader epochs than the record's may be another topic's: until the
+        # metadata store has shown that this log has such segments.
         self.compares_epochs = True
         # The oldest first. The last of them may not have taken what waits yet: it is `flush_starting` then.
         self.flush_tasks: tuple[asyncio.Task[None], ...] = ()
         self.flush_starting: asyncio.Task[None] | None = None
         self.flush_scheduled = False
-        # Done when the newest segment that is on its way is published, or will not be.
+        # Done when the newest segment in flight is published, or will not be.
         self.publication: asyncio.Future[None] | None = None
         self._listeners: dict[PublishListener, None] | None = None
 
@@ -141,7 +141,7 @@ class Partition:
         return self.log
 
     def follow(self, record: PartitionRecord, revision: int) -> None:
-        """The metadata store holds `record`, written by the leader, at `revision`; an older one is ignored.
+        """The leader wrote `record` at `revision` of the metadata store; an older one is ignored.
 
         Not for a partition that this broker leads, or led until a moment ago: its log may still be published,
         and must find out by the revision that another leader came between.
@@ -163,7 +163,7 @@ class Partition:
             self.notify_grown(sum(segment.size_bytes for segment in fresh))
 
     def publish(self, record: PartitionRecord, revision: int) -> None:
-        """The metadata store holds `record`, written by this broker, at `revision`."""
+        """This broker wrote `record` at `revision` of the metadata store."""
         newest = record.segments[-1:] if record.log_end_offset > self.record.log_end_offset else ()
         self.record = record
         self.revision = revision
@@ -172,37 +172,37 @@ class Partition:
                 self.references.append(reference)
 
     async def publication_known(self) -> None:
-        """Wait until this broker, which leads, knows what became of the publication that is under way, if any.
+        """Wait until this broker, which leads, knows the outcome of the publication in flight, if there is one.
 
-        Those that follow may hear of it first, and their readers then know of later records than it does.
+        Followers may see it first, and then their readers know of later records than the leader does.
         """
         if self.record_lock.locked():
             async with self.record_lock:
                 pass
 
     def listen(self, listener: PublishListener) -> None:
-        """Tell the listener from now on."""
+        """Notify the listener from now on."""
         if self._listeners is None:
             self._listeners = {}
         self._listeners[listener] = None
 
     def forget(self, listener: PublishListener) -> None:
-        """Tell the listener no more."""
+        """Stop notifying the listener."""
         if self._listeners is not None:
             self._listeners.pop(listener, None)
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody waits for more."""
+        """True if a listener waits for more."""
         return bool(self._listeners)
 
     def notify_grown(self, size_bytes: int) -> None:
-        """Tell who waits that more is published."""
+        """Notify the listeners that more is published."""
         for listener in self._take_listeners():
             listener.grown(size_bytes)
 
     def notify_closed(self) -> None:
-        """Tell who waits that there is nothing to wait for."""
+        """Notify the listeners that the partition is not served here any more."""
         for listener in self._take_listeners():
             listener.closed()
 

@@ -1,4 +1,4 @@
-"""How what the metadata store tells of topics and partitions becomes the partitions that this broker holds."""
+"""Makes the partitions that this broker serves from the records of topics and partitions."""
 
 import itertools
 from collections import Counter
@@ -9,9 +9,9 @@ from kafscale.cluster.topic_config_table import CompressionType, MessageTimestam
 from kafscale.cluster.topic_configs import TopicConfig, effective, is_legal
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.batch_append import AppendRules
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.partition import NOT_LED, Partition, PartitionId
-from kafscale.log.partition_log import AppendRules
 from kafscale.log.writing.segment_buffer import SEGMENT_BUFFER_LIMIT_BYTES
 from kafscale.metadata.model import TopicRecord
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
@@ -28,7 +28,7 @@ _CODECS = {
 
 
 def append_rules(config: TopicConfig) -> AppendRules:
-    """What a topic's configuration says of its appends."""
+    """The rules of appends in a topic's configuration."""
     return AppendRules(
         codec=_CODECS.get(config.compression_type),
         codec_level=config.compression_level,
@@ -39,7 +39,7 @@ def append_rules(config: TopicConfig) -> AppendRules:
 
 
 class PartitionFactory:
-    """Makes partitions of the topics that `view` shows, and remembers what all of a topic have in common."""
+    """Makes partitions of the topics that `view` shows, and keeps the values that all of a topic share."""
 
     def __init__(self, view: ClusterView, settings: Settings, failures: Counter[str] | None = None) -> None:
         self._view = view
@@ -50,7 +50,7 @@ class PartitionFactory:
         self._next_number = itertools.count()
 
     def followed(self, topic: str, index: int, record: PartitionRecord, revision: int) -> Partition | None:
-        """A partition that another broker leads; None when there is no such topic any more."""
+        """A partition that another broker leads; None if there is no such topic any more."""
         return self._make(topic, index, record, revision, NOT_LED)
 
     def led(
@@ -61,7 +61,7 @@ class PartitionFactory:
         revision: int,
         leadership: PartitionLeadership | None = None,
     ) -> Partition | None:
-        """A partition that this broker leads since `revision`; None when there is no such topic any more."""
+        """A partition that this broker leads since `revision`; None if there is no such topic any more."""
         return self._make(topic, index, record, revision, revision, leadership)
 
     def _make(
@@ -89,13 +89,13 @@ class PartitionFactory:
         )
 
     def configure(self, topic: TopicRecord, partitions: Iterable[Partition]) -> None:
-        """Give these, which are the topic's, what its configuration says now."""
+        """Apply the topic's current configuration to its partitions."""
         config, rules = self._configs_of(topic)
         for partition in partitions:
             partition.config, partition.rules = config, rules
 
     def _configs_of(self, topic: TopicRecord) -> tuple[TopicConfig, AppendRules]:
-        """What the topic's configuration says. Read once for all its partitions: there may be thousands."""
+        """The topic's configuration. Read once for all its partitions: there may be thousands."""
         read = self._configs.get(topic.name)
         if read is None or read[0] != topic.configs:
             config = self._config_of(topic)
@@ -103,9 +103,9 @@ class PartitionFactory:
         return read[1:]
 
     def _config_of(self, topic: TopicRecord) -> TopicConfig:
-        """What its configs say; with the defaults for what this program cannot read, and without a retention.
+        """The topic's configs; if this program cannot read one, that one's default, and retention without limit.
 
-        A value that only a newer release can read may have been meant to keep what the default would remove.
+        A value that only a newer release can read may have been meant to keep what the default would delete.
         """
         try:
             return effective(topic.configs, self._settings)
@@ -115,17 +115,17 @@ class PartitionFactory:
         return replace(effective(readable, self._settings), retention_ms=-1, retention_bytes=-1)
 
     def _number(self, topic: str, index: int) -> int:
-        """The same as long as the topic is: what is cached stays of use when the leader changes."""
+        """The partition's number, the same for as long as the topic exists: caches outlive a change of leader."""
         numbers = self._numbers.setdefault(topic, {})
         if index not in numbers:
             numbers[index] = next(self._next_number)
         return numbers[index]
 
     def has_made(self, topic: str) -> bool:
-        """Whether any partition of the topic was made since it was forgotten."""
+        """True if a partition of the topic was made since `forget`."""
         return topic in self._numbers
 
     def forget(self, topic: str) -> None:
-        """Partitions of this name that are made from now on are those of another topic."""
+        """Treat partitions of this name that are made from now on as those of another topic."""
         self._numbers.pop(topic, None)
         self._configs.pop(topic, None)

@@ -1,47 +1,38 @@
-"""The leader's side of one partition, pure: what is appended, sealed, published, and what the record then says.
+"""The leader's log of one partition, pure: what is appended, sealed and published, and the record that results.
 
 Theory of operation. Batches are appended to the newest `SegmentBuffer` in arrival order, with offsets relative
 to it. The oldest buffers are *sealed*: each gets its base offset, where the one before it ends, or else the
-published log end offset, and its bytes are final. When its object lies in the store, and it is the oldest,
-`record_after` says what the partition record must become; when the metadata store has taken that, `published`
-applies it here and tells the waiters.
+published log end offset, and its bytes are final. When its object is stored, and it is the oldest,
+`record_after` returns what the partition record must become; when the metadata store has taken that, `published`
+applies it here and notifies the waiters.
 
-When a key turns out to hold an older leader's leftover, `reseal` moves the segment one offset up (architecture.md,
-"Publish"). That is only possible while nothing behind it has an absolute offset. So a leader seals one buffer at a
-time until it has published once, since a leftover is most likely just where it began. When a later one meets a
-leftover all the same, the leader gives up, and begins anew there with an epoch of its own (decision 0033).
+When an older leader's upload turns out to have a segment's key, `reseal` moves the segment one offset up
+(docs/architecture.md, "Publish"). That is only possible while nothing behind it has an absolute
+offset. So a leader seals one buffer at a time until it has published once: an older leader's upload is most likely
+just where the new one begins. If a later segment meets one all the same, the leader closes the log, and claims the
+partition again with a new epoch (decision 0033).
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafscale.formats.index import build_index, interval_for
 from kafscale.formats.partition_record import (
     PartitionRecord,
     ProducerBatch,
     ProducerRecord,
-    SegmentReference,
     is_published_in,
 )
-from kafscale.formats.segment import (
-    FOOTER_SIZE,
-    HEADER_SIZE,
-    MAX_MESSAGE_COUNT,
-    body_crc,
-    encode_footer,
-    encode_header,
-)
+from kafscale.formats.segment import MAX_MESSAGE_COUNT
+from kafscale.log.batch_append import AppendRules, append_batch
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
 from kafscale.log.producer_state import PendingBatch, ProducerStates, UnpublishedBatch
+from kafscale.log.sealed_segment import SealedSegment, seal_buffer
 from kafscale.log.writing.compression_trials import CompressionTrials
 from kafscale.log.writing.segment_buffer import AppendWaiter, SegmentBuffer
 from kafscale.memory.slab import SlabPool
-from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.record_batch import BatchHeader, compress_into, stamp_log_append_time
-from kafscale.protocol.types import Buffer
+from kafscale.protocol.record_batch import BatchHeader
 
 CHECKPOINT_SEGMENTS = 128
 CHECKPOINT_PRODUCERS = 256
@@ -50,41 +41,16 @@ MOST_RECORD_SEGMENTS = 2048
 MOST_RECORD_PRODUCERS = 2048
 """A record with more takes no further segment until a checkpoint takes them over (decision 0044).
 
-What is sealed then may still come: `MOST_SEALED` segments with their producers, 512 KiB in all.
+What is sealed by then is still added: `MOST_SEALED` segments with their producers, 512 KiB in all.
 """
 
 _UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, "it is not known whether the records were published")
 
-# What a batch costs beside its bytes: the objects that remember it, its request and its reply.
+# The cost of a batch beside its bytes: the objects that remember it, its request and its reply.
 BATCH_OVERHEAD_BYTES = 1024
 
 MOST_SEALED = 2
-"""So many segments of one partition are on their way at most."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendRules:
-    """What the topic's configuration says of an append. `codec` None keeps batches as they come.
-
-    `codec_level`: None for the codec's default.
-    """
-
-    codec: Codec | None
-    log_append_time: bool
-    segment_bytes: int
-    codec_level: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedSegment:
-    """A segment whose bytes are final unless its key turns out to be taken."""
-
-    buffer: SegmentBuffer
-    reference: SegmentReference
-    parts: Sequence[Buffer]
-    index: bytes
-    index_version: int
-    created_ms: int
+"""The limit on the segments of one partition that are in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +62,9 @@ class CheckpointPointer:
 
 
 class PartitionLog:
-    """One partition as its leader sees it. `record` is what the metadata store holds.
+    """One partition as its leader sees it. `record` is as stored in the metadata store.
 
-    `leadership` gives the right to seal and to publish; a log of its own accord has it for good.
+    `leadership` gives the right to seal and to publish; without one the log always has it.
     """
 
     __slots__ = (
@@ -126,16 +92,16 @@ class PartitionLog:
         self.record = record
         self.producers = producers
         self.waiting_checkpoint: CheckpointPointer | None = None
-        # Whether the record has no room, and the checkpoint that would make some could not be stored.
+        # True while the record has no room, and the checkpoint that would make some could not be stored.
         self.is_held_up = False
-        # The oldest `_closed_count` take no more batches, and stay so when their flush is ended half way; the oldest
-        # of these are sealed, in the same order.
+        # The oldest `_closed_count` take no more batches, also after their flush was cancelled; the oldest of these
+        # are sealed, in the same order.
         self._buffers: deque[SegmentBuffer] = deque()
         self._closed_count = 0
         self._sealed: deque[SealedSegment] = deque()
         self._has_published = False
         self._trials = CompressionTrials()
-        # Whether the publication of the oldest segment has begun and its outcome is not known.
+        # True while the publication of the oldest segment has begun and its outcome is not known.
         self._is_in_doubt = False
         self._recent_producers: dict[int, ProducerRecord] = {p.producer_id: p for p in record.producers}
 
@@ -150,9 +116,9 @@ class PartitionLog:
         pool: SlabPool,
         waiter: AppendWaiter,
     ) -> int:
-        """Append a validated batch and return by how many bytes the buffers grew.
+        """Append a validated batch; returns the growth of the buffers in bytes.
 
-        `waiter` is told the outcome, at once for a refusal or the retry of a published batch (0 is returned).
+        `waiter` is notified of the outcome, at once for a refusal or the retry of a published batch (returns 0).
         """
         verdict = self._check_sequence(header)
         match verdict:
@@ -172,7 +138,7 @@ class PartitionLog:
         buffer = self._open_buffer(header.record_count, now_ms)
         before = buffer.size_bytes
         relative_offset = buffer.record_count
-        _append_batch(buffer, batch, header, rules, now_ms, pool, self._trials)
+        append_batch(buffer, batch, header, rules, now_ms, pool, self._trials)
         if header.producer_id >= 0:
             self._remember(buffer, relative_offset, header, now_ms)
         buffer.waiters.append((waiter, relative_offset))
@@ -188,7 +154,7 @@ class PartitionLog:
         )
 
     def _open_buffer(self, record_count: int, now_ms: int) -> SegmentBuffer:
-        """The newest buffer, or a new one where that is full or `record_count` more would overflow its header."""
+        """The newest buffer, or a new one if that is full or `record_count` more would overflow its header."""
         if len(self._buffers) > self._closed_count:
             newest = self._buffers[-1]
             if not newest.is_full and newest.record_count + record_count <= MAX_MESSAGE_COUNT:
@@ -225,17 +191,17 @@ class PartitionLog:
         return self._buffers[-1]
 
     def holds(self, buffer: SegmentBuffer) -> bool:
-        """Whether it is not published yet."""
+        """True if the buffer is not published yet."""
         return any(buffer is one for one in self._buffers)
 
     @property
     def may_publish(self) -> bool:
-        """False once the log is closed: its waiters have their answers, so what they wrote must not be published."""
+        """False once the log is closed: its waiters have their answers, so their records must not be published."""
         return self._leadership.rights.publishes
 
     @property
     def may_seal(self) -> bool:
-        """True if another buffer may be closed, beside those that are."""
+        """True if another buffer may be closed beside those that are."""
         return self._leadership.rights.seals and (
             self._closed_count == 0
             or (self._has_published and len(self._sealed) == self._closed_count < MOST_SEALED)
@@ -269,14 +235,14 @@ class PartitionLog:
 
     @property
     def may_reseal(self) -> bool:
-        """Whether what is sealed may move: the first segment of an epoch, with nothing behind it.
+        """True if the sealed segment may move: it is the first of an epoch, with nothing behind it.
 
-        So every offset that is passed over lies where the epoch changes, which is how fsck knows it again.
+        So every skipped offset lies where the epoch changes, by which fsck recognises it.
         """
         return not self._has_published
 
     def reseal(self) -> SealedSegment:
-        """Move the only sealed segment one offset up: its key holds an older leader's leftover."""
+        """Move the only sealed segment one offset up: an older leader's upload has its key."""
         assert self.may_reseal
         [old] = self._sealed
         self._sealed.clear()
@@ -287,37 +253,10 @@ class PartitionLog:
     def _seal(
         self, buffer: SegmentBuffer, base_offset: int, created_ms: int, index_version: int
     ) -> SealedSegment:
-        buffer.stamp(base_offset, self.record.leader_epoch)
-        body = buffer.body()
-        last_offset = base_offset + buffer.record_count - 1
-        header = encode_header(
-            codec=buffer.codec,
-            base_offset=base_offset,
-            message_count=buffer.record_count,
-            created_ms=created_ms,
-        )
-        return SealedSegment(
-            buffer=buffer,
-            reference=SegmentReference(
-                base_offset=base_offset,
-                last_offset=last_offset,
-                record_count=buffer.record_count,
-                leader_epoch=self.record.leader_epoch,
-                size_bytes=HEADER_SIZE + buffer.size_bytes + FOOTER_SIZE,
-                max_timestamp_ms=buffer.max_timestamp_ms,
-            ),
-            parts=(header, *body, encode_footer(body_crc=body_crc(body), last_offset=last_offset)),
-            index=build_index(
-                buffer.index_entries(base_offset),
-                interval_for(buffer.size_bytes, buffer.record_count),
-                version=index_version,
-            ),
-            index_version=index_version,
-            created_ms=created_ms,
-        )
+        return seal_buffer(buffer, base_offset, self.record.leader_epoch, created_ms, index_version)
 
     def record_after(self, sealed: SealedSegment) -> PartitionRecord:
-        """What the record must become so that `sealed` is published. Changes nothing here."""
+        """Returns the record with which `sealed` is published. Changes nothing here."""
         producers = dict(self._recent_producers)
         for producer in self._published_producers(sealed):
             producers[producer.producer_id] = producer
@@ -332,12 +271,12 @@ class PartitionLog:
         )
 
     def begin_publication(self, sealed: SealedSegment) -> PartitionRecord:
-        """What the record is to become. From now on nobody knows whether it has, until somebody says so here."""
+        """Returns the record to write. The outcome is in doubt until `published` or `succeeded_by` is called."""
         self._is_in_doubt = True
         return self.record_after(sealed)
 
     def succeeded_by(self, successor: PartitionRecord) -> None:
-        """Another leader wrote this record instead: if `sealed` had been published before, its waiters are told."""
+        """Another leader wrote `successor` instead: if it shows that `sealed` was published, notify the waiters."""
         assert self.sealed is not None
         was_published = is_published_in(successor, self.record, self.sealed.reference.last_offset)
         if was_published:
@@ -346,7 +285,7 @@ class PartitionLog:
             self._is_in_doubt = False
 
     def record_with(self, checkpoint: CheckpointPointer) -> PartitionRecord:
-        """What the record must become so that it names the checkpoint. Changes nothing here."""
+        """Returns the record that names the checkpoint. Changes nothing here."""
         return _with_checkpoint(self.record, checkpoint)
 
     def _published_producers(self, sealed: SealedSegment) -> list[ProducerRecord]:
@@ -356,7 +295,7 @@ class PartitionLog:
         )
 
     def published(self, sealed: SealedSegment, record: PartitionRecord) -> None:
-        """The store took `record`: apply it and tell the waiters; the buffer is done with."""
+        """The store took `record`: apply it, notify the waiters, and remove the buffer."""
         assert self.sealed is sealed
         base_offset = sealed.reference.base_offset
         for producer_id, relative_offset in sealed.buffer.producer_ids:
@@ -371,17 +310,17 @@ class PartitionLog:
             waiter.published(base_offset + relative_offset, record.log_start_offset)
 
     def adopt(self, record: PartitionRecord) -> None:
-        """The store took `record` of ours, whatever it changes."""
+        """The store took `record`, which this leader wrote; it may change anything."""
         if record.checkpoint_key != self.record.checkpoint_key:
             self.waiting_checkpoint = None
         self.record = record
         self._recent_producers = {p.producer_id: p for p in record.producers}
 
     def fail(self, error_code: ErrorCode, message: str) -> list[SegmentBuffer]:
-        """This leader may not go on: refuse everything that waits. The log is done with.
+        """Close the log: refuse everything that waits, and return the buffers.
 
-        A publication in doubt is not refused but unknown: librdkafka takes NOT_LEADER_OR_FOLLOWER to say that
-        nothing is stored, and may send such a batch again as a new one.
+        For a publication in doubt the answer is that its outcome is unknown: librdkafka takes
+        NOT_LEADER_OR_FOLLOWER to say that nothing is stored, and may send such a batch again as a new one.
         """
         buffers = list(self._buffers)
         unknown = buffers[0] if self._is_in_doubt else None
@@ -404,7 +343,7 @@ class PartitionLog:
 
     @property
     def has_room(self) -> bool:
-        """Whether the record, with the checkpoint that it will name next, may take what is sealed and more."""
+        """True if the record, with the checkpoint that it will name next, has room for what is sealed and more."""
         record = self.record
         if len(record.segments) < MOST_RECORD_SEGMENTS and len(record.producers) < MOST_RECORD_PRODUCERS:
             return True
@@ -415,7 +354,7 @@ class PartitionLog:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the record has grown so much that its older part should move to a checkpoint."""
+        """True if the record has grown so much that its older part should move to a checkpoint."""
         return self.waiting_checkpoint is None and (
             len(self.record.segments) >= CHECKPOINT_SEGMENTS
             or len(self.record.producers) >= CHECKPOINT_PRODUCERS
@@ -430,34 +369,6 @@ def _with_checkpoint(record: PartitionRecord, pointer: CheckpointPointer) -> Par
         segments=tuple(s for s in record.segments if s.base_offset >= pointer.end_offset),
         producers=tuple(p for p in record.producers if p.batches[-1].base_offset >= pointer.end_offset),
     )
-
-
-def _append_batch(
-    buffer: SegmentBuffer,
-    batch: memoryview,
-    header: BatchHeader,
-    rules: AppendRules,
-    now_ms: int,
-    pool: SlabPool,
-    trials: CompressionTrials,
-) -> None:
-    size_bytes = len(batch)
-    room = buffer.room(size_bytes, pool)
-    codec = header.codec
-    written = 0
-    if rules.codec is not None and codec == Codec.NONE and trials.is_due(size_bytes):
-        written = compress_into(batch, header, rules.codec, room, rules.codec_level)
-        trials.tried(size_bytes, shrank=written > 0)
-        if written:
-            codec = rules.codec
-    if not written:
-        room[:] = batch
-        written = size_bytes
-    max_timestamp_ms = header.max_timestamp
-    if rules.log_append_time:
-        stamp_log_append_time(room, 0, now_ms)
-        max_timestamp_ms = now_ms
-    buffer.add(written, header.record_count, max_timestamp_ms, codec)
 
 
 def _sequence_message(error_code: ErrorCode, header: BatchHeader) -> str:

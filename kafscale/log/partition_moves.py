@@ -1,4 +1,4 @@
-"""How this broker becomes the leader of partitions, and how it resigns: the keeper's moves."""
+"""The keeper's moves for partitions: this broker becomes their leader, or resigns."""
 
 import asyncio
 import logging
@@ -19,11 +19,11 @@ class PartitionMoves:
         self._failures = failures
 
     def owns(self, item: TopicPartition) -> bool:
-        """Whether this broker leads the partition."""
+        """True if this broker leads the partition."""
         return self._logs.partition(*item) is not None
 
     async def claim(self, items: set[TopicPartition]) -> None:
-        """Lead those that no broker leads. Raises `LeaseEndedError`, and what one of them met once all are done."""
+        """Claim those that no broker leads. Raises `LeaseEndedError`, and once all are done the first one's error."""
         problems: list[Exception] = []
 
         def lead(claimed: Claimed) -> None:
@@ -34,16 +34,16 @@ class PartitionMoves:
                 problems.append(problem)
 
         with self._logs.claims.making(items):
-            gained = await self._leadership.claim(sorted(items), lead)
-        if gained:
+            elected = await self._leadership.claim(sorted(items), lead)
+        if elected:
             logger.info(
-                "leads more partitions", extra={"gained": len(gained), "led": self._logs.partition_count}
+                "leads more partitions", extra={"gained": len(elected), "led": self._logs.partition_count}
             )
         if problems:
             raise problems[0]
 
     async def resign(self, items: set[TopicPartition]) -> None:
-        """Publish what was accepted and let others lead, each as soon as it can be."""
+        """Publish what was accepted, and release each partition as soon as that is done."""
         resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]] = {}
         for item in sorted(items):
             partition = self._logs.partition(*item)
@@ -64,6 +64,6 @@ class PartitionMoves:
             "handed over partitions", extra={"handed_over": len(items), "led": self._logs.partition_count}
         )
 
-    async def release_strays(self, items: set[TopicPartition]) -> None:
-        """Let others lead what the store says that this broker leads, although it does not."""
-        await self._leadership.release_strays(sorted(items))
+    async def release_stale(self, items: set[TopicPartition]) -> None:
+        """Release partitions whose leader key is under this broker's lease although it does not lead them."""
+        await self._leadership.release_stale(sorted(items))

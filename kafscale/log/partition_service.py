@@ -1,4 +1,4 @@
-"""Which partitions this broker leads, from its start to its stop, behind one door for the composition root."""
+"""The partitions that this broker leads, from its start to its stop, behind one class for the composition root."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
 
 class PartitionService:
-    """Keeps what is led equal to what should be. `lease` tells the broker's."""
+    """Keeps what this broker leads equal to what it should lead. `lease` returns the broker's lease."""
 
     def __init__(
         self,
@@ -55,24 +55,24 @@ class PartitionService:
         self._keeper.poke()
 
     async def start(self) -> None:
-        """Lead what nobody does and this broker should; returns once it does."""
+        """Claim the partitions without a leader that this broker should lead; returns once it leads them."""
         self.reconsider()
         await self._keeper.settled()
 
     async def handed_over(self) -> None:
-        """Wait until this broker leads nothing that others are to lead."""
+        """Wait until this broker has handed over every partition that another one should lead."""
         await self._keeper.settled()
 
-    async def let_go(self) -> None:
-        """Lead nothing: the lease has ended. What was accepted is published if nobody else leads yet."""
-        await self._resign_all()
-        # What a claim that was under way has gained went with the lease: without a leader key nobody finds it.
+    async def resign_all(self) -> None:
+        """Resign all partitions: the lease has ended. Accepted records are published if no other broker leads yet."""
+        await self._resign_led()
+        # The keys of claims that were in flight went with the lease, too: without them no client finds a partition.
         await self._keeper.settled()
-        await self._resign_all()
+        await self._resign_led()
 
-    async def _resign_all(self) -> None:
+    async def _resign_led(self) -> None:
         await asyncio.gather(*(self._logs.resign(partition) for partition in tuple(self._logs.partitions())))
 
     async def close(self) -> None:
-        """Move nothing any more."""
+        """Stop claiming and resigning."""
         await self._keeper.close()

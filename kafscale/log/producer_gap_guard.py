@@ -1,12 +1,12 @@
-"""Refused batches of idempotent producers, so that a later batch never jumps over one that this broker refused.
+"""Refused batches of idempotent producers, so that no later batch is stored before one that this broker refused.
 
-Clients send several requests without waiting. When the first is refused because the leader is replaced, or the
-store is away, the next may arrive when this broker leads again a moment later. A log that does not know the
-producer would take that one for the producer's beginning, as Kafka does: the earlier records could never be stored,
-and librdkafka reports them as delivered when the later ones are. A log that knows the producer would answer
+Clients send several requests without waiting. If the first is refused because the leader is replaced, or the store
+is away, the next may arrive when this broker leads again a moment later. A log that does not know the producer
+would take that batch for the producer's first, as Kafka does: the earlier records could never be stored, and
+librdkafka reports them as delivered when the later ones are. A log that knows the producer would answer
 OUT_OF_ORDER_SEQUENCE_NUMBER, after which librdkafka takes a new producer epoch and sends everything in flight
-again, in every partition. Both hear NOT_LEADER_OR_FOLLOWER instead, after which clients send both batches again in
-their order (docs/decisions/0036-first-batches.md).
+again, in every partition. In both cases the answer is NOT_LEADER_OR_FOLLOWER instead, after which clients send both
+batches again in their order (docs/decisions/0036-first-batches.md).
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ TopicPartition = tuple[str, int]
 
 
 class _Refused:
-    """What a producer, in one epoch, was refused in one partition: first sequences, in the order of the refusals."""
+    """First sequences of a producer's refused batches, in one epoch and partition, in the order of the refusals."""
 
     __slots__ = ("producer_epoch", "refusals_left", "sequences")
 
@@ -50,12 +50,12 @@ class _Refused:
         self.refusals_left = MOST_OUT_OF_TURN
 
     def add(self, sequence: int) -> None:
-        """Remember it, unless there are as many as a client has in flight: the oldest are those that come first."""
+        """Add a sequence, unless there are as many as a client has in flight: the oldest are to come first."""
         if sequence not in self.sequences and len(self.sequences) < REMEMBERED_SEQUENCES:
             self.sequences = (*self.sequences, sequence)
 
     def forget_up_to(self, newest: tuple[int, int] | None) -> None:
-        """Forget what was appended since, here or by another leader. `newest`: epoch and last sequence of a log."""
+        """Remove those that were appended since, by any leader. `newest`: epoch and last sequence of a log."""
         if newest is None or newest[0] < self.producer_epoch:
             return
         epoch, last_sequence = newest
@@ -71,7 +71,7 @@ class _Refused:
 
 
 class ProducerGapGuard:
-    """Of all partitions of this broker. The oldest of too many producers are forgotten: they fare as with Kafka."""
+    """Of all partitions of this broker. The oldest of too many producers are removed, and treated as by Kafka."""
 
     def __init__(self) -> None:
         self._refused: dict[tuple[TopicPartition, int], _Refused] = {}
@@ -84,7 +84,7 @@ class ProducerGapGuard:
         self._remember(partition, header.producer_id, header.producer_epoch, header.base_sequence)
 
     def refused_unpublished(self, partition: TopicPartition, batch: UnpublishedBatch) -> None:
-        """A batch was appended, and its log was given up before it was known to be published.
+        """A batch was appended, and its log was closed before it was known to be published.
 
         A batch whose outcome is in doubt belongs to these, too: if it was published after all, the next leader's
         log knows of it.
@@ -106,10 +106,10 @@ class ProducerGapGuard:
             del self._refused[next(iter(self._refused))]
 
     def refuses(self, partition: TopicPartition, header: BatchHeader, producers: ProducerStates) -> bool:
-        """Whether a refused batch of the same producer, which `producers` does not know yet, has to come before.
+        """True if a refused batch of the same producer, which `producers` does not have yet, is to come first.
 
-        The answer is yes for `MOST_OUT_OF_TURN` batches in a row at most. They are refused batches then themselves:
-        the client sends the first again, and perhaps new ones, before it hears that these were refused, too.
+        True for `MOST_OUT_OF_TURN` batches in a row at most. These count as refused batches, too: the client sends
+        the first again, and perhaps new ones, before it receives their refusals.
         """
         key = (partition, header.producer_id)
         refused = self._refused.get(key)

@@ -1,10 +1,10 @@
-"""What a partition knows of its idempotent producers, to refuse gaps and recognise retries (KIP-98).
+"""The state of a partition's idempotent producers, to refuse gaps and recognise retries (KIP-98).
 
-A batch is *pending* from its append until its segment is published. Retries are looked for among both,
-and only what was published is stored.
+A batch is *pending* from its append until its segment is published. Retries are recognised among pending and
+published batches; only published ones are stored.
 
 Producers are kept in the order of their last appends. Segments are published in the order of appends, too, so
-those without anything pending come first, and the first of them is the one to forget (decision 0041).
+those without anything pending come first, and the first of them is removed first (decision 0041).
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from kafscale.protocol.record_batch import sequence_after
 
 REMEMBERED_BATCHES = 5
 MOST_PRODUCERS = 5000
-"""So many producers of one partition are remembered: the checkpoint and a new leader's memory hold them all."""
+"""The limit on the producers of one partition: all of them are in the checkpoint and in a new leader's memory."""
 
 
 class PendingBatch:
@@ -101,7 +101,7 @@ class ProducerStates:
         return len(self._producers)
 
     def newest_sequence(self, producer_id: int) -> tuple[int, int] | None:
-        """The producer's epoch and the last sequence number that it appended; None when it is not known."""
+        """The producer's epoch and the last sequence number that it appended; None if it is not known."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return None
@@ -110,7 +110,7 @@ class ProducerStates:
         return producer.published_epoch, producer.published[-1].last_sequence
 
     def unpublished(self, producer_ids: Iterable[int]) -> Iterator[UnpublishedBatch]:
-        """Of each of the producers all pending batches of its newest epoch, the oldest first."""
+        """All pending batches of each producer's newest epoch, the oldest first."""
         for producer_id in producer_ids:
             producer = self._producers.get(producer_id)
             if producer is None or not producer.pending:
@@ -121,7 +121,7 @@ class ProducerStates:
                     yield UnpublishedBatch(producer_id, epoch, batch.first_sequence)
 
     def has_no_room_for(self, producer_id: int) -> bool:
-        """Whether it is unknown and cannot be remembered: all that are remembered have something pending."""
+        """True if the producer is unknown and cannot be added: all known ones have something pending."""
         return (
             len(self._producers) >= MOST_PRODUCERS
             and producer_id not in self._producers
@@ -131,7 +131,7 @@ class ProducerStates:
     def check(
         self, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
     ) -> ErrorCode | PendingBatch | ProducerBatch:
-        """`NONE` when the batch is the next one, the earlier batch when it is a retry, else the error.
+        """`NONE` if the batch is the next one, the earlier batch if it is a retry, else the error.
 
         As Kafka's ProducerAppendInfo: an unknown producer may start at any sequence, a new epoch at 0 only.
         """
@@ -158,9 +158,9 @@ class ProducerStates:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def append(self, producer_id: int, batch: PendingBatch) -> None:
-        """Take note of a batch that `check` found to be the next one, of a producer that there is room for.
+        """Add a batch that `check` found to be the next one, of a producer that there is room for.
 
-        A new producer takes the place of the one that has not appended for the longest time, if need be.
+        At the limit, a new producer replaces the one that has not appended for the longest time.
         """
         producer = self._producers.pop(producer_id, None)
         if producer is None:
@@ -172,12 +172,12 @@ class ProducerStates:
         producer.pending.append(batch)
 
     def take_forgotten(self) -> int:
-        """How many producers had to make room for others since the last call."""
+        """The number of producers that were replaced by others since the last call."""
         forgotten, self._forgotten = self._forgotten, 0
         return forgotten
 
     def preview(self, batches: Iterable[tuple[int, int]]) -> list[ProducerRecord]:
-        """What is to be stored of the producers once their oldest pending batches are published.
+        """The records to store of the producers once their oldest pending batches are published.
 
         `batches`: (producer id, base offset) in the order of publication. Changes nothing.
         """
@@ -194,13 +194,13 @@ class ProducerStates:
         self._producers[producer_id].publish_oldest(base_offset)
 
     def published(self) -> Iterator[ProducerRecord]:
-        """What is to be stored of every producer that has published."""
+        """The record to store of each producer that has published."""
         for producer_id, producer in self._producers.items():
             if producer.published:
                 yield self._record(producer_id, producer)
 
     def expire(self, before_ms: int) -> None:
-        """Forget the producers that appended nothing since `before_ms` (Kafka's producer.id.expiration.ms)."""
+        """Remove the producers that appended nothing since `before_ms` (Kafka's producer.id.expiration.ms)."""
         for producer_id, producer in list(self._producers.items()):
             if not producer.pending and producer.last_timestamp_ms < before_ms:
                 del self._producers[producer_id]

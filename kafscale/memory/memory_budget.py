@@ -1,9 +1,9 @@
-"""One limit for everything that producers make the broker hold, and who waits when it is reached.
+"""One limit on the memory that producers' requests take, and the line of requests that wait for it.
 
-Two kinds of bytes are counted: *records* and what else requests hold until they are answered, which go away by
-themselves as flushes end, and *frame bytes* of requests that have arrived in part, which go away only when their
-clients send the rest (`kafscale.server.frame_lanes`). A quarter of the limit is a reserve: whole requests may use
-it whatever frames hold, so a client that does not finish its frame stops no producer that does.
+Two kinds of bytes are counted: *records* and what else requests keep until they are answered, which are released
+as flushes end, and *frame bytes* of requests that have arrived in part, which are released only when their clients
+send the rest (`kafscale.server.frame_lanes`). A quarter of the limit is a reserve: whole requests may use it
+whatever frames take, so a client that does not finish its frame stops no producer that does.
 """
 
 from collections.abc import Callable
@@ -52,11 +52,11 @@ class MemoryBudget:
         return self.record_bytes < self.reserve_bytes
 
     def charge(self, size_bytes: int) -> None:
-        """Count bytes that are held already."""
+        """Count bytes that are in memory already."""
         self.used_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Bytes are not held any more; those who wait and fit now are served."""
+        """Bytes are freed: serve the waiting requests that fit now."""
         self.used_bytes -= size_bytes
         self._serve()
 
@@ -66,7 +66,7 @@ class MemoryBudget:
         self.frame_bytes += size_bytes
 
     def release_frame(self, size_bytes: int) -> None:
-        """The bytes of a frame are not held any more."""
+        """The bytes of a frame are freed."""
         self.frame_bytes -= size_bytes
         self.release(size_bytes)
 

@@ -49,7 +49,7 @@ def partition(topic_name: str, index: int) -> str:
 
 
 def leader(topic_name: str, index: int) -> str:
-    """Who leads a partition; bound to the leading broker's lease."""
+    """The leader of a partition; bound to the leading broker's lease."""
     return f"{LEADERS}{topic_name}/{index}"
 
 
@@ -75,7 +75,7 @@ def shard_of(group_id: str) -> int:
 
 
 def coordinator(shard: int) -> str:
-    """Who coordinates the groups of a shard; bound to that broker's lease."""
+    """The coordinator of a shard's groups; bound to that broker's lease."""
     return f"{COORDINATORS}{shard}"
 
 
@@ -126,17 +126,17 @@ def offset_topic_and_partition(key: str) -> tuple[str, int]:
 
 
 def export_record(topic_name: str) -> str:
-    """Who has exported a topic last, and in which epoch."""
+    """The last exporter of a topic, and its epoch."""
     return f"{EXPORTS}{topic_name}/record"
 
 
 def export_holder(topic_name: str) -> str:
-    """Who exports a topic now; bound to the exporter's lease."""
+    """The current exporter of a topic; bound to the exporter's lease."""
     return f"{EXPORTS}{topic_name}/holder"
 
 
 def export_progress(topic_name: str, table: str) -> str:
-    """How far a topic's export into a table has come. A table's name may be anything: it is percent-encoded."""
+    """The progress of a topic's export into a table. A table's name may be anything: it is percent-encoded."""
     return f"{EXPORTS}{topic_name}/tables/{quote(table, safe='')}"
 
 

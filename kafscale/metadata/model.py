@@ -94,7 +94,7 @@ class LeaderRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorRecord:
-    """Who coordinates the groups of a shard, and under which coordinator epoch it came to."""
+    """The broker that coordinates the groups of a shard, and its coordinator epoch."""
 
     broker_id: int
     coordinator_epoch: int

@@ -98,9 +98,9 @@ class ObjectStoreHealth:
             self.reads.ended(call, self._now_ms(), failed=True)
             raise
         except BaseException:
-            self.reads.given_up(call, self._now_ms())
+            self.reads.abandoned(call, self._now_ms())
             raise
-        self.reads.given_up(call, self._now_ms())
+        self.reads.abandoned(call, self._now_ms())
 
     @contextmanager
     def _watched(self, window: HealthWindow, allowance_ms: int) -> Iterator[None]:
@@ -115,7 +115,7 @@ class ObjectStoreHealth:
             window.ended(call, self._now_ms(), failed=False)
             raise
         except BaseException:
-            window.given_up(call, self._now_ms())
+            window.abandoned(call, self._now_ms())
             raise
         window.ended(call, self._now_ms(), failed=False)
 
@@ -181,7 +181,7 @@ class StreamedWrite:
     def waits(self) -> None:
         """The store waits for the caller from now on."""
         if self._call is not None:
-            self._window.given_up(self._call, self._now_ms())
+            self._window.abandoned(self._call, self._now_ms())
             self._call = None
 
     def goes_on(self) -> None:

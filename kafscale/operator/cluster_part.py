@@ -61,7 +61,7 @@ class StatusShare:
 
 
 class PartApi(Finds, AppliesStatus, Protocol):
-    """What `wanted_part` needs of `KubeClient`."""
+    """The part of `KubeClient` that `wanted_part` needs."""
 
 
 async def wanted_part(

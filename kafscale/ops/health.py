@@ -1,5 +1,7 @@
 """Liveness and readiness of the broker, with reasons: named checks, each of which may give a reason."""
 
+import asyncio
+import threading
 from collections.abc import Callable, Mapping
 
 Check = Callable[[], str | None]
@@ -65,3 +67,19 @@ class Health:
 def _problems(checks: dict[str, Check]) -> dict[str, str]:
     reasons = ((name, check()) for name, check in list(checks.items()))
     return {name: reason for name, reason in reasons if reason is not None}
+
+
+def loop_probe(loop: asyncio.AbstractEventLoop, timeout_sec: float = 5.0) -> Check:
+    """A liveness check: None once the loop has run a callback that another thread gave it, else a reason."""
+
+    def check() -> str | None:
+        ran = threading.Event()
+        try:
+            loop.call_soon_threadsafe(ran.set)
+        except RuntimeError:
+            return "the event loop is closed"
+        if not ran.wait(timeout_sec):
+            return f"the event loop has not answered for {timeout_sec:g} s"
+        return None
+
+    return check

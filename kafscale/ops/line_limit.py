@@ -1,6 +1,6 @@
-"""A limit for log lines of one kind: what clients cause again and again must not fill the disk. Pure."""
+"""Limits on log lines: what clients cause again and again must not fill the disk. Pure."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 BURST_LINES: Final = 200
@@ -14,6 +14,9 @@ TRACEBACK_LINES: Final = 20
 
 MAX_KINDS: Final = 1_000
 """Kinds with a limit of their own; those beyond it share one."""
+
+INTERVAL_SEC: Final = 60.0
+"""Between two lines of one kind and client."""
 
 
 class _Kind:
@@ -48,4 +51,29 @@ class LineLimit:
             return None
         state.room -= lines
         left_out, state.left_out = state.left_out, 0
+        return left_out
+
+
+class RepeatedLines:
+    """One line a minute for each kind and client, in bounded memory. `now_sec` is a monotonic clock.
+
+    With more clients than it remembers, lines come more often: `LineLimit` applies to all of them then.
+    """
+
+    def __init__(self, now_sec: Callable[[], float]) -> None:
+        self._now_sec = now_sec
+        # When a kind was written last, and how often it was suppressed since; the oldest first.
+        self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def admit(self, kind: tuple[str, str]) -> int | None:
+        """Returns how many lines of the kind were suppressed before one that may be written; None: not now."""
+        now = self._now_sec()
+        written_sec, left_out = self._kinds.get(kind, (now - INTERVAL_SEC, 0))
+        if now - written_sec < INTERVAL_SEC:
+            self._kinds[kind] = (written_sec, left_out + 1)
+            return None
+        self._kinds.pop(kind, None)
+        self._kinds[kind] = (now, 0)
+        if len(self._kinds) > MAX_KINDS:
+            del self._kinds[next(iter(self._kinds))]
         return left_out

@@ -139,7 +139,7 @@ OBJECT_STORE_BYTES = _counter(
 OBJECT_STORE_ERRORS = _counter(
     "kafscale_object_store_errors_total",
     "Calls to the object store that failed; that an object is there, or is not, is no failure, nor is a call that "
-    "is given up because another one was faster.",
+    "is cancelled because another one was faster.",
     "operation",
     "error",
 )

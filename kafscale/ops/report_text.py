@@ -1,6 +1,6 @@
-"""How reports for people are laid out: tables, and sections of lines that do not get too long. Pure."""
+"""Text of commands for people: tables, sections of lines that do not get too long, and lines of progress."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -31,3 +31,19 @@ def section(title: str, lines: Iterable[str]) -> list[str]:
     if len(found) > MOST_LINES:
         shown.append(f"  and {len(found) - MOST_LINES} more: --json shows all")
     return ["", f"{title}:", *shown]
+
+
+class PacedLines:
+    """Lines of progress, one every `interval_sec` at most; none if the work is done before."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float], interval_sec: float) -> None:
+        self._write = write
+        self._clock = clock
+        self._interval_sec = interval_sec
+        self._next = clock() + interval_sec
+
+    def say(self, line: str) -> None:
+        """Write the line, if it is time for one."""
+        if self._clock() >= self._next:
+            self._next = self._clock() + self._interval_sec
+            self._write(line)

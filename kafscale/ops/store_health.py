@@ -112,7 +112,7 @@ class HealthWindow:
         self._policy = policy
         self._slot_ms = max(1, policy.window_ms // SLOTS)
         self._newest = now_ms // self._slot_ms
-        self._under_way: dict[Call, None] = {}
+        self._in_flight: dict[Call, None] = {}
         self._ended_ms = now_ms
         self._succeeded_ms = now_ms
         self._failures = 0
@@ -133,14 +133,14 @@ class HealthWindow:
     # --- what happens
 
     def began(self, now_ms: int, allowance_ms: int = 0) -> Call:
-        """A call begins; `ended` or `given_up` follows."""
+        """A call begins; `ended` or `abandoned` follows."""
         call = Call(now_ms, allowance_ms)
-        self._under_way[call] = None
+        self._in_flight[call] = None
         return call
 
     def ended(self, call: Call, now_ms: int, *, failed: bool) -> None:
         """The store has answered the call, or the call has failed."""
-        del self._under_way[call]
+        del self._in_flight[call]
         if call.started_ms < self._since_ms:
             return
         age_ms = max(0, call.age_ms(now_ms))
@@ -155,12 +155,12 @@ class HealthWindow:
         else:
             self._count_success(now_ms)
 
-    def given_up(self, call: Call, now_ms: int) -> None:
-        """Who called waits no longer. That says nothing of the store, unless it had time enough to answer."""
+    def abandoned(self, call: Call, now_ms: int) -> None:
+        """The caller no longer waits. That says nothing of the store, unless it had time enough to answer."""
         if call.age_ms(now_ms) >= self._policy.crit_ms:
             self.ended(call, now_ms, failed=True)
         else:
-            del self._under_way[call]
+            del self._in_flight[call]
 
     def _count_failure(self, call: Call) -> None:
         if not self._failures:
@@ -226,7 +226,7 @@ class HealthWindow:
         """The calls in flight that are slow already."""
         return [
             call
-            for call in self._under_way
+            for call in self._in_flight
             if call.started_ms >= self._since_ms and call.age_ms(now_ms) >= self._policy.warn_ms
         ]
 

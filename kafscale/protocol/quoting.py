@@ -1,5 +1,10 @@
 """Text that a client chose, made fit for a log line or an error message."""
 
+from typing import Final
+
+MAX_REASON_CHARACTERS: Final = 255
+"""As much as the Java client sends."""
+
 
 def quoted(text: str, max_characters: int = 100) -> str:
     """Return `text` without marks around it: unchanged when it is short and printable.
@@ -14,3 +19,8 @@ def quoted(text: str, max_characters: int = 100) -> str:
             char if char.isprintable() else char.encode("unicode_escape").decode() for char in kept
         )
     return kept if len(text) <= max_characters else f"{kept}... ({len(text)} characters)"
+
+
+def logged_reason(reason: str | None) -> str:
+    """A member's reason for joining or leaving (KIP-800), cut for a log line; empty without one."""
+    return (reason or "")[:MAX_REASON_CHARACTERS]

@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = True
         self._host.remove(self)
         self._drop_frame()
-        self._memory.give_up()
+        self._memory.cancel()
         self._replies.abandon()
         self._writer.close()
         self._set_kept(b"")
@@ -323,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         if frame is not None:
             frame.give_back()
         if self._memory.granted_bytes:
-            self._memory.give_up()
+            self._memory.cancel()
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the next reply."""
@@ -369,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         """The broker is stopping: answer the requests in flight, and handle no more."""
         self.is_stopping = True
         self._set_kept(b"")
-        self._memory.give_up()
+        self._memory.cancel()
         self._pause_reading()
 
     def close(self) -> None:

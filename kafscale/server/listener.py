@@ -11,12 +11,12 @@ from kafscale.errors import cannot_listen
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata.model import ListenerName
+from kafscale.ops.line_limit import RepeatedLines
 from kafscale.ops.metrics import Metrics
 from kafscale.server.connection import Connection
 from kafscale.server.connection_host import HostedConnection
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.frames import FrameMemory
-from kafscale.server.repeated_lines import RepeatedLines
 from kafscale.settings.kinds import Address
 from kafscale.tasks.owner import TaskOwner
 

@@ -21,8 +21,8 @@ class MemoryTurn:
         self.wanted_bytes = size_bytes
         self._budget.when_free(size_bytes, self._granted)
 
-    def give_up(self) -> None:
-        """Leave the line, or release the granted memory."""
+    def cancel(self) -> None:
+        """Stop waiting, and release memory that was granted."""
         if self.wanted_bytes:
             self.wanted_bytes = 0
             self._budget.forget(self._granted)

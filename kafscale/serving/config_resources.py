@@ -28,7 +28,7 @@ class Config(Protocol):
 
     @property
     def value(self) -> str | None:
-        """What it is to become."""
+        """Its new value."""
 
 
 C = TypeVar("C", bound=Config)

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from kafscale.errors import CorruptDataError
-from kafscale.log.reading.log_reader import LogReader, Read
+from kafscale.log.reading.log_reader import LogReader
+from kafscale.log.reading.read import Read
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.plain_batches import PlainBatches, PlainLimits, plain_batches
 

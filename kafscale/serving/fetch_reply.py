@@ -8,7 +8,7 @@ from typing import Final
 
 from kafscale.errors import CorruptDataError
 from kafscale.log.reading.cached_segment import CachedSegment
-from kafscale.log.reading.log_reader import Read
+from kafscale.log.reading.read import Read
 from kafscale.metadata.model import NO_BROKER
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.fetch import (

@@ -4,10 +4,10 @@ import asyncio
 import time
 
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.serving.asked_once import decode_asked_once
 from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.fetch_times import FetchTimes
 from kafscale.serving.idle_answers import IdleAnswer
+from kafscale.serving.named_once import decode_asked_once
 from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.serving.pending_fetch import PendingFetch
 

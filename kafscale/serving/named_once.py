@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from kafscale.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, decode_fetch_request
 from kafscale.tasks.concurrently import for_each
 from kafscale.tasks.in_turns import in_turns
 
@@ -12,10 +13,10 @@ TopicAnswer = TypeVar("TopicAnswer")
 
 
 class NamedOnce(NamedTuple, Generic[P]):
-    """What is asked of each partition, by topic and partition, in the order in which they are first named.
+    """The request for each partition, by topic and partition, in the order in which they are first named.
 
-    Of a partition that is named again it is what stands last, as in Kafka, whose requests become maps.
-    `again`: those partitions.
+    For a partition that is named again the last one counts, as in Kafka, whose requests become maps. `again`:
+    those partitions.
     """
 
     topics: Mapping[str, Mapping[int, P]]
@@ -46,3 +47,33 @@ async def named_once(topics: Iterable[tuple[str, Sequence[P]]], index_of: Callab
             again.add((name, index))
         once[name][index] = asked
     return NamedOnce(once, frozenset(again))
+
+
+def decode_asked_once(body: memoryview, version: int) -> FetchRequest:
+    """Decode a Fetch request's body, without repeated partitions.
+
+    As in Kafka, whose request becomes a map, a repeated partition has the place of its first entry and the values
+    of its last. Raises `MalformedRequestError` as `decode_fetch_request` does.
+    """
+    fetch = decode_fetch_request(body, version)
+    return fetch if _names_each_once(fetch) else fetch._replace(topics=_merged(fetch.topics))
+
+
+def _names_each_once(fetch: FetchRequest) -> bool:
+    topics = fetch.topics
+    if len(topics) > 1 and len({topic[:2] for topic in topics}) < len(topics):
+        return False
+    for topic in topics:
+        partitions = topic.partitions
+        if len(partitions) > 1 and len({wanted.partition for wanted in partitions}) < len(partitions):
+            return False
+    return True
+
+
+def _merged(topics: list[FetchTopic]) -> list[FetchTopic]:
+    merged: dict[tuple[str | None, bytes | None], dict[int, FetchPartition]] = {}
+    for topic in topics:
+        merged.setdefault((topic.name, topic.topic_id), {}).update(
+            (wanted.partition, wanted) for wanted in topic.partitions
+        )
+    return [FetchTopic(*key, list(partitions.values())) for key, partitions in merged.items()]

@@ -1,19 +1,29 @@
-"""The leaders and replicas of a topic's partitions, as Metadata and similar APIs show them on one listener."""
+"""Placement as clients see it on one listener: reachable brokers, leaders and replicas, and the log directory."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kafscale.cluster.view import ClusterView
-from kafscale.metadata.model import ListenerName, TopicRecord
+from kafscale.metadata.model import BrokerRecord, Endpoint, ListenerName, TopicRecord
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.metadata import MetadataPartition
-from kafscale.serving.endpoints import reachable
+from kafscale.settings.broker import Settings
 
 # Plain numbers, because there may be 10,000 partitions to describe.
 _NO_ERROR = int(ErrorCode.NONE)
 _LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _NO_LEADER = -1
 _NO_LEADER_EPOCH = -1
+
+
+def reachable(
+    brokers: Iterable[BrokerRecord], listener: ListenerName
+) -> Iterator[tuple[BrokerRecord, Endpoint]]:
+    """The brokers that have the client's listener, with its address (KIP-103)."""
+    for broker in brokers:
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None:
+            yield broker, endpoint
 
 
 class ReachableBrokers(NamedTuple):
@@ -57,3 +67,8 @@ def place_partitions(
             )
         partitions.append(partition)
     return partitions
+
+
+def log_directory(settings: Settings) -> str:
+    """The one log directory that brokers show to clients: the namespace in the object store, as an absolute path."""
+    return f"/{settings.s3_namespace}"

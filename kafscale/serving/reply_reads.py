@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from kafscale.log.reading.cached_segment import CachedSegment
-from kafscale.log.reading.log_reader import Read
+from kafscale.log.reading.read import Read
 
 
 class ReplyReads:

@@ -16,7 +16,7 @@ from kafscale.settings.rows import INT32_MAX, derived, setting
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSettings:
-    """Who the broker is and where it listens; a part of `Settings`."""
+    """The broker's id and addresses; a part of `Settings`."""
 
     broker_id: int = setting(
         "KAFSCALE_BROKER_ID",

@@ -94,7 +94,7 @@ class Dashboard:
 
 
 def to_json(dashboard: Dashboard) -> dict[str, Any]:
-    """What Grafana loads. Ids and places follow from the order alone."""
+    """The dashboard as Grafana loads it. Ids and places follow from the order alone."""
     return {
         "uid": f"kafscale-{dashboard.name}",
         "title": dashboard.title,
@@ -188,7 +188,7 @@ def _panel(panel: Panel, documented: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _meanings(expressions: Iterable[str], documented: Mapping[str, str]) -> list[str]:
-    """What the metrics' table says of those that are asked for, each once."""
+    """The descriptions of the metrics in the expressions, each once."""
     names = (name for expression in expressions for name in re.findall(r"\b[a-z]\w+", expression))
     return list(dict.fromkeys(found for name in names if (found := documented.get(_PARTS.sub("", name)))))
 

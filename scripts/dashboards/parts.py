@@ -1,4 +1,4 @@
-"""What the dashboards' expressions have in common."""
+"""Parts that the dashboards' expressions share."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -26,7 +26,7 @@ def risen(metric: str, by: str = "", more: str = "", *, within: str = OF_POD) ->
 
 
 def quantile(share: float, histogram: str, by: str = "", more: str = "", *, within: str = OF_POD) -> str:
-    """What so many of a histogram's observations are below."""
+    """The value that this share of a histogram's observations is below."""
     labels = f"le, {by}" if by else "le"
     rate = f"rate({_selected(f'{histogram}_bucket', more, within)}[$__rate_interval])"
     return f"histogram_quantile({share:g}, sum by ({labels}) ({rate}))"

@@ -1,4 +1,4 @@
-"""What becomes of records: flushes, the two stores, caches, and the life of segments."""
+"""The way of records: flushes, the two stores, caches, and the life of segments."""
 
 from typing import Final
 
@@ -185,7 +185,7 @@ _LIFE: Final = Row(
             (risen("kafscale_bytes_expired_total", "limit"), "expired by {{limit}}"),
         ),
         lines(
-            "Segments lost, indexes made anew",
+            "Segments lost, indexes rebuilt",
             Unit.COUNT,
             (risen("kafscale_segments_lost_total", "outcome"), "segments {{outcome}}"),
             (risen("kafscale_index_rebuilds_total"), "indexes"),

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from kafscale.ops.progress_lines import PacedLines
-from kafscale.ops.report_text import section, table
+from kafscale.ops.report_text import PacedLines, section, table
 from spark_jobs.job.events import BatchRanges, Offsets
 from spark_jobs.job.topic_tally import Gap, TopicTally
 

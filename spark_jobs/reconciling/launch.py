@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from kafscale.errors import KafscaleError, SettingError
-from kafscale.ops.progress_lines import PacedLines
+from kafscale.ops.report_text import PacedLines
 from spark_jobs.cli_options import chosen_topics, session_options
 from spark_jobs.decoding.decoder import open_decoder
 from spark_jobs.decoding.options import ValueOptions

@@ -91,7 +91,7 @@ SOURCE_OPTIONS: tuple[OptionRow, ...] = (
         name=TIMESTAMP_STRATEGY,
         legal="error or latest",
         default="error",
-        meaning="What becomes of a partition without a record as new as the starting time: the query fails, or the "
+        meaning="For a partition without a record as new as the starting time: the query fails, or the "
         "partition starts at its end.",
     ),
     OptionRow(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale.cluster.claims import MAX_TRANSACTION_BYTES, Claim, Claims, Holding
+from kafscale.cluster.claims import MAX_TRANSACTION_BYTES, Claim, Claims, Owned
 from kafscale.errors import CorruptDataError, LeaseEndedError, StoreIndeterminateError
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import (
@@ -79,8 +79,8 @@ class Broker:
 
     async def gain(
         self, wanted: Iterable[Claim], known: dict[str, KeyValue] | None = None
-    ) -> dict[str, Holding]:
-        gained = await asyncio.wait_for(self.claims.gain(wanted, known), 60)
+    ) -> dict[str, Owned]:
+        gained = await asyncio.wait_for(self.claims.claim(wanted, known), 60)
         by_key = {holding.claim.record_key: holding for holding in gained}
         assert len(by_key) == len(gained), "something was gained twice"
         return by_key
@@ -93,11 +93,11 @@ async def store() -> AsyncIterator[Watched]:
     await store.close()
 
 
-async def check_held(store: MemoryStore, gained: dict[str, Holding], broker: Broker) -> None:
+async def check_held(store: MemoryStore, gained: dict[str, Owned], broker: Broker) -> None:
     """Every holding is as the store has it, both keys from one transaction."""
     for key, holding in gained.items():
         record = await MemoryStore.get(store, key)
-        holder = await MemoryStore.get(store, holding.claim.holder_key)
+        holder = await MemoryStore.get(store, holding.claim.owner_key)
         assert record is not None
         assert holder is not None
         assert (record.value, record.mod_revision) == (holding.record, holding.revision)
@@ -114,7 +114,7 @@ async def held_by(store: MemoryStore, broker: Broker) -> set[str]:
 
 
 def holders(count: int) -> set[str]:
-    return {claim(number).holder_key for number in range(count)}
+    return {claim(number).owner_key for number in range(count)}
 
 
 # --- claims
@@ -204,7 +204,7 @@ async def test_an_item_that_this_broker_owns_is_not_claimed_again(store: Watched
     broker = await Broker.on(store)
     before = await broker.gain(claims(2))
     assert await broker.gain(claims(2)) == {}
-    await broker.claims.give_up_strays(["holder/0", "holder/1"])
+    await broker.claims.release_stale(["holder/0", "holder/1"])
     again = await broker.gain(claims(2))
     assert {holding.record for holding in again.values()} == {b"1 "}
     assert {holding.revision for holding in again.values()} != {
@@ -239,8 +239,8 @@ async def test_nothing_is_claimed_once_the_end_of_the_lease_is_raised() -> None:
     """A broker that releases everything on that error would miss a later election."""
     store = SlowFirst()
     broker = await Broker.on(store)
-    told: list[Holding] = []
-    gaining = asyncio.create_task(broker.claims.gain(claims(12), tell=told.append))
+    told: list[Owned] = []
+    gaining = asyncio.create_task(broker.claims.claim(claims(12), notify=told.append))
     await store.held.wait()
     for _ in range(20):
         await asyncio.sleep(0)
@@ -416,7 +416,7 @@ def test_brokers_that_claim_at_once_share_all_items(wanted: list[set[int]], dela
         store = Watched(max_operations=6)
         brokers = [await Broker.on(store) for _ in wanted]
 
-        async def gain(broker: Broker, numbers: set[int], delay: int) -> dict[str, Holding]:
+        async def gain(broker: Broker, numbers: set[int], delay: int) -> dict[str, Owned]:
             for _ in range(delay):
                 await asyncio.sleep(0)
             return await broker.gain(map(claim, sorted(numbers)))
@@ -437,40 +437,40 @@ def test_brokers_that_claim_at_once_share_all_items(wanted: list[set[int]], dela
 async def test_released_items_can_be_claimed_by_others(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(20))
-    given_up = {holding.claim.holder_key: holding.revision for holding in list(gained.values())[:13]}
-    await first.claims.give_up(given_up)
+    given_up = {holding.claim.owner_key: holding.revision for holding in list(gained.values())[:13]}
+    await first.claims.release(given_up)
     assert await held_by(store, first) == holders(20) - set(given_up)
     assert len(await second.gain(claims(20))) == 13
-    await first.claims.give_up({})
+    await first.claims.release({})
 
 
 async def test_a_release_of_an_old_revision_keeps_the_newer_owner(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(6))
-    revisions = {holding.claim.holder_key: holding.revision for holding in gained.values()}
-    await first.claims.give_up(dict(list(revisions.items())[:2]))
+    revisions = {holding.claim.owner_key: holding.revision for holding in gained.values()}
+    await first.claims.release(dict(list(revisions.items())[:2]))
     await second.gain([claim(0)])
     again = await first.gain([claim(1)])  # under its next epoch
-    await first.claims.give_up(revisions)
+    await first.claims.release(revisions)
     assert await held_by(store, first) == {"holder/1"}
     assert await held_by(store, second) == {"holder/0"}
     await check_held(store, again, first)
 
 
-Way = Callable[[Broker, dict[str, Holding]], Awaitable[None]]
+Way = Callable[[Broker, dict[str, Owned]], Awaitable[None]]
 
 
-async def by_revision(broker: Broker, gained: dict[str, Holding]) -> None:
-    await broker.claims.give_up({one.claim.holder_key: one.revision for one in gained.values()})
+async def by_revision(broker: Broker, gained: dict[str, Owned]) -> None:
+    await broker.claims.release({one.claim.owner_key: one.revision for one in gained.values()})
 
 
-async def as_strays(broker: Broker, gained: dict[str, Holding]) -> None:
-    await broker.claims.give_up_strays(one.claim.holder_key for one in gained.values())
+async def as_stale(broker: Broker, gained: dict[str, Owned]) -> None:
+    await broker.claims.release_stale(one.claim.owner_key for one in gained.values())
 
 
 @pytest.mark.parametrize("fault", ERRORS)
 @pytest.mark.parametrize("call", range(1, 5))
-@pytest.mark.parametrize("give_up", [by_revision, as_strays])
+@pytest.mark.parametrize("give_up", [by_revision, as_stale])
 async def test_a_fault_at_any_call_of_giving_up_costs_nothing_but_time(
     store: Watched, call: int, fault: Fault, give_up: Way
 ) -> None:
@@ -478,17 +478,17 @@ async def test_a_fault_at_any_call_of_giving_up_costs_nothing_but_time(
     gained = await broker.gain(claims(20))
     broker.claims = Broker(FusedMetadataStore(store, Fuse(call, fault)), broker.lease).claims
     await asyncio.wait_for(give_up(broker, dict(list(gained.items())[:15])), 10)
-    assert await held_by(store, broker) == {claim(number).holder_key for number in range(15, 20)}
+    assert await held_by(store, broker) == {claim(number).owner_key for number in range(15, 20)}
 
 
 async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     await first.gain(claims(12))
     await second.gain([claim(12), claim(13)])
-    await second.claims.give_up_strays(claim(number).holder_key for number in range(20))
+    await second.claims.release_stale(claim(number).owner_key for number in range(20))
     assert await held_by(store, first) == holders(12)
     assert await held_by(store, second) == set()
-    await first.claims.give_up_strays(claim(number).holder_key for number in range(11))
+    await first.claims.release_stale(claim(number).owner_key for number in range(11))
     assert await held_by(store, first) == {"holder/11"}
 
 
@@ -501,7 +501,7 @@ async def test_a_stray_that_another_claims_meanwhile_stays_theirs(store: Watched
         await second.gain([claim(0)])
 
     first.claims = Broker(FusedMetadataStore(store, Interruption(2, change_hands)), first.lease).claims
-    await first.claims.give_up_strays(claim(number).holder_key for number in range(2))
+    await first.claims.release_stale(claim(number).owner_key for number in range(2))
     assert await held_by(store, second) == {"holder/0"}
     assert await held_by(store, first) == set()
 
@@ -528,8 +528,8 @@ async def test_claimed_items_are_notified_before_the_rest_is_claimed() -> None:
     lease = await store.grant_lease(60)
     told: list[Claim] = []
     gaining = asyncio.create_task(
-        Claims(store, lambda: lease, next_record, 0.01).gain(
-            claims(4), tell=lambda holding: told.append(holding.claim)
+        Claims(store, lambda: lease, next_record, 0.01).claim(
+            claims(4), notify=lambda holding: told.append(holding.claim)
         )
     )
     await until(lambda: len(told) == 2, "the first part is gained")

@@ -88,7 +88,7 @@ async def test_a_stray_coordinator_key_is_released(store: MemoryStore) -> None:
     first, second = await coordination(store, 0), await coordination(store, 1)
     await first.claim([0, 1])
     await second.claim([2])
-    await first.release_strays([0, 2])
+    await first.release_stale([0, 2])
     assert await coordinator(store, 0) is None
     assert await coordinator(store, 1) == CoordinatorRecord(broker_id=0, coordinator_epoch=0)
     assert await coordinator(store, 2) == CoordinatorRecord(broker_id=1, coordinator_epoch=0)

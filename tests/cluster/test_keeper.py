@@ -67,8 +67,8 @@ class Scripted:
         await self._move("let go", items)
         self.held -= items
 
-    async def release_strays(self, items: set[str]) -> None:
-        await self._move("let go of strays", items)
+    async def release_stale(self, items: set[str]) -> None:
+        await self._move("release stale", items)
 
     async def _move(self, name: str, items: set[str]) -> None:
         self.moves.append((name, frozenset(items)))
@@ -100,10 +100,10 @@ def scripted(scenario: Scenario) -> None:
         (MYSELF, MYSELF, True, None),
         (MYSELF, None, True, None),  # claimed a moment ago: the picture will show it
         (MYSELF, OTHER, False, None),  # they will let it go
-        (MYSELF, MYSELF, False, "let go of strays"),
+        (MYSELF, MYSELF, False, "release stale"),
         (OTHER, MYSELF, True, "let go"),
         (OTHER, None, True, "let go"),
-        (OTHER, MYSELF, False, "let go of strays"),
+        (OTHER, MYSELF, False, "release stale"),
         (OTHER, OTHER, False, None),
         (OTHER, None, False, None),
         (None, MYSELF, True, None),  # no other broker could take it
@@ -138,7 +138,7 @@ def test_moves_of_one_kind_go_together_and_kinds_side_by_side() -> None:
         assert sorted(holdings.moves) == [
             ("gain", frozenset("ab")),
             ("let go", frozenset("cd")),
-            ("let go of strays", frozenset("e")),
+            ("release stale", frozenset("e")),
         ]
         holdings.may_move.set()
         await keeper.settled()
@@ -386,8 +386,8 @@ class Broker:
         await asyncio.sleep(self._world.rng.uniform(0, 0.5))
         await self._coordination.release(revisions)
 
-    async def release_strays(self, items: set[int]) -> None:
-        await self._coordination.release_strays(sorted(items))
+    async def release_stale(self, items: set[int]) -> None:
+        await self._coordination.release_stale(sorted(items))
 
     # --- what happens to it, as a broker's process does it
 
@@ -436,7 +436,7 @@ class _AllItems:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def let_go(self) -> None:
+    async def resign_all(self) -> None:
         for _ in range(2):
             await self._broker.resign(set(ITEMS))
             await self._broker._keeper.settled()

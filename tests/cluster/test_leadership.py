@@ -97,7 +97,7 @@ async def test_a_stray_leader_key_is_released(store: MemoryStore) -> None:
     first, second = await leadership_of(store, 1), await leadership_of(store, 2)
     await first.claim(WANTED[:9])
     await second.claim(WANTED[9:])
-    await first.release_strays([WANTED[0], WANTED[9]])
+    await first.release_stale([WANTED[0], WANTED[9]])
     assert [await leader_of(store, index) is None for index in (0, 1, 9)] == [True, False, False]
 
 

@@ -23,14 +23,14 @@ class Held:
     """Partitions, say, that take their time to be given up."""
 
     def __init__(self) -> None:
-        self.may_let_go = asyncio.Event()
+        self.may_resign = asyncio.Event()
         self.problem: Exception | None = None
-        self.let_go_count = 0
+        self.resign_count = 0
         self.reconsidered = 0
 
-    async def let_go(self) -> None:
-        self.let_go_count += 1
-        await self.may_let_go.wait()
+    async def resign_all(self) -> None:
+        self.resign_count += 1
+        await self.may_resign.wait()
         if self.problem is not None:
             raise self.problem
 
@@ -53,7 +53,7 @@ class Scene:
         return self.held.reconsidered
 
     def resigned(self) -> int:
-        return self.held.let_go_count
+        return self.held.resign_count
 
     async def end_lease(self) -> None:
         await self.store.revoke_lease(self.registration.lease)
@@ -89,7 +89,7 @@ def test_ended_lease_registers_again_before_it_has_resigned() -> None:
         assert await scene.is_registered()
         assert scene.tenure.lease == NO_LEASE, "nothing is gained before all is given up"
         assert not scene.reconsidered()
-        scene.held.may_let_go.set()
+        scene.held.may_resign.set()
         await asyncio.sleep(0.1)
         assert scene.tenure.lease not in (first, NO_LEASE)
         assert scene.reconsidered() == 1
@@ -116,7 +116,7 @@ def test_lease_that_ends_while_resigning_resigns_only_once() -> None:
             await scene.end_lease()
             await asyncio.sleep(TTL_SEC)
         assert (scene.ended, scene.resigned(), scene.reconsidered()) == (3, 1, 0)
-        scene.held.may_let_go.set()
+        scene.held.may_resign.set()
         await asyncio.sleep(0.1)
         assert scene.reconsidered() == 1
         assert scene.tenure.lease == scene.registration.lease != NO_LEASE
@@ -129,7 +129,7 @@ def test_lease_that_ends_while_resigning_resigns_only_once() -> None:
 
 def test_resignation_before_registration_gains_nothing_early() -> None:
     async def scenario(scene: Scene, _: "asyncio.Task[None]") -> None:
-        scene.held.may_let_go.set()
+        scene.held.may_resign.set()
         await scene.end_lease()
         other = Registration(scene.store, 1)
         await other.register(BROKER)  # and is never renewed: the id is taken until that lease ends
@@ -149,7 +149,7 @@ def test_failure_of_either_ends_the_tenure(what: str) -> None:
     async def scenario(scene: Scene, running: "asyncio.Task[None]") -> None:
         if what == "resignation":
             scene.held.problem = ValueError("a defect")
-            scene.held.may_let_go.set()
+            scene.held.may_resign.set()
         await scene.store.transact([], [Delete(keys.CLUSTER)])
         await scene.end_lease()
         if what == "registration":

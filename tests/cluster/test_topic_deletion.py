@@ -297,7 +297,7 @@ async def test_objects_of_the_next_topic_of_the_name_are_not_deleted() -> None:
 
 async def take_over(plane: ControlPlane, index: int) -> None:
     """The partition gets its next leader."""
-    await plane.logs._leadership.release_strays([("t", index)])
+    await plane.logs._leadership.release_stale([("t", index)])
     assert len(await plane.logs._leadership.claim([("t", index)])) == 1
 
 

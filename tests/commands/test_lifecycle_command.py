@@ -186,8 +186,8 @@ def test_rule_for_everything_is_refused_if_it_deletes_too_much(deployment: Deplo
         result = deployment.run("--default-days", "30", *arguments)
         assert result.exit_code == EXIT_REFUSED
         assert result.stdout == ""
-        assert "refused: topic 'audit' is kept for ever: retention.ms is -1" in result.stderr
-        assert "refused: topic 'state' is kept for ever: cleanup.policy is compact" in result.stderr
+        assert "refused: topic 'audit' is kept without limit: retention.ms is -1" in result.stderr
+        assert "refused: topic 'state' is kept without limit: cleanup.policy is compact" in result.stderr
         assert "'orders'" not in result.stderr
     assert deployment.rules() == {}
 

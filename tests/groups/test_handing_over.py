@@ -244,7 +244,7 @@ async def test_resigning_shards_not_coordinated_changes_nothing(brokers: Brokers
     first = await brokers.start()
     second = await brokers.beside()
     await second.shards.resign(range(keys.GROUP_SHARD_COUNT))
-    await second.shards.release_strays(range(keys.GROUP_SHARD_COUNT))
+    await second.shards.release_stale(range(keys.GROUP_SHARD_COUNT))
     assert await coordinators(brokers) == set(range(keys.GROUP_SHARD_COUNT))
     assert await first.commit(GROUP, 1) is ErrorCode.NONE
 
@@ -291,7 +291,7 @@ async def test_shard_lost_to_a_defect_can_be_claimed_again(brokers: Brokers) -> 
     # What the store says is not so; that is put right before it is claimed again.
     await broker.shards.claim([SHARD])
     assert not broker.shards.coordinates(SHARD)
-    await broker.shards.release_strays([SHARD])
+    await broker.shards.release_stale([SHARD])
     await broker.shards.claim([SHARD])
     assert member.heartbeat() is ErrorCode.NONE
     assert await member.commit(2) is ErrorCode.NONE

@@ -241,7 +241,7 @@ async def test_a_partition_without_a_leader(plane: ControlPlane) -> None:
 
 
 async def test_a_leader_that_is_not_live(plane: ControlPlane) -> None:
-    await plane.logs._leadership.release_strays([("a", 0)])
+    await plane.logs._leadership.release_stale([("a", 0)])
     async with control_plane(plane.store, plane.objects, settings=Settings(broker_id=7)) as other:
         await other.deletion.close()
         await plane.view.wait_until(lambda: plane.view.leaders("a")[0].broker_id == 7)

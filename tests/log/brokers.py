@@ -22,11 +22,11 @@ from kafscale.formats.topic_record import decode_leader_record
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import SealedSegment
 from kafscale.log.partition_service import PartitionService
 from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.reading.log_reader import LogReader
 from kafscale.log.reading.segment_loader import SegmentLoader, read_sizes
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.flusher import Flusher, FlushPolicy
 from kafscale.log.writing.publisher import Publisher
 from kafscale.memory.memory_budget import MemoryBudget

@@ -13,9 +13,10 @@ from kafscale.formats.partition_record import (
     ProducerRecord,
     encode_partition_record,
 )
+from kafscale.log.batch_append import AppendRules
 from kafscale.log.checkpointer import SUPERSEDED_GRACE_MS, Checkpointer
 from kafscale.log.partition import Partition, PartitionId
-from kafscale.log.partition_log import CHECKPOINT_PRODUCERS, AppendRules, PartitionLog
+from kafscale.log.partition_log import CHECKPOINT_PRODUCERS, PartitionLog
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
 from kafscale.metadata.store import Put

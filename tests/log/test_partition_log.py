@@ -15,8 +15,10 @@ from kafscale.formats.partition_record import (
     encode_partition_record,
 )
 from kafscale.log import partition_log
-from kafscale.log.partition_log import AppendRules, CheckpointPointer, PartitionLog, SealedSegment
+from kafscale.log.batch_append import AppendRules
+from kafscale.log.partition_log import CheckpointPointer, PartitionLog
 from kafscale.log.producer_state import ProducerStates
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing import segment_buffer
 from kafscale.memory.slab import SlabPool
 from kafscale.protocol.compression import Codec

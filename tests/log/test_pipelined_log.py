@@ -12,11 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kafscale.cluster.leadership import next_epoch
 from kafscale.formats.index import LEGACY_VERSION
 from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.batch_append import AppendRules
 from kafscale.log.leadership.events import Event
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
-from kafscale.log.partition_log import MOST_SEALED, AppendRules, PartitionLog, SealedSegment
+from kafscale.log.partition_log import MOST_SEALED, PartitionLog
 from kafscale.log.producer_state import REMEMBERED_BATCHES, ProducerStates
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing import segment_buffer
 from kafscale.log.writing.segment_buffer import SegmentBuffer
 from kafscale.memory.slab import SlabPool

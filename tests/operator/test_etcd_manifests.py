@@ -4,7 +4,7 @@ import pytest
 
 from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd
 from kafscale.operator.errors import SpecError
-from kafscale.operator.manifests import broker_settings, etcd_access, etcd_set, etcd_start
+from kafscale.operator.manifests import broker_settings, etcd_set, etcd_start, network_policy
 from kafscale.operator.manifests.etcd_start import EtcdStart, StartPhase
 from tests.operator.clusters import cluster_with_etcd
 
@@ -102,7 +102,7 @@ def test_alarm_neither_kills_nor_delays_replacement_of_member() -> None:
 
 
 def test_only_the_clusters_own_pods_and_the_operator_are_let_in() -> None:
-    spec = etcd_access.etcd_network_policy(cluster_with_etcd("c"), "kafscale-system")["spec"]
+    spec = network_policy.etcd_network_policy(cluster_with_etcd("c"), "kafscale-system")["spec"]
     rules = {rule["ports"][0]["port"]: rule.get("from") for rule in spec["ingress"]}
     own, operator = rules[2379]
     assert own == {

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from kafscale.ops.loop_probe import loop_probe
+from kafscale.ops.health import loop_probe
 
 
 async def test_a_running_loop_answers() -> None:

@@ -223,12 +223,12 @@ def test_cancelled_call_counts_only_after_a_long_wait() -> None:
     for _ in range(20):
         call = store.window.began(store.now_ms)
         store.wait(POLICY.crit_ms - 1)
-        store.window.given_up(call, store.now_ms)
+        store.window.abandoned(call, store.now_ms)
     assert store.look().calls == 0
     calls = [store.window.began(store.now_ms) for _ in range(OUTAGE_CALLS)]
     store.wait(POLICY.crit_ms)
     for call in calls:
-        store.window.given_up(call, store.now_ms)
+        store.window.abandoned(call, store.now_ms)
     assert store.look().failed_share == 1
     assert store.state is UNAVAILABLE
 
@@ -385,7 +385,7 @@ def test_the_shares_are_those_of_the_calls_within_the_window(steps: list[tuple[s
             continue
         store.wait(ms)
         if what == "give up":
-            store.window.given_up(call, store.now_ms)
+            store.window.abandoned(call, store.now_ms)
             continue
         store.window.ended(call, store.now_ms, failed=what == "fail")
         ended.append((store.now_ms, what == "fail" or ms >= 1_000, what == "fail"))
@@ -421,8 +421,8 @@ def test_working_store_is_healthy_within_a_minute(steps: list[tuple[str, int]]) 
             store.window.ended(call, store.now_ms, failed=what == "fail")
         store.look()
     # Calls that still hang do not last longer than this: a store has a deadline for each.
-    for call in list(store.window._under_way):
-        store.window.given_up(call, store.now_ms)
+    for call in list(store.window._in_flight):
+        store.window.abandoned(call, store.now_ms)
     for _ in range(60):
         store.calls(1, every_ms=990)
         store.look()

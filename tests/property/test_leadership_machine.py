@@ -92,7 +92,7 @@ class Walk:
         """The others that were claimed with it have their outcomes, too."""
         self.broker.end_claims()
         if self.broker.served is None and self.store.owner is not None and self.store.owner[0] == ME:
-            self.store.owner = None  # As the keeper does with a stray.
+            self.store.owner = None  # As the keeper does with a stale claim.
 
     # --- the log
 

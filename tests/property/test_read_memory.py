@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafscale.log.partition import Partition
 from kafscale.log.reading.cached_segment import CachedSegment
-from kafscale.log.reading.log_reader import Read
+from kafscale.log.reading.read import Read
 from kafscale.log.reading.segment_loader import ReadSizes
 from kafscale.memory.slab import Slab
 from tests.log.stored_log import MIB, Reading, StoredLog, StoredSegmentFile, partition_of, stored_batch

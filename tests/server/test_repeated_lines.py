@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
+from kafscale.ops.line_limit import INTERVAL_SEC, RepeatedLines
 from kafscale.protocol.api_keys import ApiKey
-from kafscale.server.repeated_lines import INTERVAL_SEC, RepeatedLines
 from tests.support.in_process_broker import in_process_broker
 from tests.support.on_uvloop import on_uvloop
 

@@ -16,10 +16,10 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
+from kafscale.log.batch_append import AppendRules
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.leadership.events import Event
 from kafscale.log.partition import Partition, PartitionId
-from kafscale.log.partition_log import AppendRules
 from kafscale.log.writing.publisher import FencedError, Publisher
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata import keys

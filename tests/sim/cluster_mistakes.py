@@ -14,9 +14,10 @@ from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.leadership.events import Event
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import PartitionLog, SealedSegment
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.producer_state import ProducerStates
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.publisher import Publisher
 from kafscale.log.writing.uploads import Uploader
 from kafscale.metadata import keys

@@ -7,7 +7,8 @@ import pytest
 
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import PartitionLog, SealedSegment
+from kafscale.log.partition_log import PartitionLog
+from kafscale.log.sealed_segment import SealedSegment
 from tests.sim.links import Conditions
 from tests.sim.simulated_clients import Load
 

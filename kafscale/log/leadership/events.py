@@ -22,7 +22,7 @@ class Event(StrEnum):
     """Another broker is to lead, or the lease has ended."""
 
     DRAIN_TIMED_OUT = "DrainTimedOut"
-    """What was accepted could not be published in the time that a hand-over may take."""
+    """Accepted batches could not be published in the time that a hand-over may take."""
 
     DRAINED = "Drained"
     """No flush is in flight any more, and none will begin: the resignation is complete."""

@@ -43,10 +43,8 @@ def _lost(refuse: Refuse, meaning: str) -> Row:
 
 _LOST = {
     Event.FENCED: _lost(_REPLACED, "lost: waiters receive NOT_LEADER_OR_FOLLOWER"),
-    Event.KEY_TAKEN: _lost(
-        _NEW_EPOCH, "given up, to be claimed again: waiters receive NOT_LEADER_OR_FOLLOWER"
-    ),
-    Event.FLUSH_FAILED: _lost(_DEFECT, "given up, to be claimed again: waiters receive KAFKA_STORAGE_ERROR"),
+    Event.KEY_TAKEN: _lost(_NEW_EPOCH, "closed, to be claimed again: waiters receive NOT_LEADER_OR_FOLLOWER"),
+    Event.FLUSH_FAILED: _lost(_DEFECT, "closed, to be claimed again: waiters receive KAFKA_STORAGE_ERROR"),
 }
 _HANDED_OVER = Row(
     State.CLOSED,

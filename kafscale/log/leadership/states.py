@@ -32,12 +32,12 @@ class State(StrEnum):
     """The topic was deleted. Not served any more; flushes in flight may still end, and no other begins."""
 
     CLOSED = "Closed"
-    """Everything that waited has its answer. What is still in flight for it changes nothing here."""
+    """All waiters have their answers. What is still in flight for the partition changes nothing here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What a partition may do in a state.
+    """The rights of a partition in a state.
 
     `leads`: this broker acts as the leader, as to open the log, to merge, to expire and to delete. `appends`: batches
     are accepted. `seals`: a flush may begin. `publishes`: a write of the record may begin. `follows`: a record that

@@ -1,7 +1,6 @@
 """Finds the bytes for a fetch: in the segments in memory, else in the object store."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -12,13 +11,14 @@ from kafscale.formats.index import parse_index
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import SealedSegment
 from kafscale.log.reading.cached_chunks import CachedChunks
 from kafscale.log.reading.cached_segment import CachedSegment
+from kafscale.log.reading.read import Read
 from kafscale.log.reading.read_ahead import ReadAhead, Unit
 from kafscale.log.reading.reply_memory import ReplyMemory
 from kafscale.log.reading.segment_loader import SegmentLoader, read_sizes
 from kafscale.log.reading.stored_segment import SegmentKey, segment_key
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.memory.slab import SlabPool
 from kafscale.objects.object_store import ObjectReader, ObjectStore
 from kafscale.ops import metric_families
@@ -34,53 +34,6 @@ MAX_SEGMENTS_PER_READ = 512
 # Views smaller than this on average are joined: many small ones cost more to write out than the copy does.
 _SMALL_VIEW_BYTES = 4 * 1024
 _MANY_VIEWS = 16
-
-
-@dataclass(slots=True)
-class Read:
-    """Whole batches of one partition, as views. `segments` are held: release them when the views are gone.
-
-    `is_missing`: it is empty because the segment with the offset is not in memory.
-    """
-
-    views: list[memoryview] = field(default_factory=list)
-    size_bytes: int = 0
-    record_count: int = 0
-    segments: list[CachedSegment] = field(default_factory=list)
-    is_missing: bool = False
-    reply_memory: ReplyMemory | None = None
-
-    def detach(self) -> None:
-        """Copy the views, so that no segment is held for them."""
-        self.views = [memoryview(b"".join(self.views))]
-        self.release()
-
-    def join(self, reply_memory: ReplyMemory) -> None:
-        """Copy the views, which are many and small, and count the copy."""
-        self.detach()
-        self.reply_memory = reply_memory
-        reply_memory.copied(self.size_bytes)
-
-    def replace(
-        self, reply_memory: ReplyMemory, views: list[memoryview], size_bytes: int, record_count: int
-    ) -> None:
-        """Replace the read by these bytes, most of which are in memory of their own."""
-        reply_memory.copied(size_bytes if self.reply_memory is None else size_bytes - self.size_bytes)
-        self.views, self.size_bytes, self.record_count, self.reply_memory = (
-            views,
-            size_bytes,
-            record_count,
-            reply_memory,
-        )
-
-    def release(self) -> None:
-        """Release the segments and the counted copy: the views are not used any more."""
-        for segment in self.segments:
-            segment.release()
-        self.segments.clear()
-        if self.reply_memory is not None:
-            self.reply_memory.copied(-self.size_bytes)
-            self.reply_memory = None
 
 
 class Missing(NamedTuple):

@@ -1,7 +1,7 @@
-"""Which buffers are flushed before their time, and how many: pure, apart from the time that it is given.
+"""Decides which buffers are flushed before their interval ends, and how many. Pure.
 
 A producer with few requests in flight sends nothing more until one of them is acknowledged. Where a flush costs
-little, two syncs of a folder, it therefore begins at once while few are under way, and what comes meanwhile
+little, two syncs of a folder, it therefore begins at once while few are in progress, and what comes meanwhile
 gathers. Two bounds keep that from costing more than it gives:
 
 - *A stream gathers.* A partition whose buffer, or whose last segment, is large has producers that do not wait for
@@ -22,38 +22,38 @@ FREE_BYTES = 16 * 1024
 
 
 class EarlyFlushes:
-    """The early flushes of one broker. `most_under_way`: one may begin while fewer flushes are; 0: none may."""
+    """The early flushes of one broker. One may begin while fewer than `most_in_progress` flushes are; never if 0."""
 
-    __slots__ = ("_counted_at_sec", "_most_under_way", "_tokens")
+    __slots__ = ("_counted_at_sec", "_most_in_progress", "_tokens")
 
-    def __init__(self, most_under_way: int, now_sec: float) -> None:
-        self._most_under_way = most_under_way
+    def __init__(self, most_in_progress: int, now_sec: float) -> None:
+        self._most_in_progress = most_in_progress
         self._tokens = float(BURST_FLUSHES)
         self._counted_at_sec = now_sec
 
     @property
     def are_allowed(self) -> bool:
-        """Whether there are any at all."""
-        return self._most_under_way > 0
+        """True if early flushes are switched on."""
+        return self._most_in_progress > 0
 
-    def have_place(self, under_way: int) -> bool:
-        """Whether one more may begin beside so many flushes, of whatever kind."""
-        return under_way < self._most_under_way
+    def have_place(self, in_progress: int) -> bool:
+        """True if one more may begin beside so many flushes of any kind."""
+        return in_progress < self._most_in_progress
 
     def wait_sec(self, now_sec: float) -> float:
-        """How long until there is a token, 0 when there is one. `now_sec`: by a clock that does not go back."""
-        gained = (now_sec - self._counted_at_sec) * FLUSHES_PER_SEC
+        """Seconds until there is a token, 0 if there is one. `now_sec`: by a clock that does not go back."""
+        returned = (now_sec - self._counted_at_sec) * FLUSHES_PER_SEC
         self._counted_at_sec = now_sec
-        self._tokens = min(self._tokens + gained, BURST_FLUSHES)
+        self._tokens = min(self._tokens + returned, BURST_FLUSHES)
         return max(0.0, 1 - self._tokens) / FLUSHES_PER_SEC
 
     def take(self, size_bytes: int) -> None:
-        """A buffer of this size is flushed early."""
+        """Take a token for the early flush of a buffer of this size."""
         self._tokens = min(self._tokens - 1 + size_bytes / FREE_BYTES, BURST_FLUSHES)
 
 
 def is_stream(partition: Partition, buffer: SegmentBuffer) -> bool:
-    """Whether the partition's producers have much under way."""
+    """True if the partition's producers have much in flight."""
     if buffer.size_bytes >= STREAM_BYTES:
         return True
     segments = partition.record.segments

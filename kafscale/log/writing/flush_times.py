@@ -1,4 +1,4 @@
-"""When the flush of one buffer reached its steps."""
+"""The times at which the flush of one buffer reached its steps."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""When and how the buffers of all partitions become segments: a few at a time for each, published in their order."""
+"""Turns the buffers of all partitions into segments: a few at a time for each, published in their order."""
 
 import asyncio
 import heapq
@@ -14,7 +14,7 @@ from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.writing.early_flushes import PAUSE_SEC, EarlyFlushes, is_stream
-from kafscale.log.writing.publisher import FencedError, LeftoverError, Publisher
+from kafscale.log.writing.publisher import FencedError, KeyTakenError, Publisher
 from kafscale.log.writing.segment_buffer import SegmentBuffer
 from kafscale.log.writing.uploads import Upload
 from kafscale.memory.memory_budget import MemoryBudget
@@ -24,9 +24,9 @@ from kafscale.protocol.error_codes import ErrorCode
 logger = logging.getLogger(__name__)
 
 MOST_TASKS = 4
-"""Of one partition: those that publish, and those that wait for the index of what they have published."""
+"""Flush tasks of one partition: those that publish, and those that wait for the index of what they published."""
 _LOOKS_AT_ONCE = 100
-"""Streams that are looked at in one turn of the event loop."""
+"""Streams that are checked in one turn of the event loop."""
 
 
 MakeRoom = Callable[[Partition, PartitionLog], Awaitable[None]]
@@ -37,7 +37,7 @@ class FlushPolicy:
     """When a buffer is due: at its topic's segment size or at this age; 0 means at once.
 
     It is taken then unless two of its partition are in flight. While the memory budget has no room, all are due.
-    While fewer than `early` flushes are under way, one that is not due may be taken too (`early_flushes`).
+    While fewer than `early` flushes are in progress, one that is not due may be taken too (`early_flushes`).
     """
 
     interval_ms: int
@@ -72,9 +72,9 @@ class Flusher:
         self._due: list[tuple[int, int, Partition]] = []
         self._sequence = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._early = EarlyFlushes(policy.early, time.monotonic())
-        # Who begins next, and streams with the size of the buffer when it was last looked at.
+        # The partitions whose early flush is next, and streams with the buffer's size at the last check.
         self._early_waiting: dict[Partition, None] = {}
         self._gathering: dict[Partition, int] = {}
         self._early_timer: asyncio.TimerHandle | None = None
@@ -91,7 +91,7 @@ class Flusher:
             listener(partition, event)
 
     def appended(self, partition: Partition) -> None:
-        """Something was appended: flush now, or see to it that a flush comes in time."""
+        """Begin or schedule a flush, after something was appended."""
         log = partition.log
         if log is None or not _may_begin(partition, log):
             return
@@ -116,7 +116,7 @@ class Flusher:
         )
 
     def _has_come(self, due_ms: int) -> bool:
-        """Whether the time is over; also when the clock was set back, so that nothing waits until it is again."""
+        """True if the time is over, or the clock was set back: nothing waits until it has caught up."""
         return not 0 < due_ms - self._now_ms() <= self._policy.interval_ms
 
     def _schedule(self, partition: Partition, due_ms: int) -> None:
@@ -142,7 +142,7 @@ class Flusher:
             self._arm()
 
     def _may_be_early(self, partition: Partition, buffer: SegmentBuffer) -> bool:
-        """Whether the buffer is flushed now, before its time; if not, it will be as soon as it may."""
+        """True if the buffer may be flushed early, now; if not, its partition is flushed as soon as it may be."""
         if is_stream(partition, buffer):
             self._early_waiting.pop(partition, None)
             self._gathering.setdefault(partition, 0)
@@ -154,7 +154,7 @@ class Flusher:
         return True
 
     def _takes_early(self, buffer: SegmentBuffer) -> bool:
-        if not self._early.have_place(len(self._under_way)):
+        if not self._early.have_place(len(self._in_flight)):
             return False
         wait_sec = self._early.wait_sec(time.monotonic())
         if wait_sec:
@@ -168,7 +168,7 @@ class Flusher:
             self._early_timer = asyncio.get_running_loop().call_later(delay_sec, self._look)
 
     def _look(self) -> None:
-        """Streams that have paused wait for their turn like others."""
+        """Check the streams: one that has paused waits for an early flush like others."""
         self._early_timer = None
         for partition, seen_bytes in list(islice(self._gathering.items(), _LOOKS_AT_ONCE)):
             del self._gathering[partition]
@@ -184,7 +184,7 @@ class Flusher:
             self._look_after(PAUSE_SEC)
 
     def _begin_early(self) -> None:
-        """As many of those that wait as may begin now, who has waited longest first."""
+        """Begin as many early flushes as may begin now, those that waited longest first."""
         while self._early_waiting:
             partition = next(iter(self._early_waiting))
             buffer = _waiting(partition)
@@ -200,14 +200,14 @@ class Flusher:
         task = asyncio.create_task(self._run(partition, log), name=f"flush {partition.id}")
         partition.flush_starting = task
         partition.flush_tasks = (*partition.flush_tasks, task)
-        self._under_way.add(task)
+        self._in_flight.add(task)
         task.add_done_callback(partial(self._ended, partition))
 
     def _ended(self, partition: Partition, ended: asyncio.Task[None]) -> None:
         partition.flush_tasks = tuple(task for task in partition.flush_tasks if task is not ended)
         if partition.flush_starting is ended:  # cancelled before it began
             partition.flush_starting = None
-        self._under_way.discard(ended)
+        self._in_flight.discard(ended)
         if not ended.cancelled():
             self.appended(partition)
         self._begin_early()
@@ -228,26 +228,26 @@ class Flusher:
                 extra={"partition": str(partition.id), "why": str(fenced)},
             )
             self._report(partition, Event.FENCED)
-        except LeftoverError as leftover:
-            logger.warning("a partition begins a new epoch", extra={"why": str(leftover)})
+        except KeyTakenError as taken:
+            logger.warning("a partition begins a new epoch", extra={"why": str(taken)})
             self._report(partition, Event.KEY_TAKEN)
         except Exception:
-            # A defect, after which nobody knows what the last attempt left behind: the next epoch starts from
-            # what is published, and skips what is not.
+            # A defect, after which the outcome of the last attempt is unknown: the next epoch starts from what is
+            # published, and skips what is not.
             logger.exception("could not flush a partition", extra={"partition": str(partition.id)})
             self._report(partition, Event.FLUSH_FAILED)
 
     def _published(self, partition: Partition) -> None:
-        """A flush has nothing more to do for those who wait: the next need not wait for its index."""
+        """A flush has published: the next one need not wait for its index."""
         if self._early.are_allowed:
             task = asyncio.current_task()
             assert task is not None
-            self._under_way.discard(task)
+            self._in_flight.discard(task)
             self.appended(partition)
             self._begin_early()
 
     async def _flush(self, partition: Partition, log: PartitionLog) -> Upload | None:
-        """Make a segment of what waits, and publish it after those before it."""
+        """Make a segment of the oldest open buffer, and publish it after those before it."""
         partition.flush_starting = None
         buffer = log.waiting if log.may_seal else None
         if buffer is None:
@@ -263,7 +263,7 @@ class Flusher:
             if before is not None:
                 await asyncio.wait([before])
             if not log.may_publish or log.sealed is not upload.sealed:
-                return None  # What is before it was not published: all that waited was refused, or will be.
+                return None  # The segment before it was not published: all waiters were refused, or will be.
             upload = await self._publisher.publish(partition, log, upload)
             outcome = FlushOutcome.PUBLISHED
             return upload
@@ -277,7 +277,7 @@ class Flusher:
             if outcome is not FlushOutcome.PUBLISHED:
                 self._report(partition, Event.FLUSH_STOPPED)
                 if upload is not None:
-                    upload.give_up()
+                    upload.cancel_index()
             is_published = log.may_publish and not log.holds(buffer)
             size_bytes = buffer.size_bytes if outcome is FlushOutcome.PUBLISHED else 0
             self._metrics.flushes.observe(size_bytes, time.perf_counter() - started, outcome)
@@ -285,7 +285,7 @@ class Flusher:
                 self._budget.release(buffer.charged_bytes)
 
     def close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
-        """Refuse what waits in the partition's log, if it was opened, and give its memory back."""
+        """Close the partition's log, if it was opened: refuse what waits in it, and release its memory."""
         log, partition.log = partition.log, None
         if log is not None:
             for batch in log.unpublished_batches():
@@ -294,7 +294,7 @@ class Flusher:
                 self._budget.release(buffer.charged_bytes)
 
     async def drained(self, partition: Partition, timeout_sec: float) -> bool:
-        """Publish what was appended to a partition that is not led any more; False when the time is over."""
+        """Publish what was appended to a partition that is not led any more; False if the time is over first."""
         try:
             async with asyncio.timeout(timeout_sec):
                 while True:
@@ -306,7 +306,7 @@ class Flusher:
             return False
 
     async def settle(self, partition: Partition, timeout_sec: float) -> None:
-        """Wait for flushes in flight, and cancel those that take longer. The state must let no other begin."""
+        """Wait for flushes in flight, and cancel those that take longer. The state must allow no new ones."""
         tasks = partition.flush_tasks
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_sec)
@@ -324,7 +324,7 @@ class Flusher:
         self._timer = self._early_timer = None
 
     def _flush_scheduled(self) -> None:
-        """Flush what waits for its time."""
+        """Flush the partitions that are scheduled, if they are due."""
         scheduled, self._due = self._due, []
         for _, _, partition in scheduled:
             partition.flush_scheduled = False
@@ -332,7 +332,7 @@ class Flusher:
 
 
 def _waiting(partition: Partition) -> SegmentBuffer | None:
-    """The buffer that a flush of the partition would take now; None when there is none or it may not begin."""
+    """The buffer that a flush of the partition would take now; None if there is none or no flush may begin."""
     log = partition.log
     return log.waiting if log is not None and _may_begin(partition, log) else None
 

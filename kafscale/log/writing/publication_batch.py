@@ -1,4 +1,4 @@
-"""Which publications share a transaction, and what its result says of each of them: decisions only."""
+"""Decides which publications share a transaction, and what its result means for each of them. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ class Publication:
 
     @property
     def put(self) -> Put:
-        """What it does."""
+        """Its write."""
         return Put(self.key, self.value)
 
     @property
     def request_bytes(self) -> int:
-        """About what it adds to the size of a request, rather more than less."""
+        """An upper estimate of what it adds to the size of a request."""
         return len(self.value) + _KEYS_IN_A_REQUEST * len(self.key.encode()) + _OVERHEAD_BYTES
 
 
 def next_batch(waiting: Iterable[Publication], max_operations: int, max_bytes: int) -> list[int]:
-    """Which go together, by their places in the order in which they came; the first always does.
+    """Returns the positions in `waiting` of the publications that share the next transaction; the first always does.
 
-    Of two publications of one key the later one stays: a transaction names a key once. So does everything from
-    the first on that would make the transaction larger than `max_operations` or `max_bytes`.
+    Of two publications of one key the later one waits: a transaction names a key once. Everything waits from the
+    first publication on that would make the transaction larger than `max_operations` or `max_bytes`.
     """
     places: list[int] = []
     keys: set[str] = set()
@@ -57,24 +57,24 @@ def next_batch(waiting: Iterable[Publication], max_operations: int, max_bytes: i
 
 
 def answers(batch: Sequence[Publication], result: TransactionResult) -> list[TransactionResult | None]:
-    """What each would have been told had it been alone; None where the transaction does not tell: send it again.
+    """Returns the result that each would have had alone, or None where it is unknown: send that one again.
 
-    That is where its own compare held and another's did not. Raises `StoreUnavailableError` when none of the
-    compares can have failed although the store says so.
+    It is unknown where its own compare held and another's did not. Raises `StoreUnavailableError` if the store
+    says that a compare failed, and none can have.
     """
     if result.succeeded:
         return [result] * len(batch)
-    told = [
+    each = [
         None
         if _held(publication, found)
         else TransactionResult(succeeded=False, revision=result.revision, found=(found,))
         for publication, found in zip(batch, result.found, strict=True)
     ]
-    if all(answer is None for answer in told):
+    if all(answer is None for answer in each):
         raise StoreUnavailableError(
             f"the metadata store refused a transaction of {len(batch)} publications, and every compare holds"
         )
-    return told
+    return each
 
 
 def _held(publication: Publication, found: KeyValue | None) -> bool:

@@ -20,7 +20,8 @@ from kafscale.formats.partition_record import (
     encode_partition_record,
 )
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import PartitionLog, SealedSegment
+from kafscale.log.partition_log import PartitionLog
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.publication_batch import Publication
 from kafscale.log.writing.shared_publications import SharedPublications
 from kafscale.log.writing.store_retries import StoreRetries
@@ -46,8 +47,8 @@ class FencedError(Exception):
         self.successor = successor
 
 
-class LeftoverError(Exception):
-    """A segment meets an older leader's leftover, and it is not the first of its epoch: begin a new one."""
+class KeyTakenError(Exception):
+    """An older leader's upload has a segment's key, and the segment cannot move: the leader needs a new epoch."""
 
 
 class Publisher:
@@ -78,34 +79,34 @@ class Publisher:
         self._index_version = index_version
 
     async def upload(self, partition: Partition, log: PartitionLog) -> Upload:
-        """Seal the oldest open buffer and bring it to the object store; the one before it may still be on its way.
+        """Seal the oldest open buffer and upload it; the one before it may still be in flight.
 
-        See `PartitionLog.may_seal`. Whoever has it publishes it, or gives it up.
+        See `PartitionLog.may_seal`. The caller publishes the upload, or cancels its index.
         """
         return await self._uploader.upload(partition.id, await self._seal(log))
 
     async def publish(self, partition: Partition, log: PartitionLog, upload: Upload) -> Upload:
-        """Publish what is the oldest now; returns it as it was uploaded in the end. Tries until it is done or fenced.
+        """Publish the oldest upload and return it, or the one that replaced it. Retries until published or fenced.
 
         Raises `FencedError`: nothing more will be published, but this buffer may have been, and then its waiters
-        have been told so. `LeftoverError`: its key is taken, and it cannot move.
+        have been notified. Raises `KeyTakenError` if its key is taken and it cannot move.
         """
         while not upload.is_there:
-            upload.give_up()
+            upload.cancel_index()
             await self._check_leadership(partition)
             base_offset = upload.sealed.reference.base_offset
             if not log.may_reseal:
-                raise LeftoverError(f"{partition.id} meets a leftover at offset {base_offset}")
+                raise KeyTakenError(f"{partition.id} meets an older leader's upload at offset {base_offset}")
             logger.warning(
-                "skipped an offset that holds an older leader's leftover",
+                "skipped an offset that an older leader's upload has",
                 extra={"partition": str(partition.id), "offset": base_offset},
             )
             upload = await self._uploader.upload(partition.id, log.reseal())
         sealed = upload.sealed
         async with partition.record_lock:
             if not log.may_publish:
-                # Another flush of it has failed, and whoever waited was told that nothing is stored.
-                raise FencedError(f"the log of {partition.id} was given up meanwhile")
+                # Another flush of it has failed, and the waiters were answered that nothing is stored.
+                raise FencedError(f"the log of {partition.id} was closed meanwhile")
             record = log.begin_publication(sealed)
             try:
                 revision = await self.write_record(partition, record)
@@ -114,7 +115,7 @@ class Publisher:
                     log.succeeded_by(fenced.successor)
                 raise
             partition.publish(record, revision)
-            # Unless the log was given up meanwhile, whose waiters were told that nobody knows.
+            # Unless the log was closed meanwhile: its waiters were answered that the outcome is unknown.
             if log.sealed is sealed:
                 sealed.buffer.times.published_sec = time.perf_counter()
                 log.published(sealed, record)
@@ -123,7 +124,7 @@ class Publisher:
         return upload
 
     async def close(self) -> None:
-        """End what is under way, whether done or not; nobody waits for it any more."""
+        """Cancel the uploads of indexes and the publications in flight; no request waits for them any more."""
         await self._uploader.close()
         await self._publications.close()
 

@@ -20,7 +20,7 @@ MOST_SEGMENT_PRODUCERS = 1024
 
 
 class AppendWaiter(Protocol):
-    """Who is to be told what became of one partition of a produce request."""
+    """Receives the outcome of one partition of a produce request."""
 
     def published(self, base_offset: int, log_start_offset: int) -> None:
         """The records are in the object store and published."""
@@ -67,7 +67,7 @@ class SegmentBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether another batch belongs into another segment."""
+        """True if the next batch belongs into another segment."""
         return self.size_bytes >= SEGMENT_BUFFER_LIMIT_BYTES or len(self.producers) >= MOST_SEGMENT_PRODUCERS
 
     def room(self, size_bytes: int, pool: SlabPool) -> memoryview:
@@ -113,7 +113,7 @@ class SegmentBuffer:
 
     @property
     def is_costly_to_seal(self) -> bool:
-        """Whether `stamp` and `index_entries` take longer than the event loop should be held up."""
+        """True if `stamp` and `index_entries` would delay the event loop for too long."""
         return len(self._batches) > COSTLY_BATCHES
 
     def body(self) -> list[Buffer]:
@@ -121,6 +121,6 @@ class SegmentBuffer:
         return [slab.content() for slab in self._slabs]
 
     def take_slabs(self) -> list[Slab]:
-        """Hand the memory over; the buffer is done with."""
+        """Hand the memory over; the buffer is not used afterwards."""
         slabs, self._slabs, self._batches = self._slabs, [], []
         return slabs

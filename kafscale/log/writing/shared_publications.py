@@ -1,9 +1,9 @@
 """Publications of different partitions that become ready at about the same time share one transaction.
 
-docs/decisions/0034-shared-publications.md says why. Theory of operation. While fewer than a few transactions are
-under way a publication has one of its own, at once. Those that come meanwhile wait together, and go together as
-soon as a transaction ends. Each is told what it would have been told alone: when the condition of one does not
-hold, nothing was done, the one hears so, and the others are sent again at once.
+docs/decisions/0034-shared-publications.md says why. Theory of operation. While fewer than
+`TRANSACTIONS_AT_ONCE` are in flight, a publication has a transaction of its own, at once. Later ones wait, and share
+the next transaction as soon as one ends. Each gets the result that it would have got alone: if the condition of one
+fails, the transaction did nothing, that one fails, and the others are sent again at once.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from kafscale.metadata.store import MetadataStore, TransactionResult
 from kafscale.tasks.owner import TaskOwner
 
 TRANSACTIONS_AT_ONCE = 2
-"""More would share less; with one, whoever comes while it is under way waits for all of the rest of it."""
+"""With more, fewer publications share; with one, a publication would wait for all of the transaction in flight."""
 
 MAX_BATCH_BYTES = 512 * 1024
 """A third of what etcd takes in one request by default."""
 
 
 class _Waiting:
-    """A publication and who waits for its outcome: nobody any more once that is cancelled."""
+    """A publication that waits for its transaction; `outcome` is done early if its waiter was cancelled."""
 
     __slots__ = ("outcome", "publication")
 
@@ -31,7 +31,7 @@ class _Waiting:
         self.publication = publication
         self.outcome: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
 
-    def tell(self, answer: TransactionResult | Exception) -> None:
+    def resolve(self, answer: TransactionResult | Exception) -> None:
         if self.outcome.done():
             return
         if isinstance(answer, Exception):
@@ -41,38 +41,38 @@ class _Waiting:
 
 
 class SharedPublications:
-    """Makes publications with as few transactions as come together by themselves."""
+    """Makes publications, several with one transaction while enough transactions are in flight."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._waiting: list[_Waiting] = []
-        self._under_way = 0
+        self._in_flight = 0
         self._tasks = TaskOwner()
 
     async def publish(self, publication: Publication) -> TransactionResult:
-        """The result of a transaction with this publication alone, of which it may be a part.
+        """Make the publication, and return the result that a transaction with it alone would have had.
 
-        Raises as `MetadataStore.transact`. After a cancellation nobody knows whether it was made.
+        Raises as `MetadataStore.transact`. After a cancellation the outcome is unknown.
         """
-        if self._under_way >= TRANSACTIONS_AT_ONCE:
+        if self._in_flight >= TRANSACTIONS_AT_ONCE:
             waiting = _Waiting(publication)
             self._waiting.append(waiting)
             return await waiting.outcome
-        self._under_way += 1
+        self._in_flight += 1
         try:
             return await self._metadata.transact([publication.compare], [publication.put])
         finally:
             self._ended()
 
     async def close(self) -> None:
-        """End what is under way, whether done or not."""
+        """Cancel the shared transactions in flight."""
         await self._tasks.close()
 
     def _ended(self) -> None:
-        """A transaction has ended: those that waited for one go."""
-        self._under_way -= 1
-        while self._under_way < TRANSACTIONS_AT_ONCE and (batch := self._take()):
-            self._under_way += 1
+        """Send those that wait, now that a transaction has ended."""
+        self._in_flight -= 1
+        while self._in_flight < TRANSACTIONS_AT_ONCE and (batch := self._take()):
+            self._in_flight += 1
             self._tasks.spawn(self._send(batch), "shared publications")
 
     def _take(self) -> list[_Waiting]:
@@ -94,30 +94,32 @@ class SharedPublications:
                     groups.extendleft(await self._transact(group))
         finally:
             for one in batch:
-                one.tell(StoreIndeterminateError(f"the transaction with {one.publication.key} was given up"))
+                one.resolve(
+                    StoreIndeterminateError(f"the transaction with {one.publication.key} was cancelled")
+                )
             self._ended()
 
     async def _transact(self, group: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:
-        """One transaction; tells what came of it, and returns those that are to be sent again, in groups."""
+        """Send one transaction, resolve its publications, and return those to be sent again, in groups."""
         try:
-            told = await self._answers([one.publication for one in group])
+            found = await self._answers([one.publication for one in group])
         except ValueError as refusal:
-            # Nothing was done, of all together: of some of them it may be.
+            # Refused as a whole, and nothing was done: a part of it may be accepted.
             if len(group) > 1:
                 middle = len(group) // 2
                 return [group[middle:], group[:middle]]
-            group[0].tell(refusal)
+            group[0].resolve(refusal)
             return []
         except Exception as problem:  # noqa: BLE001 - each of them raises it
             for one in group:
-                one.tell(problem)
+                one.resolve(problem)
             return []
         again = []
-        for one, answer in zip(group, told, strict=True):
+        for one, answer in zip(group, found, strict=True):
             if answer is None:
                 again.append(one)
             else:
-                one.tell(answer)
+                one.resolve(answer)
         return [again]
 
     async def _answers(self, publications: Sequence[Publication]) -> list[TransactionResult | None]:

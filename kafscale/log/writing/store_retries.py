@@ -1,4 +1,4 @@
-"""Tries something again until the store does it, with growing pauses, and says so once in a while."""
+"""Retries a request until the store does it, with growing pauses, and logs that once a second at most."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ LOG_INTERVAL_SEC = 1.0
 
 
 class StoreRetries:
-    """Of everything that one broker publishes."""
+    """The retries of everything that one broker publishes."""
 
     def __init__(self, jitter: random.Random) -> None:
         self._jitter = jitter
@@ -26,7 +26,7 @@ class StoreRetries:
         self._unlogged = 0
 
     async def until_done(self, attempt: Callable[[], Awaitable[Result]], key: str) -> Result:
-        """What `attempt` gives in the end; `key` is for the log. Raises what no second attempt would change."""
+        """Returns what `attempt` returns in the end; `key` is for the log. Raises what no retry would change."""
         delay_sec = FIRST_RETRY_SEC
         while True:
             try:
@@ -37,7 +37,7 @@ class StoreRetries:
             delay_sec = min(delay_sec * 2, LAST_RETRY_SEC)
 
     def _log_retry(self, key: str, problem: Exception) -> None:
-        """While a store is away every partition that is written to meets it: one line a second is enough."""
+        """Log one line a second at most: while a store is away, every partition that is written to retries."""
         now_sec = asyncio.get_running_loop().time()
         if now_sec < self._silent_until_sec:
             self._unlogged += 1

@@ -1,4 +1,4 @@
-"""Brings a sealed segment and its index to the object store: conditional, in doubt looked at again.
+"""Uploads a sealed segment and its index, put-if-absent; an indeterminate outcome is read back.
 
 The protocol is that of architecture.md, "Publish: fencing without trust in clocks".
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from kafscale.errors import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
 from kafscale.formats import object_keys
 from kafscale.log.partition import PartitionId
-from kafscale.log.partition_log import SealedSegment
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.objects.hedging import Hedge, hedged
@@ -18,11 +18,11 @@ from kafscale.protocol.types import Buffer
 from kafscale.tasks.owner import TaskOwner
 
 HEDGED_BYTES = 256 * 1024
-"""Up to here a second request may be sent beside a slow one: it is lateness that makes it slow, not its size."""
+"""Up to this size a second request may be sent beside a slow one, which is not slow because of its size."""
 
 
 class Upload:
-    """One sealed segment on its way. `is_there`: whether the segment lies under its key; something else may."""
+    """One sealed segment. `is_there`: True if it is stored under its key, False if another object has the key."""
 
     __slots__ = ("_index", "is_there", "sealed")
 
@@ -32,11 +32,11 @@ class Upload:
         self._index = index
 
     async def index_is_there(self) -> None:
-        """Wait for the index, without which the segment can be read, too. Raises what the store refuses it with."""
+        """Wait for the index; the segment can be read without it, too. Raises the store's refusal of it."""
         await self._index
 
-    def give_up(self) -> None:
-        """Nobody waits for the index any more. It may arrive all the same, or it is missing: fsck makes it anew."""
+    def cancel_index(self) -> None:
+        """Cancel the upload of the index. It may be stored all the same; fsck rebuilds a missing one."""
         self._index.cancel()
 
 
@@ -53,10 +53,10 @@ class Uploader:
         self._indexes = TaskOwner()
 
     async def upload(self, partition: PartitionId, sealed: SealedSegment) -> Upload:
-        """Tries until the segment lies under its key or something else does; the index may still be on its way.
+        """Retries until the segment's key is taken, by this segment or by another; the index may still be in flight.
 
-        Nobody is acknowledged by an index: it can be made anew from its segment, and to wait for the slower of
-        two requests takes half as long again as to wait for one.
+        No acknowledgement depends on the index, which can be rebuilt from its segment: waiting for the slower of
+        two requests takes half as long again as waiting for one.
         """
         place = (self._namespace, partition.topic, partition.index, sealed.reference.base_offset)
         is_ours: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -74,16 +74,16 @@ class Uploader:
         return Upload(sealed, index, is_there)
 
     async def close(self) -> None:
-        """End the indexes that are on their way, whether there or not; nobody waits for them any more."""
+        """Cancel the uploads of indexes in flight."""
         await self._indexes.close()
 
     async def _put_index(self, key: str, content: bytes, is_ours: asyncio.Future[bool]) -> None:
-        """Another's index under the key of a segment of ours is replaced."""
+        """Upload the index; if the segment is ours, one that is already there is replaced."""
         if not await self._put(key, [content], FlushTimes()) and await is_ours:
             await self._retries.until_done(lambda: self._objects.put(key, [content]), key)
 
     async def _put(self, key: str, parts: Sequence[Buffer], times: FlushTimes) -> bool:
-        """Create the object; True when these very bytes lie under the key, whoever brought them there."""
+        """Create the object; True if it has these very bytes then, also if another writer created it."""
 
         async def attempt() -> bool:
             times.puts += 1
@@ -102,5 +102,5 @@ class Uploader:
         try:
             return await self._objects.get(key) == b"".join(parts)
         except ObjectNotFoundError as problem:
-            # Taken a moment ago and free now: somebody removed a leftover. The put is to be tried again.
+            # The key was taken a moment ago and is free now: an orphan was deleted. Try the put again.
             raise StoreUnavailableError(f"object {key!r} was removed meanwhile") from problem

@@ -29,9 +29,9 @@ Send = Callable[[EtcdConnection, float], Awaitable[Result]]
 class Repeat(Enum):
     """The next step after an attempt of unknown outcome."""
 
-    READ = "made again: it changes nothing, so a failure is only a failure"
-    IDEMPOTENT = "made again: twice is as good as once"
-    NEVER = "left to the caller to find out about"
+    READ = "retried: it changes nothing, so a failure is only a failure"
+    IDEMPOTENT = "retried: twice is as good as once"
+    NEVER = "left to the caller, who reads back"
 
 
 class RequestTooLargeError(ValueError):
@@ -98,7 +98,7 @@ class EtcdCalls:
             return answer
         except EtcdRefusedError as of_another_cluster:
             # Whatever was done was not done in ours.
-            self._endpoints.give_up(connection)
+            self._endpoints.retire(connection)
             raise _AttemptError(str(of_another_cluster), in_doubt=False) from of_another_cluster
         except CALL_ERRORS as error:
             code, details = code_and_details(error)
@@ -112,7 +112,7 @@ class EtcdCalls:
             case Verdict.LOGIN:
                 await self._log_in_again(connection, token, details)
             case Verdict.ELSEWHERE | Verdict.UNKNOWN:
-                self._endpoints.give_up(connection)
+                self._endpoints.retire(connection)
             case Verdict.BUSY:
                 # Another endpoint would be no better, and every watch would have to move there.
                 await asyncio.sleep(self._timeouts.first_pause_sec)
@@ -127,7 +127,7 @@ class EtcdCalls:
         try:
             await connection.login(stale, self._timeouts.connect_sec)
         except CALL_ERRORS as error:
-            self._endpoints.give_up(connection)
+            self._endpoints.retire(connection)
             text = f"cannot log in again: {_explained(connection.endpoint, *code_and_details(error))}"
             raise _AttemptError(text, in_doubt=False) from error
 

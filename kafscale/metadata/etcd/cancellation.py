@@ -1,4 +1,4 @@
-"""What a cancellation means around a call of gRPC, which loses some and makes up others."""
+"""Keeps cancellations intact around calls of gRPC, which loses some and makes up others."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ class CallCancelledError(Exception):
 def cancellation_kept(endpoint: str) -> Iterator[None]:
     """Make `CancelledError` leave the block if, and only if, this task was cancelled in it.
 
-    gRPC catches a cancellation that meets the end of a call and gives the call's own answer or error instead:
-    a loop that is cancelled once would go on for ever. And it raises `CancelledError` when a channel is
-    closed, which is not meant for the caller: that becomes `CallCancelledError`.
+    gRPC catches a cancellation that meets the end of a call and returns the call's own answer or error instead:
+    a loop that is cancelled once would never end. And it raises `CancelledError` when a channel is closed, which
+    is not meant for the caller: that becomes `CallCancelledError`.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()

@@ -60,7 +60,7 @@ class EtcdEndpoints:
         if self._current is not None:
             if self._current.is_usable():
                 return self._current
-            self.give_up(self._current)
+            self.retire(self._current)
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect(), name="etcd connection")
         connecting = self._connecting
@@ -85,8 +85,8 @@ class EtcdEndpoints:
                 "snapshot, restart the broker"
             )
 
-    def give_up(self, connection: EtcdConnection) -> None:
-        """The connection failed: the next caller gets another one. Nothing if that is so already."""
+    def retire(self, connection: EtcdConnection) -> None:
+        """Use the connection no longer, which failed: the next caller gets another one."""
         connection.retire()
         if connection is self._current:
             self._current = None

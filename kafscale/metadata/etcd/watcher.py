@@ -27,13 +27,13 @@ class EtcdWatcher(WatchBacklog):
         self._fragments_revision = 0
 
     def begin(self, watch_id: int, snapshot_revision: int) -> None:
-        """A snapshot was read: from now on etcd is asked, under this id, for what came after it."""
+        """A snapshot was read: from now on the changes after it are requested, under this id."""
         self.watch_id = watch_id
         self.next_revision = snapshot_revision + 1
         self.needs_snapshot = False
 
     def create_request(self) -> rpc.WatchRequest:
-        """Asks for every change from `next_revision` on. What is left of a broken stream is forgotten."""
+        """Requests every change from `next_revision` on, and drops the fragments of a broken stream."""
         self._forget_fragments()
         return rpc.WatchRequest(
             create_request=rpc.WatchCreateRequest(
@@ -55,7 +55,7 @@ class EtcdWatcher(WatchBacklog):
         if self._fragments:
             changes = Changes(puts_and_deletes=tuple(self._fragments), revision=self._fragments_revision)
             self._forget_fragments()
-            # Only now: what came of a transaction that a break cut short is asked for again.
+            # Only now: a transaction of which a break lost a part is requested again.
             self.next_revision = changes.revision + 1
             self.add(changes)
         elif not response.events and not response.created:

@@ -139,12 +139,12 @@ class EtcdWatches:
         # 3.4 denies permission to a token that is not valid.
         is_denied = broken.details == PERMISSION_DENIED
         if not (is_denied or verdict_of(grpc.StatusCode.UNKNOWN, broken.details) is Verdict.LOGIN):
-            self._endpoints.give_up(connection)
+            self._endpoints.retire(connection)
             return
         try:
             await connection.login(token, self._timeouts.connect_sec)
         except (StoreError, *CALL_ERRORS):
-            self._endpoints.give_up(connection)
+            self._endpoints.retire(connection)
             raise
 
     def _take(self, response: rpc.WatchResponse) -> None:

@@ -31,7 +31,7 @@ MAX_OBJECT_BYTES = 5 * 2**40
 PART_BYTES = 16 * _MIB
 _MAX_PARTS = 10_000
 # The most memory of one object's parts in flight, unless one part alone has more.
-_UNDER_WAY_BYTES = 48 * _MIB
+_IN_FLIGHT_BYTES = 48 * _MIB
 # A store that joins parts by copying them does so at least at 32 times the pace of an upload.
 _COPYING_FACTOR = 32
 _MOST_PATIENCE_BYTES = 512 * _MIB
@@ -88,7 +88,7 @@ class MultipartCreation:
                 lambda _: self._client.send(key, upload, number, content), len(content)
             )
 
-        sending = _Sending(send, max(1, _UNDER_WAY_BYTES // part_bytes))
+        sending = _Sending(send, max(1, _IN_FLIGHT_BYTES // part_bytes))
         try:
             await _fill_parts(chunks, size_bytes, part_bytes, sending.add)
             return await sending.finish()
@@ -142,7 +142,7 @@ class MultipartCreation:
         if in_doubt:
             text = f"whether {key!r} was completed is not known: no object is there yet"
             raise AttemptError(Failure(outcome=Outcome.UNKNOWN, text=text)) from problem
-        raise StoreUnavailableError(f"the upload of {key!r} was ended by somebody else: {problem}")
+        raise StoreUnavailableError(f"the upload of {key!r} was ended by another writer: {problem}")
 
     async def _check_free(self, key: str) -> None:
         if await self._nothing_done(lambda _: self._client.mark_of(key)) is not None:
@@ -203,31 +203,31 @@ class _Sending:
     def __init__(self, send: Callable[[int, bytearray], Awaitable[SentPart]], at_once: int) -> None:
         self._send = send
         self._at_once = at_once
-        self._under_way: set[asyncio.Future[SentPart]] = set()
+        self._in_flight: set[asyncio.Future[SentPart]] = set()
         self._sent: list[SentPart] = []
         self._count = 0
 
     async def add(self, content: bytearray) -> None:
         """Send the part as soon as there is room."""
-        while len(self._under_way) >= self._at_once:
+        while len(self._in_flight) >= self._at_once:
             await self._wait()
         self._count += 1
-        self._under_way.add(asyncio.ensure_future(self._send(self._count, content)))
+        self._in_flight.add(asyncio.ensure_future(self._send(self._count, content)))
 
     async def finish(self) -> list[SentPart]:
         """All parts, in order, once they were sent."""
-        while self._under_way:
+        while self._in_flight:
             await self._wait()
         return sorted(self._sent, key=lambda part: part.number)
 
     async def end(self) -> None:
         """Send no more."""
-        for part in self._under_way:
+        for part in self._in_flight:
             part.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await asyncio.gather(*self._in_flight, return_exceptions=True)
 
     async def _wait(self) -> None:
-        done, self._under_way = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+        done, self._in_flight = await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
         self._take(tuple(done))
 
     def _take(self, done: Sequence[asyncio.Future[SentPart]]) -> None:

@@ -60,7 +60,7 @@ class MultipartClient:
         self._lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[int, Any] = {}
-        self._under_way: dict[str, set[Future[Any]]] = {}
+        self._in_flight: dict[str, set[Future[Any]]] = {}
 
     async def begin(self, key: str, mark: str) -> str:
         """Begin an upload whose object carries the mark; returns its id."""
@@ -111,7 +111,7 @@ class MultipartClient:
 
     async def quiet(self, upload: str) -> None:
         """Wait until no request for the upload is in flight, awaited or not."""
-        threads = [asyncio.wrap_future(thread) for thread in self._under_way.get(upload, ())]
+        threads = [asyncio.wrap_future(thread) for thread in self._in_flight.get(upload, ())]
         await asyncio.gather(*threads, return_exceptions=True)
 
     async def mark_of(self, key: str) -> str | None:
@@ -145,16 +145,16 @@ class MultipartClient:
         thread = _in_thread(lambda: _translated(f"{operation} {self._bucket}/{key}", call))
         future = asyncio.wrap_future(thread)
         if upload is not None:
-            self._under_way.setdefault(upload, set()).add(thread)
+            self._in_flight.setdefault(upload, set()).add(thread)
             loop = asyncio.get_running_loop()
             thread.add_done_callback(lambda _: _call_soon(loop, self._ended, upload, thread))
         return await future
 
     def _ended(self, upload: str, thread: "Future[Any]") -> None:
-        threads = self._under_way[upload]
+        threads = self._in_flight[upload]
         threads.discard(thread)
         if not threads:
-            del self._under_way[upload]
+            del self._in_flight[upload]
 
     def _client(self, size_bytes: int) -> Any:
         """A client whose time limits suit a request of that size: they belong to the client."""

@@ -64,7 +64,7 @@ async def _race(objects: ObjectStore, key: str) -> None:
         content = await objects.get(key)
     except ObjectNotFoundError as problem:
         if winner is None:
-            raise StoreUnavailableError(f"{key!r} was not created, as far as can be told") from problem
+            raise StoreUnavailableError(f"{key!r} was not created, as far as is known") from problem
         raise StartupError(f"{key!r} cannot be read right after it was put: {_NEXT_STEP}") from problem
     if content not in [bodies[number] for number in (unknown if winner is None else [winner])]:
         raise StartupError(f"{key!r} does not hold what its only creator put: {_NEXT_STEP}")

@@ -226,8 +226,8 @@ class BucketStore:
         """See `ObjectStore`. The library's connections end with its store."""
         if self._multipart is not None:
             await self._multipart.close()
-        # Its threads may still be on their way out of Python, having handed over what they did. Python does not
-        # wait for them when it ends, and one that comes back then takes the process down with it.
+        # Its threads may still be leaving Python after handing over their results. Python does not wait for them
+        # at its exit, and a thread that enters it again then crashes the process.
         await asyncio.sleep(_SETTLE_SEC)
 
     async def _read(self, key: str, start: int, length: int) -> obstore.Bytes | bytes:

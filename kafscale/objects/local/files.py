@@ -117,7 +117,7 @@ class NewFile:
             sync_data(self._descriptor)
 
     def close(self) -> None:
-        """Let go of the file, finished or not."""
+        """Close the file, finished or not."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = self._staged = None

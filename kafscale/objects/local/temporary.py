@@ -34,7 +34,7 @@ def open_root(root: str) -> TemporaryFolder:
         parent = os.path.join(root, TEMPORARY_FOLDER)
         make_private_folders(parent)
         with _locked(parent):
-            _remove_leftovers(parent)
+            _remove_abandoned(parent)
             path = tempfile.mkdtemp(dir=parent)
             lock = os.open(path, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -75,8 +75,8 @@ def _locked(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _remove_leftovers(parent: str) -> None:
-    """Remove what processes left that have ended: nothing holds the lock on their folder."""
+def _remove_abandoned(parent: str) -> None:
+    """Remove the folders of processes that have ended: those that no process has locked."""
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
         try:

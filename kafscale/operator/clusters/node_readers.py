@@ -19,7 +19,7 @@ _ATTEMPTS = 5
 
 
 class NodeReaderApi(Finds, Protocol):
-    """What is needed of `KubeClient`."""
+    """The part of `KubeClient` that is needed here."""
 
     async def list(self, kind: Kind, namespace: str | None) -> list[dict[str, Any]]:
         """All objects of the namespace."""

@@ -21,7 +21,7 @@ from kafscale.operator.manifests.etcd_start import EtcdStart, StartPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """Changes what members that start without data are told."""
+    """Change the instructions for members that start without data."""
 
     start: EtcdStart
 

@@ -14,7 +14,7 @@ from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd
 from kafscale.operator.etcd.members_plan import may_roll
 from kafscale.operator.etcd.seen import EtcdSeen
-from kafscale.operator.manifests import etcd_access, etcd_set, names
+from kafscale.operator.manifests import etcd_set, names, network_policy
 from kafscale.operator.manifests.etcd_start import EtcdStart
 from kafscale.operator.manifests.objects import Manifest
 
@@ -48,7 +48,7 @@ def plan_objects(
     objects = [
         etcd_set.etcd_service(cluster),
         etcd_set.etcd_budget(cluster),
-        etcd_access.etcd_network_policy(cluster, operator_namespace),
+        network_policy.etcd_network_policy(cluster, operator_namespace),
     ]
     if live is not None:
         notes += _keep_volumes(members, live)

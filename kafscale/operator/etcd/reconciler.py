@@ -65,7 +65,7 @@ Manifest = dict[str, Any]
 
 
 class EtcdApi(PartApi, Lists, Applies, Protocol):
-    """What is needed of `KubeClient`."""
+    """The part of `KubeClient` that is needed here."""
 
     async def create(self, manifest: Mapping[str, Any]) -> Manifest:
         """Creates a new object, or raises `KubeRefusedError`."""

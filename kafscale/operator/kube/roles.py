@@ -1,4 +1,4 @@
-"""What parts of the operator ask of `KubeClient`, one protocol for each need: tests have stand-ins."""
+"""The parts of `KubeClient` that the operator uses, one protocol for each need: tests have stand-ins."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

@@ -25,7 +25,7 @@ _NODE_ADDRESSES = ("ExternalIP", "ExternalDNS", "InternalIP")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """What to ask. `rack_label`: of the node; `service`: the broker's own for clients outside."""
+    """The questions. `rack_label`: of the node; `service`: the broker's own for clients outside."""
 
     namespace: str
     node: str

@@ -121,7 +121,7 @@ class TopicReconciler:
             if removal is Removal.GONE:
                 await self._record_event(resource, "TopicDeleted", f"Topic {known.name} is deleted.")
                 return True
-            if removal is Removal.UNDER_WAY:
+            if removal is Removal.IN_PROGRESS:
                 await self._write_deleting(resource, known, problem)
                 return False
             why = f"another topic has the name {known.name} by now: that is kept"
@@ -154,7 +154,7 @@ class TopicReconciler:
                     return Removal.ANOTHER, ""
                 return await work.remove(name, found.topic_id if found is not None else None), ""
         except (NotReadyError, SecretError, SpecError, StoreError, KafkaError, OtherClusterError) as problem:
-            return Removal.UNDER_WAY, str(problem)
+            return Removal.IN_PROGRESS, str(problem)
 
     async def _write_deleting(self, resource: Manifest, known: Known, problem: str) -> None:
         message = problem or f"the brokers remove the records of topic {known.name}"

@@ -22,14 +22,14 @@ Manifest = dict[str, Any]
 
 
 class TopicApi(Finds, Lists, RecordsEvents, Protocol):
-    """What is needed of `KubeClient`."""
+    """The part of `KubeClient` that is needed here."""
 
     async def request(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Manifest:
         """Any call by its path."""
 
 
 class Clusters(Protocol):
-    """What is needed of `ClusterConnections`."""
+    """The part of `ClusterConnections` that is needed here."""
 
     def live(self, cluster: ClusterSpec) -> AbstractAsyncContextManager[LiveCluster]:
         """The cluster's connection, for the block. Raises `NotReadyError`."""

@@ -26,7 +26,7 @@ class Removal(StrEnum):
     """Progress of a topic's deletion."""
 
     GONE = "gone"
-    UNDER_WAY = "under way"
+    IN_PROGRESS = "in progress"
     ANOTHER = "another"
     """The name belongs to a different topic."""
 
@@ -76,7 +76,7 @@ class TopicWork:
         return record
 
     async def remove(self, name: str, topic_id: uuid.UUID | None) -> Removal:
-        """Deletes the topic; a broker deletes its records. Call again while UNDER_WAY.
+        """Deletes the topic; a broker deletes its records. Call again while IN_PROGRESS.
 
         `topic_id` None: whichever topic has the name.
         """
@@ -93,10 +93,10 @@ class TopicWork:
             await topics.delete(name, topic_id=record.topic_id, timeout_ms=REMOVAL_WAIT_MS)
         except KafkaError as refusal:
             if refusal.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-                return Removal.UNDER_WAY  # a concurrent deletion: read again
+                return Removal.IN_PROGRESS  # a concurrent deletion: read again
             if refusal.code is not ErrorCode.REQUEST_TIMED_OUT:
                 raise
-            return Removal.UNDER_WAY
+            return Removal.IN_PROGRESS
         return Removal.GONE
 
     def _remover(self) -> int:
@@ -112,5 +112,5 @@ class TopicWork:
             async with asyncio.timeout(REMOVAL_WAIT_MS / 1000):
                 await self._live.view.wait_until(is_gone)
         except TimeoutError:
-            return Removal.UNDER_WAY
-        return Removal.GONE if await self.find(topic.name) is None else Removal.UNDER_WAY
+            return Removal.IN_PROGRESS
+        return Removal.GONE if await self.find(topic.name) is None else Removal.IN_PROGRESS

@@ -16,7 +16,7 @@ from kafscale.tasks.bounded import map_bounded, map_stream_bounded
 from kafscale.tools.fsck.cluster_check import (
     OffsetsCheck,
     check_identity,
-    check_stray_records,
+    check_topicless_records,
     read_topics,
 )
 from kafscale.tools.fsck.findings import FsckReport, PartitionReport, Severity, Standing
@@ -80,7 +80,7 @@ class _Check:
         for name in self._topics:
             if name not in found:
                 raise UnknownTopicError(name)
-        findings += await check_stray_records(reading, self._topics)
+        findings += await check_topicless_records(reading, self._topics)
         log_ends = {
             (one.topic, one.partition): one.log_end_offset
             for one in partitions

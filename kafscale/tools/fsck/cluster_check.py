@@ -50,19 +50,19 @@ async def read_topics(
     return topics, findings
 
 
-async def check_stray_records(reading: Reading, wanted: Collection[str]) -> list[Finding]:
-    """Partition records without a topic that stay so.
+async def check_topicless_records(reading: Reading, wanted: Collection[str]) -> list[Finding]:
+    """Returns the partition records that have no topic, also when they are read again.
 
-    The record of a topic comes after those of its partitions and goes before them, so each is asked for again.
+    The record of a topic is created after those of its partitions and deleted before them, so each is read again.
     """
     topics = {item.key.removeprefix(keys.TOPICS) for item in (await reading.range(keys.TOPICS)).items}
-    stray: dict[str, KeyValue] = {}
+    without_topic: dict[str, KeyValue] = {}
     for item in (await reading.range(keys.PARTITIONS)).items:
         name = keys.topic_and_partition(item.key)[0]
         if name not in topics and (not wanted or name in wanted):
-            stray.setdefault(name, item)
+            without_topic.setdefault(name, item)
     findings = []
-    for name, item in sorted(stray.items()):
+    for name, item in sorted(without_topic.items()):
         topic, record = await reading.read_metadata(keys.topic(name), item.key)
         if topic is None and record is not None and record.mod_revision == item.mod_revision:
             findings.append(

@@ -16,7 +16,7 @@ def without_segments(
 
     `lost`: base offsets of the segments. The checkpoint takes all of the rest, so that one that is named says
     the log's end even where no segment is left (docs/recover.md). The log starts later when what is lost lay
-    at its start; its end stays. A leader whose lease has ended may still wait to learn what became of its last
+    at its start; its end stays. A leader whose lease has ended may still have to resolve the outcome of its last
     publication: the later epoch says that this record is not its own (`is_published_in`).
     """
     references = published_references(record, checkpoint)

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """What a finding means for the operator."""
+    """The severity of a finding for the operator."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -169,7 +169,7 @@ class PartitionReport:
         return bool(self.findings or self.orphans or self.unjudged_objects)
 
     @property
-    def stray_orphans(self) -> tuple[Orphan, ...]:
+    def unreplaced_orphans(self) -> tuple[Orphan, ...]:
         """Those that are not just replaced."""
         return tuple(one for one in self.orphans if not one.is_replaced)
 

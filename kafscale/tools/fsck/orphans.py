@@ -70,18 +70,18 @@ class OrphanSearch:
         if last < self._record.log_start_offset:
             return OrphanReason.EXPIRED, ""
         place = bisect_right(self._bases, first) - 1
-        holder = self._references[place] if place >= 0 else None
-        holder_key = self._keys[place] if place >= 0 else ""
-        if holder is None or holder.last_offset < first:
+        published = self._references[place] if place >= 0 else None
+        published_key = self._keys[place] if place >= 0 else ""
+        if published is None or published.last_offset < first:
             if parsed.last_offset is not None:
                 return OrphanReason.UNPUBLISHED_MERGE, ""
             left_out = any(start <= first <= end for start, end in unexplained)
             return (OrphanReason.LEFT_OUT if left_out else OrphanReason.LEFTOVER), ""
-        is_merged = _is_merged(holder_key)
+        is_merged = _is_merged(published_key)
         if parsed.last_offset is None:
-            return (OrphanReason.SUPERSEDED if is_merged else OrphanReason.LEFTOVER), holder_key
-        if is_merged and last <= holder.last_offset:
-            return OrphanReason.SUPERSEDED, holder_key
+            return (OrphanReason.SUPERSEDED if is_merged else OrphanReason.LEFTOVER), published_key
+        if is_merged and last <= published.last_offset:
+            return OrphanReason.SUPERSEDED, published_key
         return OrphanReason.UNPUBLISHED_MERGE, ""
 
 

@@ -186,7 +186,7 @@ class Repairer:
             parsed = object_keys.parse_checkpoint_key(info.key)
             if parsed is None or info.key == record.checkpoint_key:
                 continue
-            # One that ends later may be about to be named, if there is anybody to name it.
+            # One that ends later may be about to be named, if there is a broker to name it.
             if parsed.log_end_offset < record.checkpoint_end_offset or repair.needs_no_brokers:
                 doomed.append(info.key)
         return doomed

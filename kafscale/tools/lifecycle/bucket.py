@@ -15,7 +15,7 @@ from kafscale.errors import SettingError, StoreRefusedError, StoreUnavailableErr
 from kafscale.settings.broker import Settings
 from kafscale.tools.lifecycle.rule_text import S3Rule
 
-# What the platform says goes before it, as for the object store's own client.
+# The platform's own settings override it, as for the object store's client.
 DEFAULT_REGION: Final = "us-east-1"
 
 _CONNECT_TIMEOUT_SEC = 5

@@ -198,4 +198,4 @@ def _check_default(plan: LifecyclePlan, default_days: int) -> None:
 
 
 def _kept(topic: TopicExpiry) -> str:
-    return f"needs {topic.days} days" if topic.days is not None else f"is kept for ever: {topic.reason}"
+    return f"needs {topic.days} days" if topic.days is not None else f"is kept without limit: {topic.reason}"

@@ -15,7 +15,7 @@ from kafscale.log.reading.segment_inspection import InspectedSegment, SequencedB
 def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
     """The segments that are orphans after all, by key, with the key of the last segment that repeats each.
 
-    Only those of which every record comes again: so nothing is lost even where another writer of the format
+    Only those of which every record is repeated: so nothing is lost even where another writer of the format
     published a producer's retries as if they were new.
     """
     newest: dict[int, deque[tuple[SequencedBatch, InspectedSegment]]] = {}
@@ -25,16 +25,14 @@ def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
     for segment in kept:
         for batch in segment.sequenced:
             earlier = newest.setdefault(batch.producer_id, deque(maxlen=REMEMBERED_BATCHES))
-            for before, holder in earlier:
-                if holder is not segment and before.identity == batch.identity and _may_be_orphan(holder):
-                    repeated_records[holder.key] += batch.record_count
-                    because[holder.key] = segment.key
-                    candidates[holder.key] = holder
+            for before, older in earlier:
+                if older is not segment and before.identity == batch.identity and _may_be_orphan(older):
+                    repeated_records[older.key] += batch.record_count
+                    because[older.key] = segment.key
+                    candidates[older.key] = older
             earlier.append((batch, segment))
     return {
-        key: because[key]
-        for key, holder in candidates.items()
-        if repeated_records[key] >= holder.record_count
+        key: because[key] for key, older in candidates.items() if repeated_records[key] >= older.record_count
     }
 
 

@@ -62,7 +62,7 @@ class Progress(Protocol):
 
 
 async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
-    """The call's result; a call that the store did not answer is made again a few times.
+    """The call's result; a call that the store did not answer is retried a few times.
 
     Only for calls that may be repeated. Raises what the last attempt raised.
     """

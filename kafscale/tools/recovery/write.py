@@ -25,9 +25,8 @@ from kafscale.objects.object_store import ObjectStore
 from kafscale.tasks.bounded import map_bounded
 from kafscale.tools.recovery.bucket_plan import BucketPlan, TopicPlan
 from kafscale.tools.recovery.plan import PartitionPlan
-from kafscale.tools.recovery.put_chunks import put_chunks
 from kafscale.tools.recovery.rebuild import Progress, patiently
-from kafscale.tools.recovery.write_entries import problem_of_entries, put_entries
+from kafscale.tools.recovery.write_entries import problem_of_entries, put_chunks, put_entries
 
 _CONCURRENT_CHECKPOINTS: Final = 16
 _ANY_ID: Final = uuid.UUID(int=0)

@@ -1,11 +1,14 @@
 """Puts what a snapshot brings beside the topics into the metadata store: only under absent keys, and repeatably."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataReader, MetadataStore, Put
-from kafscale.tools.recovery.put_chunks import put_chunks
 from kafscale.tools.recovery.rebuild import patiently
 from kafscale.tools.recovery.restored import ENTRY_PREFIXES, is_same_entry
+
+TRANSACTION_BYTES: Final = 512 * 1024
+"""The most that one transaction carries: etcd takes 1.5 MiB."""
 
 
 async def problem_of_entries(metadata: MetadataReader, entries: Mapping[str, bytes]) -> list[str]:
@@ -43,3 +46,16 @@ async def _held(metadata: MetadataReader) -> list[KeyValue]:
 
 async def _under(metadata: MetadataReader, prefix: str) -> tuple[KeyValue, ...]:
     return (await patiently(lambda: metadata.range(prefix))).items
+
+
+def put_chunks(puts: Sequence[Put], most: int) -> Iterator[list[Put]]:
+    """The puts in transactions of at most `most` and `TRANSACTION_BYTES`; at least one, which may be empty."""
+    chunk: list[Put] = []
+    size_bytes = 0
+    for put in puts:
+        if chunk and (len(chunk) == most or size_bytes + len(put.value) > TRANSACTION_BYTES):
+            yield chunk
+            chunk, size_bytes = [], 0
+        chunk.append(put)
+        size_bytes += len(put.value)
+    yield chunk

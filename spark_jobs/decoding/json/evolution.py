@@ -25,7 +25,7 @@ def evolved(known: st.DataType | None, observed: Observed, max_fields: int) -> s
     """
     if known is None or isinstance(known, st.NullType):
         kinds = observed.kinds
-        # A stray value beside objects must not turn a whole topic into text.
+        # A single other value beside objects must not turn a whole topic into text.
         root = (
             Observed(kinds=frozenset({seen.STRUCT}), fields=observed.fields)
             if seen.STRUCT in kinds

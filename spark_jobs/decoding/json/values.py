@@ -35,8 +35,8 @@ _WHOLE_BITS: dict[type[st.DataType], int] = {
 def converter(data_type: st.DataType, *, drop_unknown: bool) -> Convert:
     """A function from parsed JSON to what `pyarrow.array` takes for `data_type`. It raises `UndecodableError`.
 
-    `drop_unknown` says what becomes of fields that the type does not name: dropped, as a given schema wants
-    it, or a problem, as nothing may get lost where the schema was inferred.
+    `drop_unknown`: fields that the type does not name are dropped, as a given schema wants it; without it they are
+    a problem, as nothing may get lost where the schema was inferred.
     """
     match data_type:
         case st.StructType():

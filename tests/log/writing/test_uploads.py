@@ -11,8 +11,9 @@ from kafscale.formats import object_keys
 from kafscale.formats.index import LEGACY_VERSION
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.log.partition import PartitionId
-from kafscale.log.partition_log import PartitionLog, SealedSegment
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_state import ProducerStates
+from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.log.writing.uploads import HEDGED_BYTES, Uploader
 from kafscale.memory.slab import SlabPool
@@ -193,7 +194,7 @@ async def test_an_index_that_is_given_up_is_not_brought_any_more(method: str) ->
     with store.hold(method, INDEX) as hold:
         upload = await uploader(store).upload(PARTITION, sealed_segment())
         await hold.reached()
-        upload.give_up()
+        upload.cancel_index()
         with pytest.raises(asyncio.CancelledError):
             await upload.index_is_there()
         assert hold.waiting == 0
@@ -218,7 +219,7 @@ async def test_a_failed_index_of_a_given_up_upload_is_not_reported() -> None:
         task = asyncio.create_task(uploader(store).upload(PARTITION, sealed_segment()))
         await hold.reached()
         await asyncio.sleep(A_LONG_TIME_SEC)
-    (await task).give_up()
+    (await task).cancel_index()
 
 
 @in_virtual_time
@@ -227,7 +228,7 @@ async def test_an_index_that_fails_as_it_is_given_up_is_not_reported() -> None:
     with store.hold("put_if_absent", INDEX) as hold:
         upload = await uploader(store).upload(PARTITION, sealed_segment())
         await hold.reached()
-        upload.give_up()
+        upload.cancel_index()
         await asyncio.sleep(1)
         assert hold.waiting == 0
 

@@ -316,7 +316,7 @@ class TestCompletion:
         self, scripted: ScriptedS3, store: BucketStore
     ) -> None:
         scripted.upload_scripts["complete"].append(error(404, "NoSuchUpload"))
-        with pytest.raises(StoreUnavailableError, match="ended by somebody else"):
+        with pytest.raises(StoreUnavailableError, match="ended by another writer"):
             await create(store)
 
     async def test_store_that_ignores_conditions_replaces_no_older_object(self) -> None:

@@ -1,4 +1,4 @@
-"""Which rules the topics' retention implies: never before a broker, never for what is kept for ever."""
+"""Which rules the topics' retention implies: never before a broker, never for what is kept without limit."""
 
 import re
 from dataclasses import replace
@@ -76,7 +76,9 @@ def test_what_is_kept_for_ever_has_no_rule(config: TopicConfig, reason: str) -> 
     assert days_by_prefix(made)["production/other/"] == 9
     assert [(one.days, one.reason) for one in made.topics if one.topic == "kept"] == [(None, reason)]
     # Nor may a rule for everything hit it, however many days it waits.
-    with pytest.raises(LifecycleRefusedError, match=re.escape(f"topic 'kept' is kept for ever: {reason}")):
+    with pytest.raises(
+        LifecycleRefusedError, match=re.escape(f"topic 'kept' is kept without limit: {reason}")
+    ):
         plan({"kept": config}, default_days=MAX_DAYS)
 
 
@@ -128,7 +130,7 @@ def test_a_rule_for_everything_must_suit_topics_to_come() -> None:
     ):
         plan({"short": topic(retention_ms=DAY_MS)}, default_days=8)
     endless = replace(topic(), retention_ms=-1)
-    with pytest.raises(LifecycleRefusedError, match=r"a new topic .* is kept for ever"):
+    with pytest.raises(LifecycleRefusedError, match=r"a new topic .* is kept without limit"):
         plan_rules("n", {}, endless, LifecycleOptions(default_days=9), delay_ms=0)
 
 

@@ -28,8 +28,8 @@ from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, TopicRecord, TopicState
 from kafscale.metadata.store import MetadataStore, Put
 from kafscale.objects.object_store import ObjectStore
-from kafscale.tools.recovery import put_chunks
 from kafscale.tools.recovery import rebuild as planning
+from kafscale.tools.recovery import write_entries
 from kafscale.tools.recovery.plan import PASSED_OVER_PRODUCER_IDS
 from kafscale.tools.recovery.rebuild import plan_rebuild
 from kafscale.tools.recovery.write import Rebuilt, RecoveryRefusedError, RecoveryWriter
@@ -198,7 +198,7 @@ async def test_transactions_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = MemoryStore(max_operations=16)
     assert (await rebuild(metadata, objects)).written == ("orders",)
     assert len((await metadata.range(keys.PARTITIONS)).items) == 40
-    monkeypatch.setattr(put_chunks, "TRANSACTION_BYTES", 200)
+    monkeypatch.setattr(write_entries, "TRANSACTION_BYTES", 200)
     metadata = MemoryStore()
     assert (await rebuild(metadata, objects)).written == ("orders",)
     revisions = {item.mod_revision for item in (await metadata.range(keys.PARTITIONS)).items}

@@ -83,7 +83,7 @@ containers:
       failureThreshold: 2
     lifecycle:
       preStop:
-        # Before the broker hears that it is to stop, so that nobody new is sent to it.
+        # Before the broker gets SIGTERM, so that no new client is sent to it.
         sleep:
           seconds: 2
     {{- with $brokers.resources }}

@@ -49,7 +49,7 @@ containers:
   - name: export
     image: {{ include "kafscale.image" (list . $export.image) | quote }}
     imagePullPolicy: {{ .Values.image.pullPolicy | quote }}
-    {{- /* As module and not by spark-submit, which ends at once when it is told to end. */}}
+    {{- /* As module and not by spark-submit, which ends at once on SIGTERM. */}}
     command: [python, -m, spark_jobs.export]
     args:
       - --conf=spark.driver.memory={{ $export.driverMemory }}
