@@ -35,7 +35,7 @@ $(BIN)/.runtime: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(BIN)/.develop: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench,check,operator,spark,test]'
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --editable '.[bench,check,operator,spark,test]'
 	@touch $@ $(BIN)/.runtime
 
 $(BIN)/.spark: pyproject.toml spark_jobs/pom.xml | $(BIN)/python
