@@ -318,6 +318,8 @@ class LogManager:
     def _topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
         if after is None or after.state is not TopicState.ACTIVE:
             gone = before or after
+            if gone is not None:
+                self.claims.delete_topic(gone.name)
             if gone is not None and self._factory.has_made(gone.name):
                 # At once: the next event may be that a topic of this name is there again.
                 held = self._drop_topic(gone.name)
