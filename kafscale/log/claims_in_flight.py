@@ -14,6 +14,8 @@ class ClaimsInFlight:
 
     def __init__(self) -> None:
         self._claims: dict[TopicPartition, PartitionLeadership] = {}
+        # Of all that are being made, those whose outcome is known included.
+        self._terms: dict[TopicPartition, PartitionLeadership] = {}
         self._ends: dict[TopicPartition, asyncio.Event] = {}
 
     @property
@@ -33,16 +35,31 @@ class ClaimsInFlight:
         """For the time in which these are claimed. Those of which no election is known by its end are not led."""
         claims = {partition: PartitionLeadership() for partition in partitions}
         self._claims.update(claims)
+        self._terms.update(claims)
         try:
             yield
         finally:
             for partition, claim in claims.items():
-                if Act.END_CLAIM in claim.apply(Event.NOT_ELECTED):
+                if self._terms.get(partition) is claim:
+                    del self._terms[partition]
+                claim.apply(Event.NOT_ELECTED)
+                # Also if it was elected, and a defect kept an effect of that from being carried out.
+                if self._claims.get(partition) is claim:
                     self.end(partition)
 
     def leadership(self, partition: TopicPartition) -> PartitionLeadership:
-        """The leadership that begins with the claim; a new one where none is in flight."""
-        return self._claims.get(partition) or PartitionLeadership()
+        """The leadership that begins with the claim; a new one where none is being made.
+
+        It is closed if the topic was deleted meanwhile: the record that the claim wrote may be that topic's, although
+        one of its name is there again.
+        """
+        return self._terms.get(partition) or PartitionLeadership()
+
+    def delete_topic(self, topic: str) -> None:
+        """The topic is deleted: the claims of its partitions lead to nothing."""
+        for partition in [claimed for claimed in self._claims if claimed[0] == topic]:
+            if Act.END_CLAIM in self._claims[partition].apply(Event.TOPIC_DELETED):
+                self.end(partition)
 
     def end(self, partition: TopicPartition) -> None:
         """Notify the requests that wait: the outcome of the claim is known."""

@@ -75,6 +75,8 @@ class LogManager:
         self._led = LedPartitions(self.claims, self._followed, flusher, metrics, self._lost)
         self._openings: SingleFlight[Partition, None] = SingleFlight()
         self._closings = TaskOwner()
+        # Of deleted topics, with flushes that may be in flight.
+        self._unsettled: set[Partition] = set()
         view.subscribe(self._topic_changed)
 
     def subscribe_lost(self, listener: Callable[[str, int], None]) -> None:
@@ -316,6 +318,8 @@ class LogManager:
     def _topic_changed(self, before: TopicRecord | None, after: TopicRecord | None) -> None:
         if after is None or after.state is not TopicState.ACTIVE:
             gone = before or after
+            if gone is not None:
+                self.claims.delete_topic(gone.name)
             if gone is not None and self._factory.has_made(gone.name):
                 # At once: the next event may be that a topic of this name is there again.
                 led = self._drop_topic(gone.name)
@@ -338,12 +342,14 @@ class LogManager:
         for partition in self._of_topic(name):
             self.reader.forget(partition)
         led = self._led.delete_topic(name)
+        self._unsettled.update(led)
         self._followed.drop_topic(name)
         return led
 
     async def _end(self, name: str, led: Sequence[Partition]) -> None:
         for partition in led:
             await self.flusher.settle(partition, _SETTLE_SEC)
+            self._unsettled.discard(partition)
             self.reader.forget(partition)
             self._led.apply(partition, Event.SETTLED)
         self.metrics.forget_topic(name)
@@ -364,10 +370,13 @@ class LogManager:
     async def close(self) -> None:
         """Cancel everything in progress, and close the parts."""
         await self._closings.close()
-        tasks = [task for partition in self.partitions() for task in partition.flush_tasks]
+        partitions = (*self.partitions(), *self._unsettled)
+        tasks = [task for partition in partitions for task in partition.flush_tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for partition in self._unsettled:
+            self._led.apply(partition, Event.SETTLED)
         await self.publisher.close()
         await self._followed.close()
         await self._openings.close()

@@ -1,9 +1,12 @@
 """One wait for each key, for all callbacks that depend on its outcome."""
 
-from collections.abc import Awaitable, Callable, Hashable
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from kafscale.tasks.owner import TaskOwner
+
+logger = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 Outcome = TypeVar("Outcome")
@@ -52,8 +55,7 @@ class KeyedWait(Generic[Key, Outcome]):
         finally:
             if self._joins:
                 callbacks, self._callbacks[key] = self._callbacks[key], []
-            for callback in callbacks:
-                callback(outcome)
+            self._call_each(key, callbacks, outcome)
 
     async def close(self) -> None:
         """Cancel the waits; their callbacks are called."""
@@ -63,5 +65,12 @@ class KeyedWait(Generic[Key, Outcome]):
             self._call_back(key)
 
     def _call_back(self, key: Key) -> None:
-        for callback in self._callbacks.pop(key):
-            callback(self._otherwise)
+        self._call_each(key, self._callbacks.pop(key), self._otherwise)
+
+    def _call_each(self, key: Key, callbacks: Iterable[Callable[[Outcome], None]], outcome: Outcome) -> None:
+        for callback in callbacks:
+            try:
+                callback(outcome)
+            except Exception:
+                # A defect. The others are of other clients, which wait for their answers.
+                logger.exception("a callback failed", extra={"wait": f"{self._name} {key}"})

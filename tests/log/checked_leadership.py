@@ -237,7 +237,10 @@ class CheckedLeadership:
 
     def elected(self, record: Record) -> None:
         """The claim's answer has arrived. Without the topic, which may be gone by now, there is nothing to lead."""
-        if self.claim is not None and record.topic not in self.deleted_topics:
+        if self.claim is not None:
+            assert record.topic not in self.deleted_topics, (
+                "a deleted topic is led, perhaps under its next one's name"
+            )
             term = Term(self.claim, record)
             self.terms.append(term)
             self.apply(term, Event.ELECTED)
@@ -372,6 +375,11 @@ class CheckedLeadership:
     def show_deletion(self, topic: int) -> None:
         """The view shows that the topic is gone."""
         self.deleted_topics.add(topic)
+        if self.claim is not None:
+            self.reached.add((self.claim.state, Event.TOPIC_DELETED))
+            for effect in self.claim.apply(Event.TOPIC_DELETED):
+                assert effect is Act.END_CLAIM
+                self._end_claim()
         if self.served is not None and self.served.topic == topic:
             self.apply(self.served, Event.TOPIC_DELETED)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from kafscale.cluster.keeper import LOOK_AGAIN_SEC
 from kafscale.cluster.preferred import preferred_brokers
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
@@ -247,6 +248,53 @@ async def test_a_claim_answered_after_its_lease_has_ended_is_repeated(cluster: C
     await creating
     await cluster.check_led_by(TOPIC, [broker])
     assert await broker.produce(TOPIC, 0, b"x") == 0
+
+
+@cluster_scenario()
+async def test_a_claim_answered_after_its_topic_came_back(cluster: Cluster) -> None:
+    """The broker would lead the deleted topic's log, and the store would know of no leader, for good."""
+    cluster.metadata = store = SlowAnswers()
+    (broker,) = await cluster.start(1)
+    store.hold = asyncio.Event()
+    creating = [asyncio.create_task(cluster.create_topic(TOPIC))]
+    await store.held.wait()
+    held, store.hold = store.hold, None
+    await cluster.settle()
+    await store.transact([], [Delete(of(TOPIC, 0)) for of in (keys.partition, keys.leader)])
+    await store.transact([], [Delete(keys.topic(TOPIC))])
+    await cluster.settle()
+    creating.append(asyncio.create_task(cluster.create_topic(TOPIC)))
+    await cluster.settle()
+    assert (TOPIC, 0) not in broker.logs.claims
+    held.set()
+    await asyncio.sleep(LOOK_AGAIN_SEC)
+    await asyncio.gather(*creating)
+    await cluster.check_led_by(TOPIC, [broker])
+    assert await broker.produce(TOPIC, 0, b"x") == 0
+
+
+@cluster_scenario()
+async def test_a_claim_ends_although_its_election_meets_a_defect(cluster: Cluster) -> None:
+    """Its requests would have waited, each for as long as one may, in vain."""
+    (broker,) = await cluster.start(1)
+    await cluster.create_topic(TOPIC)
+    lease = await lead_elsewhere(cluster.metadata, TOPIC)
+    await refused(broker.produce(TOPIC, 0, b"too late"))
+    followed = await broker.logs.follow(TOPIC, 0)
+    assert followed is not None
+
+    class Reader:
+        def grown(self, size_bytes: int) -> None:
+            pass
+
+        def closed(self) -> None:
+            raise RuntimeError("a defect")
+
+    followed.listen(Reader())
+    await cluster.metadata.revoke_lease(lease)
+    await cluster.settle()
+    assert broker.led() == {(TOPIC, 0)}
+    assert not broker.logs.claims.are_any
 
 
 @cluster_scenario()

@@ -32,6 +32,7 @@ class Walk:
         self.broker = CheckedLeadership()
         self.store = self.broker.store
         self.read: Record | None = None
+        self.claimed: Record | None = None
         self.unseen: list[int] = []
 
     def walk(self, steps: int) -> None:
@@ -75,21 +76,33 @@ class Walk:
     # --- claims
 
     def claim(self) -> None:
-        """A claim begins, or its transaction is carried out and the answer arrives, or the answer is lost."""
+        """A claim begins, or its transaction is carried out; the answer arrives, perhaps later, or is lost."""
         broker, record = self.broker, self.store.record
         if broker.claim is None:
             if self.store.owner is None:
                 broker.begin_claim()
                 self.read = record
             return
+        if self.claimed is not None:
+            self.a_claim_is_answered()
+            return
         claimed = None if self.read is None else self.store.claim(self.read.revision, ME)
         if claimed is not None and self.random.random() < 0.9:
-            broker.elected(claimed)
+            self.claimed = claimed
+            if self.random.random() < 0.6:
+                self.a_claim_is_answered()
         elif self.random.random() < 0.5:
             broker.end_claims()
 
+    def a_claim_is_answered(self) -> None:
+        """Meanwhile its topic may have been deleted, and created again."""
+        if self.claimed is not None:
+            claimed, self.claimed = self.claimed, None
+            self.broker.elected(claimed)
+
     def claims_end(self) -> None:
         """The others that were claimed with it have their outcomes, too."""
+        self.a_claim_is_answered()
         self.broker.end_claims()
         if self.broker.served is None and self.store.owner is not None and self.store.owner[0] == ME:
             self.store.owner = None  # As the keeper does with a stale claim.
@@ -238,6 +251,7 @@ class Walk:
     def rest(self) -> None:
         """Everything that was begun comes to its end, and this broker leads nothing."""
         broker = self.broker
+        self.a_claim_is_answered()
         broker.end_claims()
         while self.unseen:
             self.the_view_shows_it()
@@ -325,6 +339,8 @@ MISTAKES: dict[str, Plant] = {
     "an election leaves requests waiting": without(State.CLAIMING, Event.ELECTED, Act.END_CLAIM),
     "an election is not counted": without(State.CLAIMING, Event.ELECTED, Act.COUNT_ELECTED),
     "a failed claim leaves requests waiting": without(State.CLAIMING, Event.NOT_ELECTED, Act.END_CLAIM),
+    "a claim of a deleted topic is led": row(State.CLAIMING, Event.TOPIC_DELETED, State.CLAIMING),
+    "a deletion leaves requests waiting": without(State.CLAIMING, Event.TOPIC_DELETED, Act.END_CLAIM),
     "the end of claims closes what was elected": row(State.OPENING, Event.NOT_ELECTED, State.CLOSED),
     "a log without a log": without(State.OPENING, Event.LOADED, Act.OPEN_LOG),
     "a second log": row(State.LEADING, Event.LOADED, State.LEADING, Act.OPEN_LOG),

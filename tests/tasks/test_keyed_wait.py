@@ -87,6 +87,25 @@ def test_callback_added_by_a_callback_waits_again(joins: bool) -> None:
     assert play(scenario, joins=joins).called == [("again", 2, 2.0)]
 
 
+@pytest.mark.parametrize("joins", [True, False])
+def test_callback_that_raises_leaves_no_other_uncalled(joins: bool) -> None:
+    def fail(outcome: int) -> None:
+        raise RuntimeError("a defect")
+
+    async def scenario(waits: Waits) -> None:
+        for _ in range(2):
+            waits.waits.add("a", fail)
+            waits.add("a", "other")
+            await asyncio.sleep(5)
+        waits.waits.add("a", fail)
+        waits.add("a", "last")
+        await waits.waits.close()
+
+    called = play(scenario, joins=joins).called
+    assert [name for name, _, _ in called] == ["other", "other", "last"]
+    assert -1 not in [outcome for name, outcome, _ in called if name == "other"]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_wait_that_raises_calls_back_all_the_same() -> None:
     async def scenario(waits: Waits) -> None:

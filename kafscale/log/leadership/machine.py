@@ -71,6 +71,11 @@ ROWS: Final[Mapping[tuple[State, Event], Row]] = MappingProxyType(
         (State.CLAIMING, Event.NOT_ELECTED): Row(
             State.CLOSED, (Act.END_CLAIM,), "requests that waited for the claim are refused"
         ),
+        (State.CLAIMING, Event.TOPIC_DELETED): Row(
+            State.CLOSED,
+            (Act.END_CLAIM,),
+            "the same; an election that becomes known later changes nothing: it may be the deleted topic's",
+        ),
         (State.OPENING, Event.LOADED): Row(State.LEADING, (Act.OPEN_LOG,), "the log is open"),
         (State.OPENING, Event.RESIGN): Row(
             State.RESIGNING, (), "nothing was accepted: there is nothing to drain"

@@ -12,7 +12,7 @@ from kafscale.formats import object_keys
 from kafscale.log.partition_log import MOST_SEALED
 from kafscale.log.writing.flusher import MOST_TASKS
 from kafscale.metadata import keys
-from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
+from kafscale.metadata.store import Compare, Delete, Operation, Put, TransactionResult
 from kafscale.ops.metrics import FlushOutcome, LeadershipChange
 from kafscale.protocol.error_codes import ErrorCode
 from tests.log.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
@@ -267,6 +267,22 @@ async def test_a_broker_killed_with_two_flushes_leaves_no_task(cluster: Cluster)
         assert not broker.partition(TOPIC).flush_tasks
     assert not any(one.done() for one in told), "a process that ends tells nobody anything"
     assert (await cluster.record(TOPIC)).log_end_offset == 1
+
+
+@cluster_scenario(flush_interval_ms=0)
+async def test_a_kill_during_a_topics_deletion_leaves_no_flush(cluster: Cluster) -> None:
+    broker = await begun(cluster)
+    partition = broker.partition(TOPIC)
+    with cluster.objects.hold("put_if_absent", "*.kfs") as hold:
+        told = broker.produce(TOPIC, 0, b"a")
+        await hold.reached()
+        await cluster.metadata.transact([], [Delete(keys.topic(TOPIC))])
+        await cluster.settle()
+        assert partition.flush_tasks
+        await broker.kill()
+        assert not partition.flush_tasks
+    await refused(told, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert broker.budget.used_bytes == 0
 
 
 @cluster_scenario(flush_interval_ms=0)
