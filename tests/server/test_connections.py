@@ -179,7 +179,7 @@ async def test_a_connection_that_only_opens_and_leaves_is_forgotten() -> None:
 
 
 @on_uvloop
-async def test_client_that_leaves_while_its_fetch_is_decoded_leaves_nothing() -> None:
+async def test_client_gone_during_decoding_leaves_no_waiting_fetch() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         request = wire.fetch_request(topic, {0: 0}, max_wait_ms=2**31 - 1)

@@ -47,7 +47,7 @@ class WaitingOwner:
 
 
 @on_uvloop
-async def test_frame_that_waited_since_the_last_check_has_time_until_the_next(
+async def test_frame_that_has_just_gone_on_has_time_until_next_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Found: a frame that went on a moment before the check was ended, as if it had not sent for the whole time."""
