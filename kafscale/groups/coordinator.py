@@ -18,9 +18,9 @@ from kafscale.groups.events import (
     Remove,
     Sync,
 )
-from kafscale.groups.group import GROUP_MEMORY_BYTES, Group, long_text_bytes
+from kafscale.groups.group import GROUP_MEMORY_BYTES, Group, long_text_bytes, protocols_bytes
 from kafscale.groups.offsets import TopicPartition, of_existing_topics, read_offsets
-from kafscale.groups.request_limits import check_group_id, check_named, check_texts
+from kafscale.groups.request_limits import check_group_id, check_named, check_protocols, check_texts
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
@@ -82,12 +82,14 @@ class GroupCoordinator:
         """JoinGroup: returns when the next generation starts. Raises INVALID_SESSION_TIMEOUT, too."""
         running = self._member_group(group_id)
         self._check_session_timeout(session_timeout_ms)
+        check_protocols(protocols)
         check_texts(group_instance_id, client_id, protocol_type, *(one.name for one in protocols))
         if running is None and member_id != NO_MEMBER_ID:
             return Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
-        protocol_bytes = sum(len(one.name) + len(one.metadata) for one in protocols)
-        text_bytes = long_text_bytes(client_id, client_id, group_instance_id, group_instance_id)
-        self._check_memory(group_id, running, member_id, protocol_bytes + text_bytes)
+        text_bytes = long_text_bytes(
+            client_id, client_id, group_instance_id, group_instance_id, protocol_type
+        )
+        self._check_memory(group_id, running, member_id, protocols_bytes(protocols) + text_bytes)
         if running is None:
             check_group_id(group_id)
             running = self._shards.shard(group_id).create(group_id)
@@ -151,7 +153,9 @@ class GroupCoordinator:
         running = self._member_group(group_id)
         if running is None:
             return Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        self._check_assignments(running.group, member_id, assignments)
+        if member_id != running.group.leader:
+            assignments = {}  # Nothing reads them, and the request may wait for long.
+        self._check_assignments(running.group, assignments)
         reply_id = running.next_reply_id()
         event = Sync(
             now_ms=self._now_ms(),
@@ -165,13 +169,13 @@ class GroupCoordinator:
         )
         return cast(Synced, await running.ask(event, reply_id))
 
-    def _check_assignments(self, group: Group, member_id: str, assignments: Mapping[str, bytes]) -> None:
-        """Refuse larger assignments than before once the memory for groups is used up; only the leader's are kept.
+    def _check_assignments(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+        """Refuse larger assignments than before, the leader's, once the memory for groups is used up.
 
         Below the limit they are accepted whole, so that one sync may exceed it: by a record's size at most.
         """
         totals, limit_bytes = self._shards.totals, self._settings.group_memory_bytes
-        if member_id != group.leader or totals.memory_bytes <= limit_bytes:
+        if not assignments or totals.memory_bytes <= limit_bytes:
             return
         growth = sum(
             len(assignments.get(member.member_id, b"")) - len(member.assignment)

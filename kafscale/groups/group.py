@@ -14,6 +14,7 @@ GROUP_MEMORY_BYTES = 1024
 
 _MEMBER_MEMORY_BYTES = 1024
 _PENDING_MEMORY_BYTES = 256
+_PROTOCOL_MEMORY_BYTES = 256
 # The figures above include this much of each id or other text; a client may send 32 KiB in each.
 _TEXT_BYTES_INCLUDED = 128
 
@@ -21,6 +22,11 @@ _TEXT_BYTES_INCLUDED = 128
 def long_text_bytes(*texts: str | None) -> int:
     """The memory of clients' texts beyond what is counted for every group and member, roughly."""
     return sum(max(0, len(text) - _TEXT_BYTES_INCLUDED) for text in texts if text is not None)
+
+
+def protocols_bytes(protocols: Iterable[Protocol]) -> int:
+    """The memory of a member's protocols, roughly."""
+    return sum(_PROTOCOL_MEMORY_BYTES + len(one.name) + len(one.metadata) for one in protocols)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +71,10 @@ class Member:
     @property
     def memory_bytes(self) -> int:
         """The member's memory, roughly."""
-        metadata = sum(len(one.name) + len(one.metadata) for one in self.protocols)
+        protocols = protocols_bytes(self.protocols)
         # A static member's instance id is also a key of its group; a dynamic member's client id is in its member id.
         texts = long_text_bytes(self.member_id, self.client_id, self.group_instance_id)
-        return _MEMBER_MEMORY_BYTES + texts + metadata + len(self.assignment)
+        return _MEMBER_MEMORY_BYTES + texts + protocols + len(self.assignment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ class Group:
         """The group as the previous coordinator stored it: Stable, or Empty. Its members' sessions start now."""
         group = cls(group_id, policy, now_ms)
         group.generation = record.generation
-        group.protocol_type = record.protocol_type
+        group.set_protocol_type(record.protocol_type)
         group.state_since_ms = record.state_since_ms
         for stored in record.members:
             member = Member(
@@ -260,6 +266,11 @@ class Group:
         if self.leader == old_member_id:
             self.leader = new_member_id
         return member
+
+    def set_protocol_type(self, protocol_type: str | None) -> None:
+        """Replace the protocol type; it stays when the last member has left."""
+        self.memory_bytes += long_text_bytes(protocol_type) - long_text_bytes(self.protocol_type)
+        self.protocol_type = protocol_type
 
     def set_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
         """Replace the member's protocols and their metadata."""

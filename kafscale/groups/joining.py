@@ -76,7 +76,7 @@ def _join_new(group: Group, event: Join, out: Effects) -> None:
 
 def _add(group: Group, member_id: str, event: Join, out: Effects) -> None:
     if not group.members:
-        group.protocol_type = event.protocol_type
+        group.set_protocol_type(event.protocol_type)
     member = Member(
         member_id=member_id,
         group_instance_id=event.group_instance_id,

@@ -16,7 +16,7 @@ from kafscale.protocol.api_messages import (
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.serving.placement import ReachableBrokers, place_partitions, reachable_brokers
-from kafscale.tasks.in_turns import in_turns
+from kafscale.tasks.in_turns import Turns
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
@@ -35,10 +35,12 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition of the request, in its order, with the outcome of its assignment."""
     assignments = _Assignments(broker, request, may_resize=message.allow_replication_factor_change)
-    topics = []
-    async for topic in in_turns(message.topics):
+    topics, turns = [], Turns()
+    for topic in message.topics:
         partitions = []
-        async for asked in in_turns(topic.partitions):
+        await turns.part_done()
+        for asked in topic.partitions:
+            await turns.part_done()
             code, problem = ErrorCode.NONE, None
             try:
                 assignments.check(topic.name, asked.partition_index, asked.replicas)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kafscale.protocol.api_messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.placement import log_directory
-from kafscale.tasks.in_turns import in_turns
+from kafscale.tasks.in_turns import Turns
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
@@ -23,17 +23,23 @@ async def handle(
 ) -> AlterReplicaLogDirsResponse:
     """Each partition once; of two directories for one, as in Kafka, the last counts."""
     wanted: dict[str, dict[int, str]] = {}
-    async for directory in in_turns(message.dirs):
-        async for topic in in_turns(directory.topics):
-            # The request's 100,000 array elements bound this and the rest.
-            wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
+    turns = Turns()
+    for directory in message.dirs:
+        await turns.part_done()
+        for topic in directory.topics:
+            await turns.part_done()
+            of_topic = wanted.setdefault(topic.name, {})
+            for index in topic.partitions:
+                of_topic[index] = directory.path
+                await turns.part_done()
     results = []
     for name, partitions in wanted.items():
-        answers = [
-            _Partition(partition_index=index, error_code=_code(broker, name, index, path))
-            async for index, path in in_turns(partitions.items())
-        ]
+        answers = []
+        for index, path in partitions.items():
+            answers.append(_Partition(partition_index=index, error_code=_code(broker, name, index, path)))
+            await turns.part_done()
         results.append(_Topic(topic_name=name, partitions=answers))
+        await turns.part_done()
     return AlterReplicaLogDirsResponse(results=results)
 
 

@@ -16,6 +16,7 @@ from kafscale.protocol.api_messages import DescribeTopicPartitionsRequest, Descr
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.authorized_operations import NOT_ASKED_FOR, TOPIC_OPERATIONS
 from kafscale.serving.placement import place_partitions, reachable_brokers
+from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
@@ -39,7 +40,9 @@ async def handle(
     names = dict.fromkeys(topic.name for topic in message.topics)
     if cursor is not None and not _is_legal(cursor, names):
         return DescribeTopicPartitionsResponse(
-            topics=[_failed(ErrorCode.INVALID_REQUEST, name, NOT_ASKED_FOR) for name in names],
+            topics=[
+                _failed(ErrorCode.INVALID_REQUEST, name, NOT_ASKED_FOR) async for name in in_turns(names)
+            ],
             next_cursor=None,
         )
     first = "" if cursor is None else cursor.topic_name

@@ -13,7 +13,7 @@ from kafscale.metadata.model import TopicRecord
 from kafscale.protocol.api_messages import ElectLeadersRequest, ElectLeadersResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.quoting import quoted
-from kafscale.tasks.in_turns import in_turns
+from kafscale.tasks.in_turns import Turns, in_turns
 
 if TYPE_CHECKING:
     from kafscale.cluster.view import ClusterView
@@ -57,16 +57,17 @@ async def handle(
     if message.topic_partitions is None:
         results = [result async for result in _without_leader(broker.view, election)]
     else:
-        results = [
-            await _named(broker.view, asked, election) async for asked in in_turns(message.topic_partitions)
-        ]
+        turns = Turns()
+        results = [await _named(broker.view, asked, election, turns) for asked in message.topic_partitions]
     return ElectLeadersResponse(error_code=ErrorCode.NONE, replica_election_results=results)
 
 
-async def _named(view: "ClusterView", asked: _Asked, election: _Election) -> _Topic:
+async def _named(view: "ClusterView", asked: _Asked, election: _Election, turns: Turns) -> _Topic:
     record = view.topic(asked.topic)
     results = []
-    async for index in in_turns(asked.partitions):
+    await turns.part_done()
+    for index in asked.partitions:
+        await turns.part_done()
         if record is None:
             result = _unknown(index, f"No such topic as {quoted(asked.topic)}")
         elif not 0 <= index < record.partition_count:
@@ -94,19 +95,15 @@ async def _refused(message: ElectLeadersRequest) -> ElectLeadersResponse:
     """An election of an unknown kind: the error stands for the request and, as in Kafka, for each partition."""
     problem = f"Unknown election type {message.election_type}"
     asked_for: Iterable[_Asked] = message.topic_partitions or ()
-    return ElectLeadersResponse(
-        error_code=ErrorCode.INVALID_REQUEST,
-        replica_election_results=[
-            _Topic(
-                topic=asked.topic,
-                partition_result=[
-                    _result(index, ErrorCode.INVALID_REQUEST, problem)
-                    async for index in in_turns(asked.partitions)
-                ],
-            )
-            async for asked in in_turns(asked_for)
-        ],
-    )
+    topics, turns = [], Turns()
+    for asked in asked_for:
+        partitions = []
+        await turns.part_done()
+        for index in asked.partitions:
+            partitions.append(_result(index, ErrorCode.INVALID_REQUEST, problem))
+            await turns.part_done()
+        topics.append(_Topic(topic=asked.topic, partition_result=partitions))
+    return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=topics)
 
 
 def _is_led(view: "ClusterView", record: TopicRecord, index: int) -> bool:

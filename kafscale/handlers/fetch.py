@@ -23,7 +23,7 @@ from kafscale.serving.named_once import decode_asked_once
 from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.serving.partition_lookup import check_exists
 from kafscale.serving.pending_fetch import PendingFetch
-from kafscale.tasks.in_turns import in_turns
+from kafscale.tasks.in_turns import Turns
 
 _NO_SESSION = 0
 # Later epochs continue a session; this one requests a new session, and -1 is for none.
@@ -69,15 +69,15 @@ async def _handle_large(
 
 
 async def _topics_in_turns(broker: Broker, fetch: FetchRequest) -> list[TopicFetch]:
-    topics = [TopicFetch(topic.name, topic.topic_id, []) for topic in fetch.topics]
-    places = ((topic, _place(broker, wanted)) for topic, wanted in zip(topics, fetch.topics, strict=True))
-    named = (
-        (topic, place, wanted)
-        for (topic, place), asked in zip(places, fetch.topics, strict=True)
-        for wanted in asked.partitions
-    )
-    async for topic, (name, unknown), wanted in in_turns(named):
-        topic.partitions.append(_partition(broker, name, wanted, unknown))
+    topics, turns = [], Turns()
+    for asked in fetch.topics:
+        name, unknown = _place(broker, asked)
+        topic = TopicFetch(asked.name, asked.topic_id, [])
+        topics.append(topic)
+        await turns.part_done()
+        for wanted in asked.partitions:
+            topic.partitions.append(_partition(broker, name, wanted, unknown))
+            await turns.part_done()
     return topics
 
 

@@ -22,7 +22,7 @@ from kafscale.serving.produce_appender import ProduceAppender
 
 logger = logging.getLogger(__name__)
 
-# A body with more partitions, or above `LASTING_BODY_BYTES`, is appended with pauses for other requests.
+# A body with more topics and partitions, or above `LASTING_BODY_BYTES`, is appended with pauses for other requests.
 LARGE_PARTITION_COUNT = 1000
 
 
@@ -43,7 +43,8 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
         and broker.logs.open_now(partition) is None
     ]
     claimed = _claimed(broker, produce) if broker.logs.claims.are_any else []
-    many = sum(len(partitions) for _, partitions in produce.topics) > LARGE_PARTITION_COUNT
+    topics = produce.topics
+    many = len(topics) + sum(len(partitions) for _, partitions in topics) > LARGE_PARTITION_COUNT
     if unopened or claimed or many or request.api_version < FIRST_VERSION_WITH_BATCHES:
         return _open_and_handle(broker, request, memoryview(lasting(body)), reply, unopened, claimed)
     appender = ProduceAppender(broker, request, produce, reply)

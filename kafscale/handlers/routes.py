@@ -103,22 +103,35 @@ BodyHandler = Callable[[Broker, RequestContext, memoryview, Reply], Awaitable[No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One API. Exactly one of the two handlers is set."""
+    """One API. Exactly one of the two handlers is set.
+
+    `waits_for_clients`: other clients of the group decide when it is answered, within times that the client chose.
+    What such a request keeps meanwhile counts in the memory for groups, and its bytes are released.
+    """
 
     api: ApiKey
     min_version: int
     max_version: int
     message_handler: MessageHandler[Any] | None = None
     body_handler: BodyHandler | None = None
+    waits_for_clients: bool = False
 
 
-def _cold(request: type[R], min_version: int, max_version: int, handler: MessageHandler[R]) -> Route:
+def _cold(
+    request: type[R],
+    min_version: int,
+    max_version: int,
+    handler: MessageHandler[R],
+    *,
+    waits_for_clients: bool = False,
+) -> Route:
     """An API whose requests are decoded by their schema, into what the handler takes."""
     return Route(
         api=ApiKey(request.API_KEY),
         min_version=min_version,
         max_version=max_version,
         message_handler=handler,
+        waits_for_clients=waits_for_clients,
     )
 
 
@@ -146,10 +159,10 @@ ROUTES: Final = (
     _cold(OffsetCommitRequest, 2, 8, offset_commit.handle),
     _cold(OffsetFetchRequest, 1, 8, offset_fetch.handle),
     _cold(FindCoordinatorRequest, 0, 4, find_coordinator.handle),
-    _cold(JoinGroupRequest, 0, 9, join_group.handle),
+    _cold(JoinGroupRequest, 0, 9, join_group.handle, waits_for_clients=True),
     _cold(HeartbeatRequest, 0, 4, heartbeat.handle),
     _cold(LeaveGroupRequest, 0, 5, leave_group.handle),
-    _cold(SyncGroupRequest, 0, 5, sync_group.handle),
+    _cold(SyncGroupRequest, 0, 5, sync_group.handle, waits_for_clients=True),
     _cold(DescribeGroupsRequest, 0, 6, describe_groups.handle),
     _cold(ListGroupsRequest, 0, 5, list_groups.handle),
     _cold(ApiVersionsRequest, 0, 4, _api_versions),

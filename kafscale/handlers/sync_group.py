@@ -37,6 +37,7 @@ async def _sync(broker: "Broker", request: "RequestContext", message: SyncGroupR
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name must not be null from version 5 on"
         )
+    assigned, message.assignments = message.assignments, []  # not kept while the request waits
     return await broker.groups.sync(
         message.group_id,
         member_id=message.member_id,
@@ -44,5 +45,5 @@ async def _sync(broker: "Broker", request: "RequestContext", message: SyncGroupR
         generation=message.generation_id,
         protocol_type=message.protocol_type,
         protocol_name=message.protocol_name,
-        assignments={one.member_id: one.assignment for one in message.assignments},
+        assignments={one.member_id: one.assignment for one in assigned},
     )

@@ -14,6 +14,9 @@ the largest legal size could make the broker allocate gigabytes and think of not
 Real requests stay far below it.
 """
 
+MAX_STRING_BYTES: Final = 0x7FFF
+"""The longest string of every version. Kafka refuses a longer compact string, whose length could be larger."""
+
 MAX_TAGGED_FIELDS: Final = 64
 """Most tagged fields in one section. Kafka's own structs have fewer than ten, most have none."""
 
@@ -84,10 +87,14 @@ def read_nullable_string(data: Buffer, pos: int) -> tuple[str | None, int]:
 
 
 def read_nullable_compact_string(data: Buffer, pos: int) -> tuple[str | None, int]:
-    """Read a string with a varint length + 1, 0 meaning null."""
+    """Read a string with a varint length + 1, 0 meaning null; at most `MAX_STRING_BYTES`."""
     length, pos = read_uvarint(data, pos)
     if length == 0:
         return None, pos
+    if length > MAX_STRING_BYTES + 1:
+        raise MalformedRequestError(
+            f"string at byte {pos} has {length - 1} bytes, the most is {MAX_STRING_BYTES}"
+        )
     end = _end_of("string", pos, length - 1, data)
     return str(data[pos:end], "utf-8"), end
 

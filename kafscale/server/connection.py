@@ -54,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frame: FrameInProgress | None = None
+        self._handled: FrameInProgress | None = None
         self._kept = b""
         self._counted_kept_bytes = 0
         self._replies = ReplyQueue()
@@ -290,6 +291,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests
 
     def _dispatch(self, body: memoryview, frame: FrameInProgress | None) -> None:
+        self._handled = frame
         try:
             appending = self._host.dispatcher.dispatch(self, body)
         except MalformedRequestError as problem:
@@ -320,10 +322,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _done_with(self, frame: FrameInProgress | None) -> None:
         """The request has been handled: its bytes are not needed any more."""
+        self._handled = None
         if frame is not None:
             frame.give_back()
         if self._memory.granted_bytes:
             self._memory.cancel()
+
+    def body_is_read(self) -> None:
+        """The request's bytes are not needed any more, although its answer may take long."""
+        if self._handled is not None:
+            # Later, because the caller's caller has a view of them.
+            self._loop.call_soon(self._handled.give_back)
 
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the next reply."""

@@ -22,6 +22,9 @@ class Requester(Protocol):
     def open_slot(self, api_key: ApiKey) -> ReplySlot:
         """The place of the reply."""
 
+    def body_is_read(self) -> None:
+        """The request's bytes are not needed any more, although its answer may take long."""
+
     def refuse(self, reason: FrameRefusal, problem: str) -> None:
         """Close the connection because of a frame that its client sent."""
 

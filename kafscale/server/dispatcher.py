@@ -58,8 +58,11 @@ class Dispatcher:
         if route.body_handler is not None:
             return route.body_handler(self._broker, request, body, slot)
         if len(body) > LARGE_MESSAGE_BYTES:
-            return self._decode_in_thread(route, request, lasting(body), slot)
-        return self._handle(route, request, decode_request(route.api, request.api_version, body), slot)
+            return self._decode_in_thread(route, requester, request, lasting(body), slot)
+        message = decode_request(route.api, request.api_version, body)
+        if route.waits_for_clients:
+            requester.body_is_read()
+        return self._handle(route, request, message, slot)
 
     def _unsupported(self, requester: Requester, header: RequestHeader) -> None:
         if header.api_key == ApiKey.API_VERSIONS:
@@ -75,12 +78,15 @@ class Dispatcher:
         )
 
     async def _decode_in_thread(
-        self, route: Route, request: RequestContext, body: Buffer, slot: ReplySlot
+        self, route: Route, requester: Requester, request: RequestContext, body: Buffer, slot: ReplySlot
     ) -> None:
         async with self._broker.decoding:
             message = await asyncio.to_thread(
                 decode_request, route.api, request.api_version, memoryview(body)
             )
+        if route.waits_for_clients:
+            del body
+            requester.body_is_read()
         answering = self._handle(route, request, message, slot)
         if answering is not None:
             await answering

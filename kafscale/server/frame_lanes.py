@@ -16,6 +16,8 @@ frame of each lane is its *head*, to which no bound of the lane applies:
    (a quarter), and the head goes on as soon as records take no more than half, so they cannot keep it waiting.
 3. A head that may go on ends: either its bytes arrive, or it misses the deadline on its progress, and the
    connection is closed (`frames.FrameInProgress`). The clock stands still only while the broker makes a frame wait.
+   A whole frame has the same deadline while others wait. A request that may wait for other clients releases its
+   frame before it does.
 4. When a head ends, its memory is free, and 1. is true again with one frame less in front of each that waits.
 
 So every frame whose client sends all of it becomes whole, after at most as many deadlines as addresses and frames of
@@ -87,6 +89,11 @@ class FrameLane:
     def has_room(self, peer: str) -> bool:
         """True if this peer is below its bounds, so that many bytes may be received at once."""
         return self._counted_bytes < self._limit_bytes and self._by_peer.get(peer, 0) < self._share_bytes
+
+    @property
+    def is_short(self) -> bool:
+        """True if a frame waits for others to end."""
+        return bool(self._line)
 
     def room_bytes(self, passage: Passage) -> int:
         """The bytes of the frame that may be received now."""

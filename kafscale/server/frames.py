@@ -68,7 +68,8 @@ class FrameInProgress:
 
     Deadline on progress: in every `PROGRESS_SEC` its client sends `PROGRESS_BYTES` or the rest, and it sends the
     whole within `FIRST_SEC` and a second more per `BYTES_PER_SEC`. Time in which the broker makes the frame wait
-    for memory does not count. Time in which a whole frame waits because its client takes no replies does.
+    for memory does not count. Time in which a whole frame waits counts if its client takes no replies, or if other
+    frames wait for memory meanwhile: it waits for a request of its own client, which may take days.
     """
 
     PROGRESS_SEC = 10.0
@@ -78,6 +79,7 @@ class FrameInProgress:
 
     __slots__ = (
         "_bytes_at_check",
+        "_has_waited",
         "_lane",
         "_left_sec",
         "_memory",
@@ -101,6 +103,8 @@ class FrameInProgress:
         self._slab.view[: len(first)] = first
         self._left_sec = self.FIRST_SEC + passage.length / self.BYTES_PER_SEC
         self._bytes_at_check = 0
+        # Since the last check: then the client had less time than a check is for.
+        self._has_waited = False
         self.is_large = is_large(passage.length)
         self._timer = self._check_later()
         self.filled(len(first))
@@ -125,6 +129,7 @@ class FrameInProgress:
     def filled(self, size_bytes: int) -> None:
         """So many more bytes have arrived."""
         self._lane.received(self._passage, size_bytes)
+        self._has_waited = self._has_waited or self.waits
         if self._reused_bytes and self.is_whole:
             self._memory.reused_bytes -= self._reused_bytes
             self._reused_bytes = 0
@@ -153,7 +158,9 @@ class FrameInProgress:
     def _check(self) -> None:
         has_come = self._passage.filled_bytes - self._bytes_at_check
         self._bytes_at_check = self._passage.filled_bytes
-        if not self.waits and not (self.is_whole and self._owner.takes_replies):
+        has_waited, self._has_waited = self._has_waited, self.waits
+        may_wait = self.is_whole and self._owner.takes_replies and not self._lane.is_short
+        if not has_waited and not may_wait:
             self._left_sec -= self.PROGRESS_SEC
             if has_come < self.PROGRESS_BYTES or self._left_sec <= 0:
                 self._owner.frame_overdue()

@@ -31,9 +31,10 @@ class ReplySlot:
     """The place of one reply; a `Reply` for the handlers."""
 
     __slots__ = (
+        "_abandoned",
+        "_is_gone",
         "_metrics",
         "_sink",
-        "abandoned",
         "buffers",
         "held",
         "is_produce",
@@ -55,10 +56,30 @@ class ReplySlot:
         self.ready_sec = 0.0
         self.times: RequestTimes | None = None
         self.is_produce = is_produce
-        self.abandoned: Callable[[], None] | None = None
+        self._abandoned: Callable[[], None] | None = None
+        self._is_gone = False
         self.buffers: Sequence[Buffer] | None = None
         self.held: Held | None = None
         self.size_bytes = 0
+
+    @property
+    def abandoned(self) -> Callable[[], None] | None:
+        """Called when the connection ends before the reply was sent; at once if it has ended."""
+        return self._abandoned
+
+    @abandoned.setter
+    def abandoned(self, abandoned: Callable[[], None] | None) -> None:
+        self._abandoned = abandoned
+        if self._is_gone and abandoned is not None:
+            abandoned()
+
+    def abandon(self) -> None:
+        """The connection has ended: the reply cannot be sent any more."""
+        self._is_gone = True
+        if self._abandoned is not None:
+            self._abandoned()
+        elif self.held is not None:
+            self.held.release()
 
     @property
     def connected_for_ms(self) -> int:
@@ -67,12 +88,16 @@ class ReplySlot:
 
     def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
         """Send a whole frame, once. `held` is released when the last byte has left; `error_code` is counted."""
+        self.ready_sec = self._sink.now_sec()
+        self._metrics.observe(self.ready_sec - self.received_sec, error_code)
+        self._abandoned = None
+        if self._is_gone:
+            if held is not None:
+                held.release()
+            return
         self.buffers = buffers
         self.size_bytes = sum(map(len, buffers))
         self.held = held
-        self.abandoned = None
-        self.ready_sec = self._sink.now_sec()
-        self._metrics.observe(self.ready_sec - self.received_sec, error_code)
         self._sink.reply_ready(self)
 
     def drop(self) -> None:
@@ -129,9 +154,6 @@ class ReplyQueue:
     def abandon(self) -> None:
         """The connection is gone: replies are not read any more."""
         for slot in self._slots:
-            if slot.abandoned is not None:
-                slot.abandoned()
-            elif slot.held is not None:
-                slot.held.release()
+            slot.abandon()
         self._slots.clear()
         self._others = self.ready_bytes = 0

@@ -103,8 +103,8 @@ class Held(Protocol):
 class Reply(Protocol):
     """The place of one reply among its connection's: replies leave in the order of the requests.
 
-    `abandoned` is called when the connection ends before the reply was sent. `times`: counted when the reply has
-    left; to be set before `send`.
+    `abandoned` is called when the connection ends before the reply was sent, or at once if it has ended. `times`:
+    counted when the reply has left; to be set before `send`.
     """
 
     abandoned: Callable[[], None] | None

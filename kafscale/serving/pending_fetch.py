@@ -62,6 +62,8 @@ class PendingFetch:
     def start(self) -> None:
         """Reply now, or begin to wait, or look partitions up in the metadata store first."""
         self._reply.abandoned = self._abandon
+        if self._completed:
+            return  # The client has left while its request was decoded.
         self._started_sec = asyncio.get_running_loop().time()
         if any(map(needs_store, self._partitions)):
             self._task = asyncio.create_task(self._prepare(), name="prepare a fetch")

@@ -8,6 +8,7 @@ from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.ops.request_stages import ProduceStages
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.produce import PartitionProduceResponse, encode_produce_response
+from kafscale.protocol.quoting import quoted
 from kafscale.serving.context import Reply, RequestContext
 from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.produce_times import ProduceTimes
@@ -17,8 +18,12 @@ logger = logging.getLogger(__name__)
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
-# What the objects for one partition of a waiting request take.
+# What the objects for one partition of a waiting request take, and those for a topic beside its name.
 _PARTITION_HELD_BYTES = 256
+_TOPIC_HELD_BYTES = 256
+# A client id is kept for a log line, which cuts it after 100 characters; a client may send 32 KiB.
+_CLIENT_ID_CHARACTERS = 100
+_CUT_CLIENT_ID_CHARACTERS = 70
 
 
 class PartitionAppend:
@@ -97,7 +102,7 @@ class PendingProduce:
         # Not the request itself: thousands wait, and each object more is one more for the garbage collector.
         self._version = request.api_version
         self._correlation_id = request.correlation_id
-        self._client_id = request.client_id
+        self._client_id = _kept(request.client_id)
         self._request_bytes = request.size_bytes
         self._reply = reply
         self._stages = stages
@@ -115,7 +120,7 @@ class PendingProduce:
         partitions: list[PartitionAppend] = []
         self._topics.append((name, partitions))
         self._remaining += count
-        self.held_bytes += count * _PARTITION_HELD_BYTES
+        self.held_bytes += _TOPIC_HELD_BYTES + len(name) + count * _PARTITION_HELD_BYTES
         return partitions
 
     def all_appended(self) -> None:
@@ -175,6 +180,12 @@ class PendingProduce:
             last_flush,
         )
         self._reply.send((frame,), error_code=error_code)
+
+
+def _kept(client_id: str | None) -> str | None:
+    if client_id is None or len(client_id) <= _CLIENT_ID_CHARACTERS:
+        return client_id
+    return quoted(client_id, _CUT_CLIENT_ID_CHARACTERS)
 
 
 class Unanswered:

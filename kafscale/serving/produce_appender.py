@@ -68,6 +68,8 @@ class ProduceAppender:
         """Append every partition's batch; other tasks run between the partitions."""
         for name, partitions in self._produce.topics:
             appends = self._pending.topic(name, len(partitions))
+            if not partitions:
+                await asyncio.sleep(0)
             for index, records in partitions:
                 if self._version < FIRST_VERSION_WITH_BATCHES:
                     self._append(name, index, await self._converted(name, index, records), appends)

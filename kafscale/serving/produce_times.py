@@ -68,11 +68,10 @@ class ProduceTimes:
             if times._flush is not flush:
                 self._count_flush(flush, of_flush, left_sec)
                 flush, of_flush = times._flush, 0
-            if flush is None or not 0.0 < flush.published_sec <= ready_sec:
-                times._count_unpublished(reply, left_sec)
+            if flush is None or not appended_sec <= flush.sealed_sec <= flush.published_sec <= ready_sec:
+                times._count_alone(reply, left_sec)
             else:
-                # The first partitions of a large request may be sealed before its last is appended.
-                one_sec = max(0.0, flush.sealed_sec - appended_sec)
+                one_sec = flush.sealed_sec - appended_sec
                 wait_counts[bisect_left(DURATION_BOUNDS_SEC, one_sec)] += 1
                 wait_sec += one_sec
                 of_flush += 1
@@ -91,7 +90,8 @@ class ProduceTimes:
             stages.commit.observe_many(flush.published_sec - flush.uploaded_sec, requests)
             stages.reply.observe_many(left_sec - flush.published_sec, requests)
 
-    def _count_unpublished(self, reply: ReplyTimes, left_sec: float) -> None:
+    def _count_alone(self, reply: ReplyTimes, left_sec: float) -> None:
+        """Count the steps that came after the append: it was not published, or was sealed in part before that."""
         flush_wait_sec, upload_sec, commit_sec, reply_sec = self._after_append(reply, left_sec)
         stages = self._stages
         if flush_wait_sec:

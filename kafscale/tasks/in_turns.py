@@ -19,3 +19,19 @@ async def in_turns(items: Iterable[T], parts_per_turn: int = PARTS_PER_TURN) -> 
             yield item
         if len(part) == parts_per_turn:
             await asyncio.sleep(0)
+
+
+class Turns:
+    """The same for nested loops, none of which may be long enough by itself: counts the parts of all of them."""
+
+    __slots__ = ("_left", "_parts_per_turn")
+
+    def __init__(self, parts_per_turn: int = PARTS_PER_TURN) -> None:
+        self._parts_per_turn = self._left = parts_per_turn
+
+    async def part_done(self) -> None:
+        """Count one more part; others may run after each `parts_per_turn` of them."""
+        self._left -= 1
+        if not self._left:
+            self._left = self._parts_per_turn
+            await asyncio.sleep(0)

@@ -122,24 +122,24 @@ def holders(count: int) -> set[str]:
 
 async def test_an_unowned_item_is_claimed_under_its_next_epoch(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
-    gained = await first.claim(claims(10))
+    gained = await first.gain(claims(10))
     assert {holding.record for holding in gained.values()} == {b"0 "}
     await check_held(store, gained, first)
     await store.revoke_lease(first.lease)
-    gained = await second.claim(claims(10))
+    gained = await second.gain(claims(10))
     assert {holding.record for holding in gained.values()} == {b"1 "}
     await check_held(store, gained, second)
 
 
 async def test_an_item_that_another_broker_owns_is_left_alone(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
-    theirs = await first.claim(claims(10)[::3])
-    gained = await second.claim(claims(10))
+    theirs = await first.gain(claims(10)[::3])
+    gained = await second.gain(claims(10))
     assert len(gained) == 6
     await check_held(store, gained, second)
     await check_held(store, theirs, first)
-    assert await second.claim(claims(10)[::3]) == {}
-    assert await second.claim([]) == {}
+    assert await second.gain(claims(10)[::3]) == {}
+    assert await second.gain([]) == {}
 
 
 async def test_an_item_that_must_not_be_owned_is_skipped(store: Watched) -> None:
@@ -436,21 +436,21 @@ def test_brokers_that_claim_at_once_share_all_items(wanted: list[set[int]], dela
 
 async def test_released_items_can_be_claimed_by_others(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
-    gained = await first.claim(claims(20))
+    gained = await first.gain(claims(20))
     given_up = {holding.claim.owner_key: holding.revision for holding in list(gained.values())[:13]}
     await first.claims.release(given_up)
     assert await held_by(store, first) == holders(20) - set(given_up)
-    assert len(await second.claim(claims(20))) == 13
+    assert len(await second.gain(claims(20))) == 13
     await first.claims.release({})
 
 
 async def test_a_release_of_an_old_revision_keeps_the_newer_owner(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
-    gained = await first.claim(claims(6))
+    gained = await first.gain(claims(6))
     revisions = {holding.claim.owner_key: holding.revision for holding in gained.values()}
     await first.claims.release(dict(list(revisions.items())[:2]))
-    await second.claim([claim(0)])
-    again = await first.claim([claim(1)])  # under its next epoch
+    await second.gain([claim(0)])
+    again = await first.gain([claim(1)])  # under its next epoch
     await first.claims.release(revisions)
     assert await held_by(store, first) == {"holder/1"}
     assert await held_by(store, second) == {"holder/0"}
@@ -483,8 +483,8 @@ async def test_a_fault_at_any_call_of_giving_up_costs_nothing_but_time(
 
 async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
-    await first.claim(claims(12))
-    await second.claim([claim(12), claim(13)])
+    await first.gain(claims(12))
+    await second.gain([claim(12), claim(13)])
     await second.claims.release_stale(claim(number).owner_key for number in range(20))
     assert await held_by(store, first) == holders(12)
     assert await held_by(store, second) == set()
@@ -494,11 +494,11 @@ async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> Non
 
 async def test_a_stray_that_another_claims_meanwhile_stays_theirs(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
-    await first.claim(claims(2))
+    await first.gain(claims(2))
 
     async def change_hands() -> None:
         await store.transact([], [Delete("holder/0")])
-        await second.claim([claim(0)])
+        await second.gain([claim(0)])
 
     first.claims = Broker(FusedMetadataStore(store, Interruption(2, change_hands)), first.lease).claims
     await first.claims.release_stale(claim(number).owner_key for number in range(2))

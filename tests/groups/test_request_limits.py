@@ -1,8 +1,16 @@
-"""Texts that some version of some group API could not carry are refused where they come in."""
+"""Texts that some version of some group API could not carry, and too many protocols, are refused."""
 
 import pytest
 
-from kafscale.groups.request_limits import MAX_TEXT_BYTES, check_group_id, check_named, check_texts
+from kafscale.groups.events import Protocol
+from kafscale.groups.request_limits import (
+    MAX_PROTOCOLS,
+    MAX_TEXT_BYTES,
+    check_group_id,
+    check_named,
+    check_protocols,
+    check_texts,
+)
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 
@@ -27,3 +35,11 @@ def test_the_group_without_a_name_can_have_no_members() -> None:
     with pytest.raises(KafkaError) as refusal:
         check_named("")
     assert refusal.value.code is ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_member_has_a_hundred_protocols_at_most() -> None:
+    protocols = [Protocol(str(number), b"") for number in range(MAX_PROTOCOLS + 1)]
+    check_protocols(protocols[:-1])
+    with pytest.raises(KafkaError, match="101 protocols") as refusal:
+        check_protocols(protocols)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST

@@ -11,6 +11,7 @@ from kafscale.formats.group_record import GroupRecord
 from kafscale.groups.effects import Synced
 from kafscale.groups.events import Join, Protocol, Sync
 from kafscale.groups.group import Group, GroupPolicy
+from kafscale.groups.request_limits import MAX_PROTOCOLS
 from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.totals import GroupTotals
@@ -196,6 +197,21 @@ async def test_long_texts_of_clients_count(brokers: Brokers, size: int) -> None:
     await asyncio.sleep(100)
     assert await broker.coordinator.delete(group_id) is ErrorCode.NONE
     assert broker.totals == NOTHING
+
+
+@scenario()
+async def test_empty_protocols_and_a_long_protocol_type_count(brokers: Brokers) -> None:
+    broker = await brokers.start()
+    protocols = tuple(Protocol(str(number), b"") for number in range(MAX_PROTOCOLS))
+    member = Member(broker, GROUP, protocols=protocols, protocol_type="t" * 30_000)
+    await stable(member)
+    assert broker.totals[2] > MAX_PROTOCOLS * 200 + 29_000
+    member.protocols = protocols[:1]
+    await stable(member)
+    assert 29_000 < broker.totals[2] < 34_000
+    member.protocols = (*protocols, Protocol("one too many", b""))
+    with refused(ErrorCode.INVALID_REQUEST):
+        await member.join()
 
 
 @scenario()

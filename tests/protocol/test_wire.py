@@ -5,8 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.protocol.wire import (
+    MAX_STRING_BYTES,
     MAX_TAGGED_FIELDS,
     MalformedRequestError,
+    compact_string,
+    read_nullable_compact_string,
     read_uvarint,
     skip_tagged_fields,
     uvarint,
@@ -63,3 +66,11 @@ def test_too_many_tagged_fields_are_refused_before_the_walk() -> None:
         skip_tagged_fields(section(MAX_TAGGED_FIELDS + 1), 0, 1000)
     with pytest.raises(MalformedRequestError, match="claims 60 elements"):
         skip_tagged_fields(uvarint(60) + bytes(119), 0, 1000)
+
+
+def test_compact_strings_are_as_short_as_other_strings() -> None:
+    """As in Kafka, whose generated readers refuse more than 32,767 bytes."""
+    longest = compact_string("x" * MAX_STRING_BYTES)
+    assert read_nullable_compact_string(longest, 0) == ("x" * MAX_STRING_BYTES, len(longest))
+    with pytest.raises(MalformedRequestError, match="has 32768 bytes, the most is 32767"):
+        read_nullable_compact_string(compact_string("x" * (MAX_STRING_BYTES + 1)), 0)

@@ -3,14 +3,22 @@
 import asyncio
 import struct
 from contextlib import AsyncExitStack
+from typing import cast
 
 import pytest
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.producer import ProduceResponse
 
 from kafscale.log.reading import reply_memory
+from kafscale.memory.memory_budget import MemoryBudget
+from kafscale.ops.request_stages import ProduceStages
 from kafscale.server.frames import MIN_ROOM_BYTES
 from kafscale.server.listener import RECEIVE_BUFFER_BYTES, SMALL_RECEIVE_BUFFER_BYTES
+from kafscale.serving.context import ClientSoftware, Reply, RequestContext
+from kafscale.serving.pending_produce import PendingProduce
+from kafscale.serving.produce_purgatory import ProducePurgatory
+from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
@@ -171,6 +179,36 @@ async def test_a_request_is_charged_for_each_waiting_partition() -> None:
             assert parts[0].error_code == 0
             assert {parts[index].error_code for index in unknown} == {3}
         await until(lambda: broker.budget.used_bytes == 0, "everything is given back")
+
+
+@on_uvloop
+async def test_names_of_a_waiting_request_are_charged() -> None:
+    async with in_process_broker() as broker:
+        topic = await broker.create_topic()
+        async with broker.connect() as client:
+            request = wire.produce_request(topic, {0: wire.batch([b"x"])})
+            for number in range(100):
+                request.topic_data += wire.produce_request(f"{number}{'x' * 30_000}", {}).topic_data
+            with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+                await client.send(request, 9)
+                await hold.reached()
+                assert broker.budget.used_bytes > 100 * 30_000
+            reply = await client.receive(ProduceResponse, 9)
+            assert reply.responses[0].partition_responses[0].error_code == 0
+        await until(lambda: broker.budget.used_bytes == 0, "everything is given back")
+
+
+def test_a_waiting_produce_keeps_little_of_a_client_id() -> None:
+    for client_id in ("c" * 32_000, "\0" * 32_000):
+        pending = PendingProduce(
+            RequestContext(9, 1, client_id, "192.0.2.1", ClientSoftware()),
+            cast(Reply, None),
+            0,
+            ProducePurgatory(lambda: 0, MemoryBudget(MIB)),
+            cast(SequenceErrorCheck, None),
+            ProduceStages(),
+        )
+        assert len(pending._client_id or "") < 1000
 
 
 # --- clients that do not read

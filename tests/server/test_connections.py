@@ -1,14 +1,17 @@
 """Which connections are accepted, which requests end theirs, and that one's end is not another's."""
 
+import asyncio
 import struct
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
+from kafscale.handlers.fetch import LARGE_BODY_BYTES
 from kafscale.handlers.routes import ROUTES
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from tests.support import wire
+from tests.support.driven_connection import DrivenConnection
 from tests.support.in_process_broker import Client, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
@@ -173,3 +176,44 @@ async def test_a_connection_that_only_opens_and_leaves_is_forgotten() -> None:
             lambda: broker.metrics.connections.accepted == 50 and broker.connection_count == 0, "all are gone"
         )
         assert not broker.process.basics.listener._connections
+
+
+@on_uvloop
+async def test_client_gone_during_decoding_leaves_no_waiting_fetch() -> None:
+    async with in_process_broker() as broker:
+        topic = await broker.create_topic()
+        request = wire.fetch_request(topic, {0: 0}, max_wait_ms=2**31 - 1)
+        request.rack_id = "r" * 32_767
+        driven, client = DrivenConnection(broker), Client(None)  # type: ignore[arg-type]
+        frame = client.frame(request, 11)
+        assert len(frame) > LARGE_BODY_BYTES
+        driven.feed(frame[:1000])
+        driven.feed(frame[1000:])
+        assert broker.budget.used_bytes > LARGE_BODY_BYTES
+        await driven.end()
+        await until(lambda: broker.budget.used_bytes == 0, "the request is decoded")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not broker.partition(topic).has_listeners
+
+
+class HeldMemory:
+    releases = 0
+
+    def release(self) -> None:
+        self.releases += 1
+
+
+async def test_reply_to_a_client_that_has_gone_gives_its_memory_back() -> None:
+    """As many as are in flight: memory that replies keep is counted, and what is counted makes replies small."""
+    async with in_process_broker() as broker:
+        driven = DrivenConnection(broker)
+        early, late = (driven.connection.open_slot(ApiKey.FETCH) for _ in range(2))
+        held, ended = HeldMemory(), []
+        early.abandoned = lambda: ended.append("early")
+        await driven.end()
+        assert ended == ["early"]
+        late.abandoned = lambda: ended.append("late")
+        assert ended == ["early", "late"]
+        late.send((b"reply",), held)
+        assert held.releases == 1

@@ -16,6 +16,7 @@ from kafscale.server import listener
 from kafscale.server.frames import SMALL_FRAME_BYTES, FrameInProgress
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
+from tests.support.hostile_groups import join_group
 from tests.support.in_process_broker import Client, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
@@ -277,3 +278,39 @@ async def test_a_client_that_leaves_mid_frame_leaves_no_memory(sent: int) -> Non
                 await until(lambda: broker.budget.used_bytes == sent - 4, "what has come is charged")
         await until(lambda: broker.connection_count == 0, "the connection is gone")
         assert broker.budget.used_bytes == 0
+
+
+@on_uvloop
+async def test_whole_frame_behind_its_own_fetch_starves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small frames of one address fill its share, and the lane's head waits for a fetch that lasts an hour."""
+    monkeypatch.setattr(FrameInProgress, "PROGRESS_SEC", 0.05)
+    async with in_process_broker(buffer_bytes=MIB) as broker:
+        topic = await broker.create_topic()
+        produce = a_client().frame(wire.produce_request(topic, {0: wire.batch([b"x" * 50_000])}), 9)
+        hoarders = [DrivenConnection(broker) for _ in range(3)]
+        for hoarder in hoarders:
+            fetch = a_client().frame(wire.fetch_request(topic, {0: 0}, max_wait_ms=3_600_000), 11)
+            hoarder.feed(fetch)
+            hoarder.feed(produce[:1000])
+            hoarder.feed(produce[1000:])
+        victim = DrivenConnection(broker)
+        victim.feed(produce[:1000])
+        await victim.feed_all(produce[1000:])
+        assert len(await victim.next_frames(1)) == 1
+        for driven in (*hoarders, victim):
+            await driven.end()
+        await until(lambda: broker.budget.used_bytes == 0, "the memory is given back")
+
+
+@on_uvloop
+async def test_join_that_waits_for_others_has_released_its_frame() -> None:
+    async with in_process_broker(group_initial_rebalance_delay_ms=3_600_000) as broker:
+        totals = broker.process.serving.groups._shards.totals
+        for group, size in (("small", 30_000), ("large", MIB)):
+            driven, members = DrivenConnection(broker), totals.members
+            join = join_group(group, metadata=bytes(size))
+            driven.feed(join[:1000])
+            await driven.feed_all(join[1000:])
+            await until(lambda: totals.members > members, "the member waits")  # noqa: B023
+            await until(lambda: broker.budget.used_bytes == 0, "the frame's memory is given back")
+            await driven.end()

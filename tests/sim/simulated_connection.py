@@ -161,6 +161,9 @@ class BrokerEnd:
         self._replies.add(slot)
         return slot
 
+    def body_is_read(self) -> None:
+        """See `Requester`."""
+
     def refuse(self, reason: FrameRefusal, problem: str) -> None:
         """See `Requester`."""
         raise AssertionError(f"{self.peer_host}: {problem}")
