@@ -62,9 +62,15 @@ class FetchLoads:
     ) -> None:
         logs, offset = self._broker.logs, fetch.wanted.fetch_offset
 
+        ours: list[CachedSegment] = []
+
+        def keep(segment: CachedSegment) -> None:
+            ours.append(segment)
+            self.loaded.append(segment)
+
         async def load(missing: Missing) -> None:
             async with self._turns:
-                self.loaded.append(await load_named(logs, partition, missing.reference, missing.offset))
+                keep(await load_named(logs, partition, missing.reference, missing.offset))
 
         for attempts_left in range(_PLANS, 0, -1):
             await logs.load(partition)
@@ -72,10 +78,13 @@ class FetchLoads:
             notes.segments_cached += len(cached)
             notes.segments_missing += len(missing)
             # Held, so that arriving segments do not evict them.
-            self.loaded.extend(segment.hold() for segment in cached)
+            for segment in cached:
+                keep(segment.hold())
             try:
                 await gather_all(map(load, missing))
-                return
+                # Unless a merge replaced meanwhile what was loaded: an answer without records would be early.
+                if logs.reader.has_first(partition, offset, ours):
+                    return
             except OutdatedReferenceError as outdated:
                 # A merge or the retention has removed the object: read what the record names now.
                 if attempts_left == 1:

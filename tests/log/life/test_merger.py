@@ -158,6 +158,33 @@ async def test_a_background_merge_disturbs_no_producer_or_consumer() -> None:
         assert await read_all(reader, count) == list(enumerate(values(count)))
 
 
+async def test_fetch_during_a_swap_returns_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answered at once with nothing: what it had loaded was no longer what the record names."""
+    async with in_process_broker(**EVERY) as broker, broker.connect() as client:
+        await broker.create_topic()
+        await produce(client, *values(10))
+        broker.forget_cached("topic")
+        get_range, has_read, go_on = broker.objects.inner.get_range, asyncio.Event(), asyncio.Event()
+        of_the_fetch = True
+
+        async def read_then_wait(*arguments: Any) -> Any:
+            answer = await get_range(*arguments)
+            if of_the_fetch:
+                has_read.set()
+                await go_on.wait()
+            return answer
+
+        monkeypatch.setattr(broker.objects.inner, "get_range", read_then_wait)
+        fetching = asyncio.create_task(client.fetch("topic", {0: 0}, max_wait_ms=1_000, min_bytes=1))
+        async with asyncio.timeout(PATIENCE_SEC):
+            await has_read.wait()
+        of_the_fetch = False
+        assert await merge(broker)
+        go_on.set()
+        part = (await fetching)[0]
+        assert [value for _, value in wire.records_in(part.records)][:7] == values(7)
+
+
 async def test_records_published_during_a_merge_stay() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
