@@ -1,5 +1,6 @@
 """A broker under test: it starts on free ports with its own data folder, and leaves nothing behind."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -107,10 +108,14 @@ class Broker(ABC):
 
     def kill(self) -> None:
         """Kills the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        # Not Popen.wait: an interrupt that ended another wait for it may have left its lock locked for good.
+        with contextlib.suppress(ChildProcessError):
+            _, status = os.waitpid(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
 
     def remove(self) -> None:
         """Stops the process and deletes its data folder, also if an interrupt comes in between."""

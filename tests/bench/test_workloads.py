@@ -91,8 +91,14 @@ _ROWS = {
 def test_a_workload_measures_what_its_rows_say(name: str, tmp_path: Path) -> None:
     if name in _ON_STORES and (etcd_missing() or s3_server_missing()):
         pytest.skip(etcd_missing() or s3_server_missing() or "")
-    said: list[str] = []
-    outcome = run([PEERS["kafscale-flush0"]], [WORKLOADS[name]], _plan(), 1, tmp_path, said.append)
+    # On a busy machine less than half a second can pass without one reply, which the measurement refuses.
+    for times in (1, 5, 25):
+        said: list[str] = []
+        plan = _plan()
+        longer = replace(plan, seconds=times * plan.seconds, latency_seconds=times * plan.latency_seconds)
+        outcome = run([PEERS["kafscale-flush0"]], [WORKLOADS[name]], longer, 1, tmp_path, said.append)
+        if not any("in the window" in failure for failure in outcome.failures):
+            break
     assert outcome.failures == []
     measured = {(one.workload, one.metric): one.value for one in outcome.measurements}
     assert measured.keys() >= _ROWS[name]
