@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from kafscale.errors import CorruptDataError, StoreError, StoreUnavailableError
@@ -31,14 +31,29 @@ class FetchLoads:
 
     def __init__(self, broker: Broker) -> None:
         self.loaded: list[CachedSegment] = []
+        self._by_partition: dict[int, list[CachedSegment]] = {}
         self._broker = broker
         self._turns = asyncio.Semaphore(MAX_LOADS_AT_ONCE)
 
     async def load_all(
-        self, planned: Iterable[tuple[PartitionFetch, Partition, int]], notes: LoadNotes
+        self, planned: Sequence[tuple[PartitionFetch, Partition, int]], notes: LoadNotes
     ) -> None:
-        """Load up to so many bytes of each partition. A failure becomes the `load_error_code` of its fetch."""
-        await gather_all(self._load(*plan, notes) for plan in planned)
+        """Load up to so many bytes of each partition. A failure becomes the `load_error_code` of its fetch.
+
+        What a merge replaced before the caller could read it is loaded again: an answer without records below the
+        high watermark would be early. The caller reads before it awaits anything.
+        """
+        for _ in range(_PLANS):
+            await gather_all(self._load(*plan, notes) for plan in planned)
+            planned = [plan for plan in planned if self._is_replaced(*plan)]
+            if not planned:
+                return
+
+    def _is_replaced(self, fetch: PartitionFetch, partition: Partition, _max_bytes: int) -> bool:
+        if fetch.error_code or fetch.load_error_code or partition.references is None:
+            return False
+        ours = self._by_partition.get(partition.number, ())
+        return not self._broker.logs.reader.has_first(partition, fetch.wanted.fetch_offset, ours)
 
     async def _load(
         self, fetch: PartitionFetch, partition: Partition, max_bytes: int, notes: LoadNotes
@@ -62,7 +77,7 @@ class FetchLoads:
     ) -> None:
         logs, offset = self._broker.logs, fetch.wanted.fetch_offset
 
-        ours: list[CachedSegment] = []
+        ours = self._by_partition.setdefault(partition.number, [])
 
         def keep(segment: CachedSegment) -> None:
             ours.append(segment)
@@ -82,9 +97,7 @@ class FetchLoads:
                 keep(segment.hold())
             try:
                 await gather_all(map(load, missing))
-                # Unless a merge replaced meanwhile what was loaded: an answer without records would be early.
-                if logs.reader.has_first(partition, offset, ours):
-                    return
+                return
             except OutdatedReferenceError as outdated:
                 # A merge or the retention has removed the object: read what the record names now.
                 if attempts_left == 1:
