@@ -40,13 +40,12 @@ class FetchLoads:
     ) -> None:
         """Load up to so many bytes of each partition. A failure becomes the `load_error_code` of its fetch.
 
-        What a merge replaced before the caller could read it is loaded again: an answer without records below the
-        high watermark would be early. The caller reads before it awaits anything.
+        When merges replaced all of it before the caller could read it, it is loaded again: an answer without any
+        records below the high watermark would be early. The caller reads before it awaits anything.
         """
         for _ in range(_PLANS):
             await gather_all(self._load(*plan, notes) for plan in planned)
-            planned = [plan for plan in planned if self._is_replaced(*plan)]
-            if not planned:
+            if not all(self._is_replaced(*plan) for plan in planned):
                 return
 
     def _is_replaced(self, fetch: PartitionFetch, partition: Partition, _max_bytes: int) -> bool:

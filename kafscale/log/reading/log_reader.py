@@ -169,11 +169,12 @@ class LogReader:
 
     def has_first(self, partition: Partition, offset: int, loaded: Sequence[CachedSegment]) -> bool:
         """True if what `read` would want first is in memory or among `loaded`, or if nothing is wanted."""
-        for reference in islice(partition.references.from_offset(offset), 1) if partition.references else ():
-            key = segment_key(partition, reference)
-            first = max(offset, reference.base_offset)
-            return self._in_memory(key, first, _by_segment(loaded)) is not None
-        return True
+        assert partition.references is not None
+        reference = next(iter(partition.references.from_offset(offset)), None)
+        if reference is None:
+            return True
+        first = max(offset, reference.base_offset)
+        return self._in_memory(segment_key(partition, reference), first, _by_segment(loaded)) is not None
 
     def plan(
         self, partition: Partition, offset: int, max_bytes: int
