@@ -87,7 +87,7 @@ _ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", nightly_but(WORKLOADS, "throughput", "cluster", "groups", "tiny"))
+@pytest.mark.parametrize("name", nightly_but(WORKLOADS, "throughput", "cluster"))
 def test_a_workload_measures_what_its_rows_say(name: str, tmp_path: Path) -> None:
     if name in _ON_STORES and (etcd_missing() or s3_server_missing()):
         pytest.skip(etcd_missing() or s3_server_missing() or "")
@@ -108,6 +108,7 @@ def test_a_workload_measures_what_its_rows_say(name: str, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_only_prebuilt_frames_are_measured_of_the_ceiling(tmp_path: Path) -> None:
     workloads = list(WORKLOADS.values())
     outcome = run([PEERS["noop"]], workloads, _plan(), 2, tmp_path, lambda line: None)

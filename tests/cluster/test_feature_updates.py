@@ -18,8 +18,9 @@ from kafscale.metadata.store import Compare, Delete, MetadataStore, Operation, P
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from tests.support.faults import ERRORS, Away, Fault, Fuse, FusedMetadataStore
 from tests.support.virtual_time import run_virtually
+from tests.support.waiting import PATIENCE_MS
 
-TIMEOUT_MS = 5_000
+TIMEOUT_MS = PATIENCE_MS
 UPGRADE, SAFE, UNSAFE = UpgradeType
 TO_2 = FeatureUpdate(feature=SEGMENT_FORMAT, level=2)
 

@@ -25,7 +25,7 @@ DIES, SLEEPS = 1, 2
 GOES_ON_S = PATIENCE_SEC
 IDEMPOTENT = {"librdkafka": {"enable_idempotence": True}, "aiokafka": {"enable_idempotence": True}}
 
-pytestmark = IGNORED_WHILE_THEY_RUN
+pytestmark = [IGNORED_WHILE_THEY_RUN, pytest.mark.nightly]
 __all__ = ["left_sockets_are_collected"]
 
 

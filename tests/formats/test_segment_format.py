@@ -25,6 +25,7 @@ from tests.support.in_process_broker import (
     until,
 )
 from tests.support.topics import CREATE_TOPICS_VERSION, create_topics_request
+from tests.support.waiting import PATIENCE_MS
 
 TOPIC = "topic"
 PARTITIONS = 4
@@ -35,7 +36,7 @@ async def finalize(broker: InProcessBroker, level: int = 2) -> None:
     update = UpdateFeaturesRequest.FeatureUpdateKey(
         feature=SEGMENT_FORMAT, max_version_level=level, upgrade_type=1
     )
-    request = UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update], validate_only=False)
+    request = UpdateFeaturesRequest(timeout_ms=PATIENCE_MS, feature_updates=[update], validate_only=False)
     async with broker.connect() as client:
         reply = await client.call(request, UpdateFeaturesResponse, 1)
     assert (reply.error_code, reply.error_message) == (0, None)

@@ -17,6 +17,7 @@ from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
+from tests.support.waiting import PATIENCE_MS
 
 LONG_MS = 60_000
 
@@ -127,7 +128,7 @@ async def test_a_topic_that_is_deleted_ends_the_wait_by_name_and_by_id() -> None
             request.topics[0].topic_id = topic_id
             await by_id.send(request, 13)
             await until(lambda: len(broker.partition(topic)._listeners or ()) == 2, "both wait")
-            await admin.send(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
+            await admin.send(DeleteTopicsRequest(topic_names=[topic], timeout_ms=PATIENCE_MS), 5)
             assert (await by_name.receive_fetch())[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             reply = await by_id.receive(FetchResponse, 13)
             assert reply.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID

@@ -21,6 +21,7 @@ from tests.support import wire
 from tests.support.in_process_broker import Client, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
+from tests.support.waiting import PATIENCE_MS
 
 TIME_MS = 1_700_000_000_000
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -39,7 +40,7 @@ async def list_offset(
 
 
 async def delete_before(
-    client: Client, topic: str, offset: int, *, partition: int = 0, timeout_ms: int = 10_000
+    client: Client, topic: str, offset: int, *, partition: int = 0, timeout_ms: int = PATIENCE_MS
 ) -> tuple[int, int]:
     wanted = DeleteRecordsRequest.DeleteRecordsTopic
     one = wanted.DeleteRecordsPartition(partition_index=partition, offset=offset)
@@ -351,7 +352,9 @@ async def test_partition_deleted_from_again_is_answered_once() -> None:
         await produce_times(client, topic, [1, 2], [3])
         wanted = DeleteRecordsRequest.DeleteRecordsTopic
         partitions = [wanted.DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (9, 9, 2)]
-        request = DeleteRecordsRequest(topics=[wanted(name=topic, partitions=partitions)], timeout_ms=10_000)
+        request = DeleteRecordsRequest(
+            topics=[wanted(name=topic, partitions=partitions)], timeout_ms=PATIENCE_MS
+        )
         (answer,) = (await client.call(request, DeleteRecordsResponse, 2)).topics
         assert [(one.error_code, one.low_watermark) for one in answer.partitions] == [(0, 2)]
 

@@ -139,8 +139,8 @@ RUNS = [
     pytest.param((kill,), 1, id="kill"),
     pytest.param(PAUSES, 1, id="pause"),
     pytest.param((etcd_away,), 1, id="etcd-away", marks=pytest.mark.nightly),
-    pytest.param((etcd_away,), 3, id="etcd-without-quorum"),
-    pytest.param((object_store_troubles,), 1, id="object-store"),
+    pytest.param((etcd_away,), 3, id="etcd-without-quorum", marks=pytest.mark.nightly),
+    pytest.param((object_store_troubles,), 1, id="object-store", marks=pytest.mark.nightly),
     pytest.param(LATE_UPLOADS, 1, id="late-uploads", marks=pytest.mark.nightly),
 ]
 if SECONDS >= LONG_S:

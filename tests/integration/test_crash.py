@@ -110,7 +110,7 @@ def check_the_files(broker: KafscaleBroker, ledger: Ledger, read: dict[Place, li
 
 
 @pytest.mark.timeout(900 + 15 * KILLS)
-@pytest.mark.parametrize("flush_interval_ms", [0, 30])
+@pytest.mark.parametrize("flush_interval_ms", [0, pytest.param(30, marks=pytest.mark.nightly)])
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
     start_broker: StartBroker, flush_interval_ms: int
 ) -> None:

@@ -106,11 +106,13 @@ def summary(evidence: Evidence) -> str:
     ("clients", "assignor"),
     [
         pytest.param(ALL_CLIENTS, "range", id="mixed"),
-        pytest.param(("librdkafka",), "range", id="librdkafka-range"),
-        pytest.param(("librdkafka",), "roundrobin", id="librdkafka-roundrobin"),
-        pytest.param(("librdkafka",), "cooperative-sticky", id="librdkafka-cooperative"),
-        pytest.param(("kafka-python",), "range", id="kafka-python"),
-        pytest.param(("aiokafka",), "range", id="aiokafka"),
+        pytest.param(("librdkafka",), "range", id="librdkafka-range", marks=pytest.mark.nightly),
+        pytest.param(("librdkafka",), "roundrobin", id="librdkafka-roundrobin", marks=pytest.mark.nightly),
+        pytest.param(
+            ("librdkafka",), "cooperative-sticky", id="librdkafka-cooperative", marks=pytest.mark.nightly
+        ),
+        pytest.param(("kafka-python",), "range", id="kafka-python", marks=pytest.mark.nightly),
+        pytest.param(("aiokafka",), "range", id="aiokafka", marks=pytest.mark.nightly),
     ],
 )
 def test_a_group_keeps_its_promises(tmp_path: Path, clients: tuple[str, ...], assignor: str) -> None:

@@ -34,6 +34,7 @@ from tests.support.group_wire import (
     raw_group,
     unique_instance,
 )
+from tests.support.nightly import nightly_but
 from tests.support.topics import create_topic, unique_name
 from tests.support.waiting import wait_until
 
@@ -382,7 +383,7 @@ def processed(members: Sequence[MemberProcess]) -> list[tuple[int, int]]:
     return sorted((one.partition, one.offset) for one in events if isinstance(one, Processed))
 
 
-@pytest.mark.parametrize("client", [*CLIENTS, "java"])
+@pytest.mark.parametrize("client", nightly_but([*CLIENTS, "java"], "librdkafka", "aiokafka"))
 def test_no_client_sees_a_rebalance_through_a_restart(
     broker: Peer, group: RawGroup, topic: str, restart: Restart, client: str, tmp_path: Path
 ) -> None:

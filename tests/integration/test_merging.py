@@ -14,7 +14,7 @@ from tests.support.metrics_page import scrape
 from tests.support.nightly import by_day
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
-COUNT = by_day(2_500, by_night=10_000)
+COUNT = by_day(1_500, by_night=10_000)
 HANDFUL = 16
 
 

@@ -21,7 +21,7 @@ MISSING = etcd_missing() or s3_server_missing()
 PLACES: list[Place] = [("t", index) for index in range(4)]
 REFUSED = 3
 
-pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
+pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.nightly]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest, UpdateFeaturesResponse
 from tests.support import librdkafka, wire
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.topics import create_topic, unique_name
-from tests.support.waiting import PATIENCE_SEC
+from tests.support.waiting import PATIENCE_MS, PATIENCE_SEC
 
 SMALL, LARGE = 2**20, 2**31 + 1
 RECORD = bytes(300_000)
@@ -75,7 +75,7 @@ def finalize(broker: KafscaleBroker) -> None:
     update = UpdateFeaturesRequest.FeatureUpdateKey(
         feature="kafscale.segment.format", max_version_level=2, upgrade_type=1
     )
-    request = UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update], validate_only=False)
+    request = UpdateFeaturesRequest(timeout_ms=PATIENCE_MS, feature_updates=[update], validate_only=False)
     with wire.connect(broker) as connection:
         reply = connection.call(request, UpdateFeaturesResponse, 1)
     assert reply.error_code == 0, reply

@@ -44,6 +44,7 @@ from tests.sim.cluster import Outcome
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.virtual_time import run_virtually
+from tests.support.waiting import PATIENCE_MS
 from tests.support.watched_loop import watched
 
 NAMESPACE = "default"
@@ -218,7 +219,7 @@ class Cluster:
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         topic = NewTopic(name=name, partition_count=partitions, configs=configs)
-        await self.brokers[0].topics.create(topic, timeout_ms=10_000)
+        await self.brokers[0].topics.create(topic, timeout_ms=PATIENCE_MS)
         await self.settle()
 
     async def leaders(self, topic: str) -> dict[int, LeaderRecord]:

@@ -29,6 +29,7 @@ from tests.log.brokers import AN_HOUR_MS, BrokerParts, Cluster, cluster_scenario
 from tests.support.faults import Away, CountingStore, Fault, Fuse, FusedMetadataStore
 from tests.support.owners import lead_elsewhere
 from tests.support.virtual_time import run_virtually
+from tests.support.waiting import PATIENCE_MS
 
 TOPIC = "orders"
 KEY = keys.partition(TOPIC, 0)
@@ -556,7 +557,9 @@ async def test_topic_changes_apply_to_followed_partitions(cluster: Cluster) -> N
     followed = await followed_by(reader, index)
     listener = Listener()
     followed.listen(listener)
-    await reader.topics.alter_configs(TOPIC, lambda _: {"segment.bytes": str(1024 * 1024)}, timeout_ms=10_000)
+    await reader.topics.alter_configs(
+        TOPIC, lambda _: {"segment.bytes": str(1024 * 1024)}, timeout_ms=PATIENCE_MS
+    )
     await cluster.settle()
     assert followed.rules.segment_bytes == 1024 * 1024
     await cluster.metadata.transact([], [Delete(keys.topic(TOPIC))])

@@ -24,6 +24,7 @@ from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_MS
 
 TOPIC = "topic"
 KEY = keys.partition(TOPIC, 0)
@@ -145,7 +146,7 @@ async def test_old_segments_are_not_deleted_from_a_recreated_topic(monkeypatch: 
         deletion = broker.process.serving.segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(TOPIC), record_deletion.HIGH_WATERMARK) == 1
         topics = broker.process.serving.services().topics
-        await topics.delete(TOPIC, timeout_ms=10_000)
+        await topics.delete(TOPIC, timeout_ms=PATIENCE_MS)
         await broker.create_topic(TOPIC)
         assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0
         removing = broker.process.serving.segment_life._removals._tasks

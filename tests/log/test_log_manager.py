@@ -19,6 +19,7 @@ from kafscale.protocol.compression import Codec
 from tests.support import wire
 from tests.support.in_process_broker import Client, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_MS
 
 TOPIC_RESOURCE, SET = 2, 0
 
@@ -45,7 +46,7 @@ async def begin_create(client: Client, name: str, partitions: int = 1) -> None:
     topic = CreateTopicsRequest.CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=-1, assignments=[], configs=[]
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=PATIENCE_MS, validate_only=False)
     await client.send(request, 7)
 
 
@@ -66,7 +67,7 @@ async def set_config(client: Client, topic: str, name: str, value: str) -> None:
 
 async def grow(client: Client, topic: str, count: int) -> None:
     one = CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=count, assignments=None)
-    request = CreatePartitionsRequest(topics=[one], timeout_ms=10_000, validate_only=False)
+    request = CreatePartitionsRequest(topics=[one], timeout_ms=PATIENCE_MS, validate_only=False)
     assert (await client.call(request, CreatePartitionsResponse, 3)).results[0].error_code == 0
 
 

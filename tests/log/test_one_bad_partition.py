@@ -19,7 +19,7 @@ from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
-from tests.support.waiting import PATIENCE_SEC
+from tests.support.waiting import PATIENCE_MS, PATIENCE_SEC
 
 TOPIC = "topic"
 
@@ -64,7 +64,7 @@ async def test_retention_goes_on_behind_a_record_too_large_to_write() -> None:
 
         broker.process.serving.logs.publisher.write_record = refused  # type: ignore[method-assign]
         await broker.process.serving.services().topics.alter_configs(
-            TOPIC, lambda _: {"retention.ms": "1000"}, timeout_ms=10_000
+            TOPIC, lambda _: {"retention.ms": "1000"}, timeout_ms=PATIENCE_MS
         )
         others = [broker.partition(TOPIC, index) for index in (0, 2)]
         await until(

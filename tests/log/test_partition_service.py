@@ -17,6 +17,7 @@ from tests.log.brokers import AN_HOUR_MS, TTL_SEC, Cluster, cluster_scenario
 from tests.sim.cluster import RefusedError
 from tests.support.faults import Fault, Fuse, FusedMetadataStore
 from tests.support.owners import end_leases, lead_elsewhere
+from tests.support.waiting import PATIENCE_MS
 
 TOPIC = "orders"
 
@@ -74,7 +75,7 @@ async def test_added_partitions_are_led_and_the_others_hardly_move(cluster: Clus
     brokers = await cluster.start(1, 2, 3)
     await cluster.create_topic(TOPIC, 6)
     before = await cluster.leaders(TOPIC)
-    await brokers[0].topics.create_partitions(TOPIC, 12, timeout_ms=10_000)
+    await brokers[0].topics.create_partitions(TOPIC, 12, timeout_ms=PATIENCE_MS)
     await cluster.settle()
     await cluster.check_led_by(TOPIC, brokers)
     after = await cluster.leaders(TOPIC)

@@ -16,6 +16,7 @@ from kafscale.settings.kinds import Address
 from tests.support import wire
 from tests.support.in_process_broker import NotStartedError, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_MS
 
 AN_HOUR_MS = 3_600_000
 
@@ -69,7 +70,7 @@ async def test_a_stop_lets_a_request_that_was_begun_come_to_its_end() -> None:
         topic = CreateTopicsRequest.CreatableTopic(
             name="new", num_partitions=50, replication_factor=-1, assignments=[], configs=[]
         )
-        await client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False), 7)
+        await client.send(CreateTopicsRequest(topics=[topic], timeout_ms=PATIENCE_MS, validate_only=False), 7)
         await until(lambda: broker.process.basics.listener._requests, "the request is under way")
         stopping = asyncio.create_task(broker.stop())
         assert (await client.receive(CreateTopicsResponse, 7)).topics[0].error_code == 0

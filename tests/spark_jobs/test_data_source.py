@@ -15,6 +15,9 @@ from kafscale.protocol.compression import Codec
 from spark_jobs.source.data_source import register
 from tests.spark_jobs.support.sent_records import Sent, sent
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
+from tests.support.waiting import PATIENCE_SEC, wait_until
+
+TIMEOUT_SEC = int(PATIENCE_SEC)  # which awaitTermination wants whole
 
 
 @pytest.fixture
@@ -103,17 +106,30 @@ Process = Callable[[DataFrame, int], None]
 def streaming(
     spark: SparkSession, writer: TopicWriter, process: Process, options: dict[str, str], *, once: bool = False
 ) -> Iterator[StreamingQuery]:
-    """A query that resumes from the checkpoint of the one before it; `once`: it ends by itself."""
+    """A query that resumes from the checkpoint of the one before it; `once`: it ends by itself.
+
+    Spark gives the Python process of a streaming source ten seconds to start, which no setting changes. Beside many
+    other processes it may need more: a query that failed of that has read nothing, and is started again.
+    """
     source = spark.readStream.format("kafscale").options(
         dataDir=str(writer.settings.data_dir), subscribe=writer.topic, **options
     )
     sink = source.load().writeStream.foreachBatch(process)
     sink = sink.option("checkpointLocation", str(writer.settings.data_dir / "checkpoint"))
-    query = (sink.trigger(availableNow=True) if once else sink).start()
+    sink = sink.trigger(availableNow=True) if once else sink
+    while not has_a_worker(query := sink.start()):
+        query.stop()
     try:
         yield query
     finally:
         query.stop()
+
+
+def has_a_worker(query: StreamingQuery) -> bool:
+    """Wait until it has made a step or ended; false: it ended because the process of its source did not start."""
+    wait_until(lambda: query.lastProgress is not None or not query.isActive, "a streaming query makes a step")
+    error = query.exception()
+    return error is None or "Python worker failed to connect back" not in str(error)
 
 
 class Batches:
@@ -164,12 +180,12 @@ def test_what_is_available_once_and_again_after_a_failure(spark: SparkSession, w
         streaming(spark, writer, seen, {"startingOffsets": "latest"}, once=True) as query,
         pytest.raises(StreamingQueryException, match="the sink fails"),
     ):
-        query.awaitTermination(60)
+        query.awaitTermination(TIMEOUT_SEC)
     # It started at the end: what comes now is its first record, although it asks for its start again.
     writer.append(0, sent(3))
     for _ in range(2):
         with streaming(spark, writer, seen, {"startingOffsets": "latest"}, once=True) as query:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(TIMEOUT_SEC)
     assert len(seen.rows()) == 3
     assert seen.rows() == [row for row in writer.rows() if row["partition"] == 0 and row["offset"] >= 35]
     assert len(writer.rows()) == writer_rows_before + 3
@@ -180,4 +196,4 @@ def test_an_end_is_refused_in_a_stream(spark: SparkSession, writer: TopicWriter)
         streaming(spark, writer, Batches(), {"endingOffsets": "latest"}) as query,
         pytest.raises(StreamingQueryException, match="a stream has no end"),
     ):
-        query.awaitTermination(60)
+        query.awaitTermination(TIMEOUT_SEC)

@@ -73,6 +73,7 @@ def exporter(
     return Exporter(spark, writer.settings, "orders", local_catalog, table, "--value-format", "json")
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_between_the_commits_to_its_tables(
     exporter: Exporter, writer: TopicWriter, tmp_path: Path
 ) -> None:

@@ -72,7 +72,7 @@ class KafscaleBroker(ServerProcess):
 
     def http_get(self, path: str) -> tuple[int, str]:
         """Status and body from the metrics listener."""
-        connection = http.client.HTTPConnection(self.host, self.metrics_port, timeout=5)
+        connection = http.client.HTTPConnection(self.host, self.metrics_port, timeout=PATIENCE_SEC)
         with contextlib.closing(connection):
             connection.request("GET", path)
             response = connection.getresponse()

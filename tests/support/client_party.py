@@ -12,7 +12,7 @@ from tests.support.flows import FLOWS, Flow
 from tests.support.group_work import committed_offsets
 from tests.support.java_groups import JavaGroups
 from tests.support.ledger import Place
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 from tests.support.zoned_cluster import ZonedCluster
 
 PARTITIONS = 3  # of each producer's topic, one of each broker
@@ -127,14 +127,14 @@ class ClientParty:
                 wait_until(
                     lambda: last in consumer.read().get(place, ()),  # noqa: B023
                     f"{client} has read {place} to {last}",
-                    30.0,
+                    PATIENCE_SEC,
                 )
         for client, group in self.groups.items():
             wanted = {place: records[-1][0] + 1 for place, records in stored.items()}
             wait_until(
                 lambda: self._committed(group, list(wanted)) == wanted,  # noqa: B023
                 f"{client} has committed {wanted}",
-                30.0,
+                PATIENCE_SEC,
             )
         return stored
 

@@ -21,6 +21,7 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochResponse,
 )
 
+from tests.support.waiting import PATIENCE_MS
 from tests.support.wire import FETCH_VERSION, LIST_OFFSETS_VERSION, Wire, fetch_request
 
 NONE = 0
@@ -34,7 +35,7 @@ CREATE_PARTITIONS_VERSION = 3
 DELETE_RECORDS_VERSION = 2
 EPOCH_VERSION = 4
 TOPIC_RESOURCE = 2
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = PATIENCE_MS
 
 
 def epoch_end(wire: Wire, topic: str, epoch: int, *, partition: int = 0, current: int = -1) -> Any:

@@ -31,10 +31,11 @@ from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.read_replicas import ReadReplicas
 from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
+from tests.support.waiting import PATIENCE_MS
 
 NAMESPACE = "default"
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = PATIENCE_MS
 CORRELATION_ID = 7
 
 

@@ -26,8 +26,8 @@ CALL_TIMEOUT_S = 120.0
 POLL_MS = 50
 # Quick to notice a rebalance, slow to be removed: only a member that a test stops on purpose leaves its group.
 COMMON_SETTINGS: Mapping[str, Any] = {
-    "session_timeout_ms": 10_000,
-    "max_poll_interval_ms": 10_000,
+    "session_timeout_ms": 30_000,
+    "max_poll_interval_ms": 30_000,
     "heartbeat_interval_ms": 100,
     "auto_offset_reset": "earliest",
     "auto_commit_interval_ms": 100,

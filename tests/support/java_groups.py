@@ -30,7 +30,7 @@ MEMBER_CONFIG: Mapping[str, object] = {
     "enable.auto.commit": "false",
     "heartbeat.interval.ms": 50,
     "retry.backoff.ms": 20,
-    "session.timeout.ms": 20_000,
+    "session.timeout.ms": 45_000,
     "max.poll.interval.ms": 30_000,
     STRATEGY: RANGE,
 }

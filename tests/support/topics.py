@@ -13,7 +13,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_MS, wait_until
 from tests.support.wire import LATEST, Wire, connect, list_offset
 
 CREATE_TOPICS_VERSION = 7
@@ -46,7 +46,7 @@ def create_topics_request(
                 ],
             )
         ],
-        timeout_ms=10_000,
+        timeout_ms=PATIENCE_MS,
         validate_only=False,
     )
 
@@ -65,7 +65,7 @@ def create_topic(
 def delete_topic(broker: Any, name: str) -> None:
     """Delete a topic and wait until it is gone."""
     with connect(broker) as wire:
-        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=PATIENCE_MS)
         reply = wire.call(request, DeleteTopicsResponse, DELETE_TOPICS_VERSION).responses[0]
         assert reply.error_code == 0, f"deleting {name}: error {reply.error_code}"
         wait_until(lambda: describe_topic(wire, name).error_code == 3, f"{name} is gone")

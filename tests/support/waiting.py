@@ -14,6 +14,8 @@ PATIENCE_SEC = 120.0
 Only a test that fails waits so long. Where a shorter limit is what a test asserts, it names its own.
 """
 
+PATIENCE_MS = int(PATIENCE_SEC * 1_000)
+
 
 class NotInTimeError(AssertionError):
     """The condition was not met in time."""

@@ -20,7 +20,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from tests.support.ledger import Sent
-from tests.support.waiting import PATIENCE_SEC, wait_until
+from tests.support.waiting import PATIENCE_MS, PATIENCE_SEC, wait_until
 
 READ_ALL_TIMEOUT_S = PATIENCE_SEC
 PRODUCE_VERSION = 9
@@ -150,7 +150,7 @@ def batch(
 
 
 def produce_request(
-    topic: str, partitions: dict[int, bytes], *, acks: int = -1, timeout_ms: int = 10_000
+    topic: str, partitions: dict[int, bytes], *, acks: int = -1, timeout_ms: int = PATIENCE_MS
 ) -> Any:
     """A Produce request with the given bytes as the records of each partition."""
     data = ProduceRequest.TopicProduceData

@@ -30,7 +30,7 @@ func consume(arguments []string) error {
 	topics := flags.String("topics", "", "topics, with commas between")
 	names := flags.String("balancers", "", "with commas between, the preferred first; the client's default if empty")
 	instance := flags.String("instance", "", "group instance id of a static member")
-	session := flags.Duration("session", 10*time.Second, "session timeout")
+	session := flags.Duration("session", 45*time.Second, "session timeout")
 	rack := flags.String("rack", "", "where the client is, for brokers that know racks")
 	autocommit := flags.Bool("autocommit", false, "commit what was polled every 100 ms and at the end")
 	flags.Parse(arguments)

@@ -18,6 +18,7 @@ from kafscale.log.writing.publisher import FencedError
 from kafscale.ops.metrics import ExpiryReason
 from tests.log.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
 from tests.support.owners import lead_elsewhere
+from tests.support.waiting import PATIENCE_MS
 
 TOPIC = "orders"
 A_DAY_MS = 24 * 3_600_000
@@ -58,7 +59,7 @@ async def produce(broker: BrokerParts, *timestamps: int, size: int = 1) -> None:
 
 
 async def set_configs(broker: BrokerParts, configs: dict[str, str]) -> None:
-    await broker.topics.alter_configs(TOPIC, lambda _: configs, timeout_ms=10_000)
+    await broker.topics.alter_configs(TOPIC, lambda _: configs, timeout_ms=PATIENCE_MS)
 
 
 def offsets(partition: Partition) -> Sequence[int]:

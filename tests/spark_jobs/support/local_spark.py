@@ -40,6 +40,7 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        "spark.python.authenticate.socketTimeout": f"{PATIENCE_SEC:.0f}s",
     }
 
 

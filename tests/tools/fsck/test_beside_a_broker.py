@@ -22,7 +22,7 @@ from kafscale.tools.fsck.topic_rest import TopicRest
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import PATIENCE_MS, wait_until_async
 from tests.tools.fsck.two_stores import Nobody, kinds, orphans, problems, reasons
 
 NAMESPACE = "default"
@@ -102,7 +102,7 @@ class Producing:
 
 
 async def delete_topic(client: Client, name: str) -> None:
-    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=PATIENCE_MS)
     reply = await client.call(request, DeleteTopicsResponse, 5)
     assert reply.responses[0].error_code == 0, reply
 
