@@ -173,14 +173,14 @@ def test_an_offset_beyond_the_end_is_out_of_range(broker: Peer, new_topic: NewTo
 
 def test_a_waiting_consumer_gets_a_record_soon_after_it_was_sent(broker: Peer, new_topic: NewTopic) -> None:
     topic = new_topic()
-    with consuming(broker, TopicPartition(topic, 0), fetch_max_wait_ms=30_000) as consumer:
+    with consuming(broker, TopicPartition(topic, 0), fetch_max_wait_ms=25_000) as consumer:
         consumer.seek(TopicPartition(topic, 0), 0)
-        consumer.poll(timeout_ms=200)  # the fetch now waits at the broker for up to 30 s
+        consumer.poll(timeout_ms=200)  # the fetch now waits at the broker for up to 25 s
         with producing(broker) as producer:
             producer.send(topic, b"now").get(PATIENCE_SEC)
         began = time.monotonic()
         take(consumer, 1)
-        assert time.monotonic() - began < 25
+        assert time.monotonic() - began < 20
 
 
 def test_a_producer_creates_the_topic_it_names(broker: Peer) -> None:

@@ -134,8 +134,11 @@ class DirectLoad(Load):
             connection.close()
 
 
-# A record that waited for metadata when the producer was told to end; the producer had not taken it.
-NEVER_SENT = "Producer closed while send in progress"
+# Records that the producer had not taken when it was told to end: one waited for metadata, one came after the end.
+NEVER_SENT = (
+    "Producer closed while send in progress",
+    "Cannot perform operation after producer has been closed",
+)
 
 
 class JavaLoad(ServerProcess):
@@ -204,5 +207,5 @@ class JavaLoad(ServerProcess):
                 self._history.acknowledge(
                     row["topic"], row["partition"], row["offset"], row["value"].encode()
                 )
-            elif row["name"] == "producer_send_error" and row["message"] != NEVER_SENT:
+            elif row["name"] == "producer_send_error" and row["message"] not in NEVER_SENT:
                 self._history.fail(f"{self.name}: {row}")
