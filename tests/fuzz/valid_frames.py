@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kafscale.handlers.routes import ROUTES
+from kafscale.protocol.compression import Codec
 from kafscale.protocol.message_classes import REQUEST_CLASSES, is_flexible
+from kafscale.protocol.record_builder import encode_batch
+from kafscale.protocol.records import Record
 from kafscale.protocol.wire import compact_string, string, uvarint
 from tests.golden.test_frames import FRAMES
 from tests.support import wire
@@ -67,9 +70,13 @@ class ValidFrames:
     def __init__(self, chances: random.Random) -> None:
         self._chances = chances
         self._batches = [
-            wire.batch([b"value"] * count, timestamp=1, codec=codec)
+            # Not by a client's builder: Python's gzip writes the time into what it compresses.
+            encode_batch(
+                [Record(offset=one, timestamp_ms=1, key=None, value=b"value") for one in range(count)],
+                codec=codec,
+            )
             for count in (1, 20)
-            for codec in ("none", "gzip")
+            for codec in (Codec.NONE, Codec.GZIP)
         ]
         self._batches.append(
             wire.batch([b"in order"], producer_id=1, producer_epoch=0, sequence=0, timestamp=1)
