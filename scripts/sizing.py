@@ -17,7 +17,7 @@ from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.log.life.merge_planner import MergeLimits, merged_size_bytes, plan_merge
 from kafscale.log.life.segment_merge import PIECE_BYTES
 from kafscale.log.partition_log import CHECKPOINT_SEGMENTS
-from kafscale.log.writing.uploads import HEDGED_BYTES
+from kafscale.log.writing.conditional_put import HEDGED_BYTES
 from kafscale.objects.bucket.multipart import PART_BYTES
 from kafscale.objects.bucket.store import MULTIPART_ABOVE_BYTES
 from kafscale.settings.broker import Settings

@@ -14,9 +14,10 @@ from grpc import insecure_channel
 from kafscale.log.partition import PartitionId
 from kafscale.log.partition_log import CHECKPOINT_SEGMENTS
 from kafscale.log.sealed_segment import SealedSegment
+from kafscale.log.writing.conditional_put import HEDGED_BYTES
 from kafscale.log.writing.segment_buffer import SegmentBuffer
 from kafscale.log.writing.store_retries import StoreRetries
-from kafscale.log.writing.uploads import HEDGED_BYTES, Uploader
+from kafscale.log.writing.uploads import Uploader
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.objects.hedging import Hedge
 from kafscale.ops.metrics import FlushOutcome, Metrics

@@ -1,12 +1,24 @@
 """How a broker ends the journal of another one, whose lease is gone (docs/format/journal.md).
 
-From the progress upwards it puts fences where nothing lies, until one is there. Then it reads the progress again: a
-fence at or below it stands where an entry had been collected, and does not count.
+First it leaps ahead and puts a fence far above: its owner may still write, and faster than anybody can probe, but not
+past that. Then it puts fences from the progress upwards where nothing lies, until one is there. Then it reads the
+progress again: a fence at or below it stands where an entry had been collected, and does not count.
 """
 
 from dataclasses import dataclass
 
 from kafscale.formats.journal_record import JournalRecord
+
+LEAP = 16
+"""How far above the progress the first fence is put: more than an owner has entries in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leap:
+    """Put a fence at `to` if nothing is there, and find out what lies there. `sequence`: where probing begins."""
+
+    sequence: int
+    to: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +49,24 @@ class Ended:
     sequence: int
 
 
-Ending = Probe | Look | Note | Ended
+Ending = Leap | Probe | Look | Note | Ended
 
 
-def begun(record: JournalRecord) -> Ending:
+def begun(record: JournalRecord, leap: int = LEAP) -> Ending:
     """The first step, from the journal's record."""
-    return Ended(record.ended_at) if record.ended_at is not None else Probe(record.progress + 1)
+    if record.ended_at is not None:
+        return Ended(record.ended_at)
+    return Leap(record.progress + 1, record.progress + 1 + leap)
+
+
+def leapt(step: Leap) -> Ending:
+    """A fence lies there, whoever put it: no entry from there on counts any more."""
+    return Probe(step.sequence)
+
+
+def leapt_too_short(step: Leap) -> Ending:
+    """An entry lies there: the owner is farther than its record says."""
+    return Leap(step.sequence, step.to + max(1, step.to - step.sequence))
 
 
 def passed(step: Probe) -> Ending:

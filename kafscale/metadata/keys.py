@@ -18,6 +18,7 @@ GROUP_SHARDS = "group-shards/"
 GROUPS = "groups/"
 GROUP_OFFSETS = "group-offsets/"
 EXPORTS = "exports/"
+JOURNALS = "journals/"
 
 GROUP_SHARD_COUNT: Final = 64
 """Groups are spread over so many shards, each with one coordinator. Part of the stored format: never change it."""
@@ -46,6 +47,11 @@ def partitions(topic_name: str) -> str:
 def partition(topic_name: str, index: int) -> str:
     """A partition's record."""
     return f"{PARTITIONS}{topic_name}/{index}"
+
+
+def journal(journal_id: str) -> str:
+    """A journal's record: its progress, or where it has ended."""
+    return f"{JOURNALS}{journal_id}"
 
 
 def leader(topic_name: str, index: int) -> str:

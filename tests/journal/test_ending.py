@@ -2,12 +2,16 @@
 
 from kafscale.formats.journal_record import JournalRecord
 from kafscale.journal.ending import (
+    LEAP,
     Ended,
+    Leap,
     Look,
     Note,
     Probe,
     begun,
     found_fence,
+    leapt,
+    leapt_too_short,
     looked,
     note_failed,
     noted,
@@ -19,9 +23,17 @@ def record(progress: int, ended_at: int | None = None) -> JournalRecord:
     return JournalRecord(broker_id=1, progress=progress, ended_at=ended_at)
 
 
-def test_it_begins_behind_the_progress() -> None:
-    assert begun(record(-1)) == Probe(0)
-    assert begun(record(6)) == Probe(7)
+def test_it_leaps_ahead_and_begins_behind_the_progress() -> None:
+    first = begun(record(6))
+    assert first == Leap(7, 7 + LEAP)
+    assert isinstance(first, Leap)
+    assert leapt(first) == Probe(7)
+
+
+def test_a_leap_that_is_too_short_is_doubled() -> None:
+    step = leapt_too_short(Leap(7, 7 + 4))
+    assert step == Leap(7, 7 + 8)
+    assert leapt_too_short(Leap(7, 7)) == Leap(7, 8)
 
 
 def test_an_end_that_is_noted_is_taken_over() -> None:

@@ -6,19 +6,16 @@ The protocol is that of architecture.md, "Publish: fencing without trust in cloc
 import asyncio
 from collections.abc import Sequence
 
-from kafscale.errors import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
 from kafscale.formats import object_keys
 from kafscale.log.partition import PartitionId
 from kafscale.log.sealed_segment import SealedSegment
+from kafscale.log.writing.conditional_put import ConditionalPut
 from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.log.writing.store_retries import StoreRetries
-from kafscale.objects.hedging import Hedge, hedged
+from kafscale.objects.hedging import Hedge
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.types import Buffer
 from kafscale.tasks.owner import TaskOwner
-
-HEDGED_BYTES = 256 * 1024
-"""Up to this size a second request may be sent beside a slow one, which is not slow because of its size."""
 
 
 class Upload:
@@ -49,7 +46,7 @@ class Uploader:
         self._objects = objects
         self._namespace = namespace
         self._retries = retries
-        self._hedge = hedge
+        self._conditional_put = ConditionalPut(objects, retries, hedge)
         self._indexes = TaskOwner()
 
     async def upload(self, partition: PartitionId, sealed: SealedSegment) -> Upload:
@@ -83,24 +80,7 @@ class Uploader:
             await self._retries.until_done(lambda: self._objects.put(key, [content]), key)
 
     async def _put(self, key: str, parts: Sequence[Buffer], times: FlushTimes) -> bool:
-        """Create the object; True if it has these very bytes then, also if another writer created it."""
-
-        async def attempt() -> bool:
+        def attempted() -> None:
             times.puts += 1
-            try:
-                await self._objects.put_if_absent(key, parts)
-            except ObjectExistsError:
-                return await self._lies_there(key, parts)
-            return True
 
-        hedge = self._hedge
-        if hedge is None or sum(memoryview(part).nbytes for part in parts) > HEDGED_BYTES:
-            return await self._retries.until_done(attempt, key)
-        return await self._retries.until_done(lambda: hedged(attempt, hedge), key)
-
-    async def _lies_there(self, key: str, parts: Sequence[Buffer]) -> bool:
-        try:
-            return await self._objects.get(key) == b"".join(parts)
-        except ObjectNotFoundError as problem:
-            # The key was taken a moment ago and is free now: an orphan was deleted. Try the put again.
-            raise StoreUnavailableError(f"object {key!r} was removed meanwhile") from problem
+        return await self._conditional_put.put(key, parts, attempted)

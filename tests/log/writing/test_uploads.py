@@ -14,8 +14,9 @@ from kafscale.log.partition import PartitionId
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.sealed_segment import SealedSegment
+from kafscale.log.writing.conditional_put import HEDGED_BYTES
 from kafscale.log.writing.store_retries import StoreRetries
-from kafscale.log.writing.uploads import HEDGED_BYTES, Uploader
+from kafscale.log.writing.uploads import Uploader
 from kafscale.memory.slab import SlabPool
 from kafscale.objects.hedging import FIRST_DELAY_SEC, Hedge
 from kafscale.protocol.record_batch import read_header

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 from kafscale.journal.ending import (
     Ended,
+    Leap,
     Look,
     Note,
     Probe,
     begun,
     found_fence,
+    leapt,
+    leapt_too_short,
     looked,
     note_failed,
     noted,
@@ -47,6 +50,8 @@ def steps(state: State, mistake: Mistake | None) -> Iterator[Step]:
                     yield from _begins(state, index, broker, partition, mistake)
         else:
             match broker.pursuit.ending:
+                case Leap():
+                    yield from _leaps(state, index, broker, broker.pursuit, broker.pursuit.ending)
                 case Probe():
                     yield from _probes(state, index, broker, broker.pursuit, broker.pursuit.ending, mistake)
                 case Look():
@@ -75,12 +80,30 @@ def _begins(
             assert log is not None
             yield _claims(state, index, broker, partition, record, log, mistake)
             return
-        pursuit = Pursuit(partition, target, begun(state.journal_record(target)), record)
+        pursuit = Pursuit(partition, target, begun(state.journal_record(target), leap=1), record)
         yield f"{index} pursues {target} for {partition}", _on(state, index, broker, pursuit)
 
 
 def _on(state: State, index: int, broker: Broker, pursuit: Pursuit | None) -> State:
     return with_broker(state, index, broker._replace(pursuit=pursuit))
+
+
+def _leaps(state: State, index: int, broker: Broker, pursuit: Pursuit, step: Leap) -> Iterator[Step]:
+    target = pursuit.journal
+    if step.to >= len(state.journals[target]):
+        # The row of cells ends there, as if a fence were behind it.
+        after = pursuit._replace(ending=leapt(step))
+        yield f"{index} leaps over {target}", _on(state, index, broker, after)
+        return
+    found = state.journals[target][step.to]
+    if isinstance(found, Entry):
+        after = pursuit._replace(ending=leapt_too_short(step))
+        yield f"{index} leaps too short, to {target}/{step.to}", _on(state, index, broker, after)
+        return
+    out = with_cell(state, target, step.to, FENCE)
+    out = out._replace(flying=out.flying | {(target, step.to, FENCE)})
+    after = pursuit._replace(ending=leapt(step))
+    yield f"{index} leaps to {target}/{step.to}", _on(out, index, broker, after)
 
 
 def _probes(

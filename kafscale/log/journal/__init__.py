@@ -1,0 +1,1 @@
+"""Journals on real stores: the protocol itself is `kafscale.journal`."""
