@@ -18,6 +18,8 @@ from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.sealed_segment import SealedSegment
+from kafscale.log.writing.conditional_put import ConditionalPut
+from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.log.writing.publisher import Publisher
 from kafscale.log.writing.uploads import Uploader
 from kafscale.metadata import keys
@@ -63,7 +65,7 @@ def publish_without_its_compare(patch: pytest.MonkeyPatch) -> None:
 def upload_that_overwrites(patch: pytest.MonkeyPatch) -> None:
     """A segment is put where it belongs, whatever lies there."""
 
-    async def put(self: Uploader, key: str, parts: Sequence[Any]) -> bool:
+    async def put(self: Uploader, key: str, parts: Sequence[Any], _: FlushTimes) -> bool:
         await self._retries.until_done(lambda: self._objects.put(key, parts), key)
         return True
 
@@ -74,10 +76,10 @@ def upload_that_overwrites(patch: pytest.MonkeyPatch) -> None:
 def leftover_taken_for_ones_own(patch: pytest.MonkeyPatch) -> None:
     """Whatever lies under a segment's key is believed to be an earlier attempt's."""
 
-    async def lies_there(self: Uploader, key: str, parts: Sequence[Any]) -> bool:
+    async def lies_there(self: ConditionalPut, key: str, parts: Sequence[Any]) -> bool:
         return True
 
-    patch.setattr(Uploader, "_lies_there", lies_there)
+    patch.setattr(ConditionalPut, "_lies_there", lies_there)
 
 
 @mistake()

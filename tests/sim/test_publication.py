@@ -9,6 +9,7 @@ import pytest
 from kafscale.errors import CorruptDataError, ObjectExistsError
 from kafscale.formats.partition_record import PartitionRecord, epoch_of
 from kafscale.log import partition_log
+from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.log.writing.uploads import Uploader
 from kafscale.metadata.store import Compare, Operation, TransactionResult
 from kafscale.protocol.types import Buffer
@@ -119,7 +120,7 @@ def test_it_finds_a_publication_without_its_compare(
 
 
 def test_it_finds_an_upload_that_overwrites(monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch) -> None:
-    async def overwrite(self: Uploader, key: str, parts: list[bytes]) -> bool:
+    async def overwrite(self: Uploader, key: str, parts: list[bytes], _: FlushTimes) -> bool:
         await self._retries.until_done(lambda: self._objects.put(key, parts), key)
         return True
 

@@ -112,6 +112,11 @@ class JournalWriter:
         if self._journal.is_fenced:
             raise JournalEndedError(self._journal_id, sequence)
 
+    def _check_fence(self, sequence: int) -> None:
+        """After every wait: a fence may have been found below the entry meanwhile."""
+        if sequence >= self._journal.next_sequence:
+            raise JournalEndedError(self._journal_id, sequence)
+
     def _sealed_parts(self, sequence: int, images: Sequence[SliceImage]) -> list[Buffer]:
         """The entry's bytes, with its slices in their order."""
         in_order = sorted(images, key=lambda image: (image.row.topic_id, image.row.partition))
@@ -135,8 +140,7 @@ class JournalWriter:
     async def _put(self, sequence: int, parts: list[Buffer]) -> None:
         key = entry_key(self._namespace, self._journal_id, sequence)
         is_ours = await self._conditional_put.put(key, parts)
-        if sequence >= self._journal.next_sequence:  # a fence was found below it meanwhile
-            raise JournalEndedError(self._journal_id, sequence)
+        self._check_fence(sequence)
         if is_ours:
             self._journal = found_own(self._journal, sequence)
             for waiting in [one for one in self._waiting if one <= self._journal.committed_through]:
@@ -144,6 +148,7 @@ class JournalWriter:
                     self._waiting[waiting].set_result(None)
             return
         found, _ = await self._retries.until_done(lambda: read_head(self._objects, key), key)
+        self._check_fence(sequence)
         if not isinstance(found, Fence):
             raise CorruptDataError(
                 key, f"an entry of broker {found.broker_id} with other bytes than were written"

@@ -146,6 +146,21 @@ async def test_an_entry_that_lands_above_a_fence_does_not_count() -> None:
 
 
 @in_virtual_time
+async def test_a_lower_fence_may_be_found_while_a_higher_one_is_read() -> None:
+    journal = Journal(in_flight=2)
+    await journal.fence(0)
+    await journal.fence(1)
+    with journal.store.hold("get_range", key(1)) as hold:
+        first, second = journal.write(b"first"), journal.write(b"second")
+        await hold.reached()
+        with pytest.raises(JournalEndedError, match="entry 0"):
+            await first
+    with pytest.raises(JournalEndedError, match="entry 1"):
+        await second
+    assert journal.ends == 1
+
+
+@in_virtual_time
 async def test_nothing_follows_an_entry_that_was_given_up() -> None:
     journal = Journal(in_flight=2)
     with journal.store.hold("put_if_absent", key(0)) as hold:
