@@ -146,7 +146,7 @@ class JournalLife:
         parsed = [parse_entry_key(info.key) for info in infos]
         sequences = [key.sequence for key in parsed if key is not None]
         assert len(sequences) == len(infos)
-        found = await read_heads(self.objects, "default", JOURNAL_ID, sequences)
+        found = await read_heads(self.objects, "default", JOURNAL_ID, sequences, self._retries)
         return {sequence: head for sequence, (head, _) in found.items()}
 
     async def check(self) -> None:

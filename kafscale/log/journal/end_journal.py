@@ -103,7 +103,9 @@ class JournalEnding:
         prefix = journal_prefix(self._namespace, self._journal_id)
         parsed = [parse_entry_key(info.key) async for info in self._objects.list(prefix)]
         above = [key.sequence for key in parsed if key is not None and key.sequence > self._record.progress]
-        return frozenset(await read_heads(self._objects, self._namespace, self._journal_id, above))
+        return frozenset(
+            await read_heads(self._objects, self._namespace, self._journal_id, above, self._retries)
+        )
 
     async def _probe(self, key: str, sequence: int) -> bool:
         """True if a fence lies there now, False for an entry."""
