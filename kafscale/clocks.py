@@ -14,6 +14,17 @@ def steady_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def boot_ms() -> int:
+    """Milliseconds of a clock that only goes forward and counts the time in which the machine was suspended."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return steady_ms() if clock is None else time.clock_gettime_ns(clock) // 1_000_000
+
+
+def thread_cpu_sec() -> float:
+    """The CPU time of the calling thread, in seconds."""
+    return time.thread_time()
+
+
 def steady_clock() -> Callable[[], int]:
     """Unix milliseconds as of now and the time since: a clock that is set does not move it."""
     offset_ms = now_ms() - steady_ms()

@@ -13,11 +13,13 @@ import uvloop
 
 from kafscale.broker.parts import BasicParts
 from kafscale.broker.process import EXIT_STOPPED, BrokerProcess
-from kafscale.broker.stores import open_hedge, open_replica, open_stores, whereabouts
+from kafscale.broker.stores import open_hedge, open_replica, open_stores, request_meters, whereabouts
 from kafscale.clocks import steady_ms
+from kafscale.objects.request_meter import unshared
 from kafscale.ops.health import Health, loop_probe
 from kafscale.ops.http import AdminServer
 from kafscale.ops.metrics import Metrics
+from kafscale.ops.metrics_token import MetricsToken
 from kafscale.ops.start_progress import StartProgress
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
@@ -56,7 +58,9 @@ async def _serve(settings: Settings, prepare: Prepare | None) -> int:
     metrics = Metrics(broker_id=settings.broker_id, version=version("kafscale"))
     health = Health()
     health.add_liveness_check("event_loop", loop_probe(loop))
-    admin = AdminServer(metrics, health)
+    token_file = settings.metrics_token_file
+    token = None if token_file is None else MetricsToken(token_file)
+    admin = AdminServer(metrics, health, token=token)
     admin_port = admin.start(settings.metrics_addr.host, settings.metrics_addr.port)
     url = f"http://{Address(settings.metrics_addr.host, admin_port)}"
     logger.info("metrics and health are served", extra={"url": url})
@@ -72,9 +76,11 @@ async def _serve(settings: Settings, prepare: Prepare | None) -> int:
             start = StartProgress(steady_ms)
             health.set_starting(start.reason)
             with start.step("opening the stores"):
-                metadata, objects = await open_stores(settings, stack)
-            replica, hedge = open_replica(settings, stack), open_hedge(settings)
-            parts = BasicParts(settings, metrics, health, metadata, objects, replica, hedge, start)
+                meters = request_meters(settings, metrics)
+                metadata, objects = await open_stores(settings, stack, meters)
+            replica = open_replica(settings, stack, meters.records if meters else None)
+            hedge, shared = open_hedge(settings), meters.shared if meters else unshared
+            parts = BasicParts(settings, metrics, health, metadata, objects, replica, hedge, start, shared)
             return await BrokerProcess(parts).run(stop)
     finally:
         admin.stop()

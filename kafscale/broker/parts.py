@@ -9,28 +9,25 @@ import uuid
 from functools import partial
 
 from kafscale import clocks
+from kafscale.broker.security import open_sasl, open_token_keys
+from kafscale.broker.stores import journal_place
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.producer_ids import ProducerIds
+from kafscale.cluster.quota_updates import QuotaUpdates
+from kafscale.cluster.quota_watch import apply_quotas
 from kafscale.cluster.registration import Registration
 from kafscale.cluster.tenure import Tenure
 from kafscale.cluster.topic_deletion import TopicDeletion
 from kafscale.cluster.topics import Topics
 from kafscale.cluster.unreadable_records import KINDS
+from kafscale.cluster.user_updates import UserUpdates
 from kafscale.cluster.view import ClusterView
 from kafscale.cluster.view_feeder import ClusterViewFeeder
-from kafscale.formats.features import SEGMENT_FORMAT
-from kafscale.formats.index import index_version_at
+from kafscale.formats.journal_keys import JOURNAL_BUCKET_MARK, journal_bucket_folder
+from kafscale.formats.object_keys import health_key
 from kafscale.groups.service import GroupService
-from kafscale.log.checkpointer import Checkpointer
-from kafscale.log.life.segment_life import SegmentLife
-from kafscale.log.manager import LogManager
-from kafscale.log.partition import Partition
-from kafscale.log.partition_service import PartitionService
-from kafscale.log.producer_gap_guard import ProducerGapGuard
+from kafscale.log.log_parts import LogParts, LogSurroundings
 from kafscale.log.reading.log_reader import log_reader
-from kafscale.log.sealed_segment import SealedSegment
-from kafscale.log.writing.flusher import Flusher, FlushPolicy
-from kafscale.log.writing.publisher import Publisher
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata.measured_store import MeasuredMetadataStore
@@ -38,16 +35,29 @@ from kafscale.metadata.store import MetadataStore
 from kafscale.metadata.store_contact import StoreContact
 from kafscale.objects.health import ObjectStoreHealth, ObjectStoreProbe, health_policy
 from kafscale.objects.hedging import Hedge
+from kafscale.objects.journal_bucket import ReplicatedReader
 from kafscale.objects.measured_store import MeasuredObjectStore
 from kafscale.objects.object_store import ObjectReader, ObjectStore
 from kafscale.objects.replica_reads import ReplicaReads
-from kafscale.ops import metric_families
+from kafscale.objects.request_meter import SharedCost, register_price_gauges, unshared
+from kafscale.ops import client_metric_families, metric_families
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.open_files import allow_connections
 from kafscale.ops.start_progress import StartProgress
+from kafscale.protocol.listeners import SecurityProtocol
+from kafscale.security.access import unrestricted
+from kafscale.security.acl_feeder import AclFeeder
+from kafscale.security.acl_store import AclStore
+from kafscale.security.audit import Audit
+from kafscale.security.authorizer import Authorizer
+from kafscale.security.client_quotas import ClientQuotas
+from kafscale.security.rates import Windows
+from kafscale.security.tls_files import TlsFiles
 from kafscale.server.dispatcher import Dispatcher
+from kafscale.server.frames import FrameMemory
 from kafscale.server.listener import Listener
+from kafscale.server.tls_services import ProtocolTls
 from kafscale.serving.batch_opener import BatchOpener
 from kafscale.serving.context import Broker
 from kafscale.serving.deadlines import Deadlines
@@ -60,10 +70,9 @@ from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.read_replicas import ReadReplicas
 from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
-from kafscale.settings.broker import Settings
+from kafscale.settings.broker import AuthorizerKind, Settings
+from kafscale.settings.listener_list import listener_specs
 from kafscale.tasks.owner import TaskOwner
-
-_EARLY_FLUSHES = 2
 
 
 def new_token() -> str:
@@ -71,14 +80,9 @@ def new_token() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def _flush_policy(settings: Settings) -> FlushPolicy:
-    early = settings.early_flushes
-    if early is None:
-        # On a bucket each costs two paid requests, and takes as long as many together.
-        early = _EARLY_FLUSHES if settings.s3_bucket is None else 0
-    return FlushPolicy(
-        interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency, early=early
-    )
+def new_journal_id() -> str:
+    """An id that no other journal has."""
+    return uuid.uuid4().hex
 
 
 class BasicParts:
@@ -94,6 +98,7 @@ class BasicParts:
         replica: ObjectReader | None = None,
         hedge: Hedge | None = None,
         start: StartProgress | None = None,
+        shared_cost: SharedCost = unshared,
     ) -> None:
         self.start = start or StartProgress(clocks.steady_ms)
         health.set_starting(self.start.reason)
@@ -101,25 +106,44 @@ class BasicParts:
         self.metrics = metrics
         self.health = health
         self.hedge = hedge
+        self.shared_cost = shared_cost
+        register_price_gauges(metrics, settings)
         self.metadata_contact = StoreContact(settings.lease_ttl_sec * 1000, clocks.steady_ms)
         self.metadata = MeasuredMetadataStore(metadata, metrics, self.metadata_contact)
-        self.registration = Registration(self.metadata, settings.lease_ttl_sec)
+        mark = JOURNAL_BUCKET_MARK if journal_place(settings).begins_there else ""
+        self.registration = Registration(
+            self.metadata, settings.lease_ttl_sec, new_journal_id=lambda: mark + new_journal_id()
+        )
         self.tenure = Tenure(self.registration, metrics.lease_ended)
         self.object_store_health = ObjectStoreHealth(health_policy(settings), clocks.steady_ms)
         self.objects = MeasuredObjectStore(objects, metrics, self.object_store_health)
         self.replica_reads = (
             ReplicaReads(replica, self.objects, metrics, clocks.steady_ms) if replica else None
         )
+        self.segment_reads: ObjectReader = self.objects
+        if self.replica_reads is not None:
+            self.segment_reads = ReplicatedReader(self.replica_reads, self.objects, settings.s3_namespace)
         self.object_store_probe = ObjectStoreProbe(
             self.objects,
             self.object_store_health,
             metrics,
-            namespace=settings.s3_namespace,
+            keys=_health_keys(settings),
             broker_id=settings.broker_id,
             jitter=random.Random(),
         )
+        self.tls_files = _open_tls_files(settings, metrics)
+        self.authorizer: Authorizer | None = None
+        if settings.authorizer is AuthorizerKind.ACL:
+            self.authorizer = Authorizer(
+                settings.super_users,
+                Audit(metrics),
+                allow_if_no_acl=settings.allow_everyone_if_no_acl_found,
+            )
         self.pool = SlabPool(settings.buffer_bytes)
         self.budget = MemoryBudget(settings.buffer_bytes)
+        self.quotas = ClientQuotas(
+            Windows(settings.quota_window_num, settings.quota_window_size_seconds * 1000)
+        )
         self.listener = Listener(
             self.pool,
             self.budget,
@@ -128,7 +152,16 @@ class BasicParts:
             max_connections=allow_connections(settings.max_connections),
             max_idle_ms=settings.connections_max_idle_ms,
             slow_request_ms=settings.slow_request_ms,
+            max_per_ip=settings.max_connections_per_ip,
+            max_of_ips=dict(settings.max_connections_per_ip_overrides.pairs),
+            tls=self._new_tls if self.tls_files is not None else None,
+            access_of=unrestricted if self.authorizer is None else self.authorizer.access,
+            connection_quota=self.quotas.connection,
         )
+
+    def _new_tls(self, protocol: SecurityProtocol, frame_memory: FrameMemory) -> ProtocolTls:
+        assert self.tls_files is not None
+        return ProtocolTls(self.tls_files, self.settings, protocol, frame_memory)
 
 
 class ServingParts:
@@ -142,26 +175,38 @@ class ServingParts:
         self._basics = basics
         self.view = view
         self.feeder = ClusterViewFeeder(metadata, view)
+        self.acl_feeder = None if basics.authorizer is None else AclFeeder(metadata, basics.authorizer)
+        apply_quotas(view, basics.quotas)
         self.reader = log_reader(
-            basics.replica_reads or basics.objects,
+            basics.segment_reads,
             basics.objects,
             settings,
             basics.pool,
             metrics,
-            self._index_version,
+            lambda: self.log_parts.index_version(),
         )
-        self.checkpointer = Checkpointer(
-            basics.objects,
-            metadata,
-            settings.s3_namespace,
-            clocks.now_ms,
-            new_token,
-            metrics.background_failures,
+        around = LogSurroundings(
+            settings=settings,
+            metrics=metrics,
+            metadata=metadata,
+            objects=basics.objects,
+            health=basics.object_store_health,
+            view=view,
+            pool=basics.pool,
+            budget=basics.budget,
+            lease=self._lease,
+            end_lease=basics.tenure.end,
+            unrenewed_ms=basics.registration.unrenewed_ms,
+            new_random=random.Random,
+            new_token=new_token,
+            hedge=basics.hedge,
+            shared_cost=basics.shared_cost,
+            now_ms=clocks.now_ms,
+            steady_ms=clocks.steady_ms,
         )
-        self.gap_guard = ProducerGapGuard()
-        self.logs = self._make_logs()
-        self.partitions = PartitionService(metadata, view, self._lease, self.logs, settings.broker_id)
-        self.segment_life = self._make_segment_life()
+        self.log_parts = LogParts(around, self.reader)
+        self.logs, self.partitions = self.log_parts.logs, self.log_parts.partitions
+        self.segment_life = self.log_parts.segment_life
         self.topic_deletion = TopicDeletion(
             metadata,
             basics.objects,
@@ -184,68 +229,23 @@ class ServingParts:
             basics.metadata_contact,
             clocks.steady_ms,
         )
-        self.stale_view = StaleView(basics.metadata_contact, self.metadata_brokers, self.logs.end_waiting)
+        self.stale_view = StaleView(
+            basics.metadata_contact,
+            self.metadata_brokers,
+            lambda: self.log_parts.journals.unended_ms,
+            self.logs.end_waiting,
+        )
         self.sequence_error_check = SequenceErrorCheck(self.logs)
+        self.token_keys = open_token_keys(settings)
+        self.sasl = open_sasl(settings, view, metrics, self.token_keys)
         self._register_gauges()
+
+    async def begin_journal(self) -> None:
+        """Begin the journal of this registration. Before it, nothing is claimed."""
+        await self.log_parts.begin_journal(self._basics.registration.broker.journal_id)
 
     def _lease(self) -> int:
         return self._basics.tenure.lease
-
-    def _index_version(self) -> int:
-        """The version in which indexes are written."""
-        return index_version_at(self.view.feature_level(SEGMENT_FORMAT))
-
-    def _on_published(self, partition: Partition, sealed: SealedSegment) -> None:
-        self.reader.add_published(partition, sealed)
-        self.checkpointer.consider(partition)
-
-    def _make_logs(self) -> LogManager:
-        basics, settings = self._basics, self._basics.settings
-        publisher = Publisher(
-            basics.objects,
-            basics.metadata,
-            settings.s3_namespace,
-            clocks.now_ms,
-            self._on_published,
-            random.Random(),
-            self._index_version,
-            basics.hedge,
-        )
-        flusher = Flusher(
-            publisher,
-            _flush_policy(settings),
-            basics.budget,
-            clocks.now_ms,
-            basics.metrics,
-            self.gap_guard,
-            self.checkpointer.make_room,
-        )
-        return LogManager(
-            self.view,
-            basics.metadata,
-            flusher,
-            publisher,
-            self.reader,
-            self.checkpointer,
-            basics.pool,
-            basics.budget,
-            settings,
-            basics.metrics,
-        )
-
-    def _make_segment_life(self) -> SegmentLife:
-        basics = self._basics
-        return SegmentLife(
-            basics.objects,
-            basics.object_store_health,
-            self.logs,
-            self.checkpointer,
-            basics.settings,
-            basics.metrics,
-            cluster_id=self.view.cluster_id,
-            now_ms=clocks.now_ms,
-            index_version=self._index_version,
-        )
 
     def _register_gauges(self) -> None:
         basics, view = self._basics, self.view
@@ -258,10 +258,16 @@ class ServingParts:
         basics.health.add_warning("metadata_store", self.stale_view.warning)
         self.stale_view.register_gauge(basics.metrics)
         gauge(metric_families.TOPICS, lambda: view.topic_count)
-        gauge(metric_families.PARTITIONS_HELD_UP, lambda: self.checkpointer.held_up_count)
+        gauge(metric_families.PARTITIONS_HELD_UP, lambda: self.log_parts.checkpointer.held_up_count)
         gauge(metric_families.BROKERS, lambda: view.broker_count)
+        gauge(client_metric_families.USERS, lambda: len(view.users))
+        gauge(client_metric_families.LOGINS_WAITING, lambda: self.sasl.logins_waiting)
         for prefix, kind in KINDS.items():
             gauge(metric_families.RECORDS_UNREADABLE, partial(view.unreadable.count, prefix), kind=kind)
+        rules = self.acl_feeder
+        if rules is not None:
+            gauge(metric_families.RECORDS_UNREADABLE, lambda: rules.stored.unreadable_count, kind="acl")
+            gauge(client_metric_families.ACCESS_RULES, lambda: rules.stored.rule_count)
         self.logs.register_gauges(basics.metrics)
         gauge(metric_families.PARTITIONS_OFFLINE, view.offline_partition_count)
 
@@ -274,6 +280,10 @@ class ServingParts:
             view=view,
             topics=Topics(basics.metadata, view, basics.settings),
             features=FeatureUpdates(basics.metadata, view),
+            user_updates=UserUpdates(basics.metadata, view),
+            acls=None if self.acl_feeder is None else AclStore(basics.metadata, self.acl_feeder),
+            quota_updates=QuotaUpdates(basics.metadata, view),
+            quotas=basics.quotas,
             logs=self.logs,
             producer_ids=ProducerIds(basics.metadata),
             metrics=basics.metrics,
@@ -288,8 +298,8 @@ class ServingParts:
             decompression=Decompression(basics.settings.codec_clients, self.reader, basics.metrics),
             idle_answers=IdleAnswers(view, self.logs),
             sequence_error_check=self.sequence_error_check,
-            gap_guard=self.gap_guard,
-            record_deletion=self.segment_life.record_deletion,
+            gap_guard=self.log_parts.gap_guard,
+            record_deletion=self.log_parts.segment_life.record_deletion,
             groups=self.groups.coordinator,
             object_store_health=basics.object_store_health,
             now_ms=clocks.now_ms,
@@ -299,3 +309,21 @@ class ServingParts:
     def dispatcher(self) -> Dispatcher:
         """The dispatcher of this broker's connections."""
         return Dispatcher(self.services())
+
+
+def _health_keys(settings: Settings) -> list[str]:
+    """An object in each bucket that a broker writes to."""
+    keys = [health_key(settings.s3_namespace, settings.broker_id)]
+    if settings.journal_bucket is not None:
+        folder = journal_bucket_folder(settings.s3_namespace, "health")
+        keys.append(f"{folder}broker-{settings.broker_id}")
+    return keys
+
+
+def _open_tls_files(settings: Settings, metrics: Metrics) -> TlsFiles | None:
+    """None if no listener needs them. Raises `StartupError`."""
+    if not any(spec.protocol.is_tls for spec in listener_specs(settings)):
+        return None
+    files = TlsFiles(settings, metrics.count_tls_failure)
+    metrics.gauge(client_metric_families.TLS_CERTIFICATE_EXPIRY, lambda: files.contexts.expires_at_sec)
+    return files

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from kafscale.broker.parts import BasicParts, ServingParts, new_token
+from kafscale.broker.stores import journal_place
 from kafscale.cluster.identity import establish_cluster
+from kafscale.cluster.journal_place import settle_journal_place
 from kafscale.cluster.view import ClusterView
 from kafscale.errors import (
     StartupError,
@@ -17,11 +19,12 @@ from kafscale.errors import (
     StoreUnavailableError,
 )
 from kafscale.formats.features import SEGMENT_FORMAT, SUPPORTED, check_segment_settings
+from kafscale.formats.journal_keys import journal_probe_key
 from kafscale.metadata.model import BrokerRecord, BrokerState, Endpoint, ListenerName
 from kafscale.objects.bucket.probe import prove_conditional_writes
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
-from kafscale.settings.broker import advertised_address, external_address
 from kafscale.settings.kinds import Address
+from kafscale.settings.listener_list import check_open_listeners, listener_specs
 
 logger = logging.getLogger(__name__)
 
@@ -43,17 +46,17 @@ class BrokerProcess:
     def __init__(self, basics: BasicParts) -> None:
         self.basics = basics
         self.serving: ServingParts  # from when this broker is registered
-        self._external: Endpoint | None = None
+        self.listeners: dict[ListenerName, Address] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._staying_registered: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> int:
         """Serve until `stop` is set; returns the exit status. Raises `StartupError`."""
-        advertised = await self._bind()
+        await self._bind()
         stopping = asyncio.create_task(stop.wait(), name="stop signal")
         ending = asyncio.create_task(self._ended.wait(), name="end of the work")
-        starting = asyncio.create_task(self._start(advertised), name="start")
+        starting = asyncio.create_task(self._start(), name="start")
         slow_steps = asyncio.create_task(self.basics.start.log_slow_steps(), name="slow steps of the start")
         try:
             await asyncio.wait({starting, stopping, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -64,7 +67,7 @@ class BrokerProcess:
                 "ready",
                 extra={
                     "broker_id": self.basics.settings.broker_id,
-                    "advertised": str(advertised),
+                    "advertised": _text(self.listeners),
                     "cluster_id": self.serving.view.cluster_id,
                     "start": self.basics.start.summary(),
                 },
@@ -80,39 +83,51 @@ class BrokerProcess:
             if self.basics.replica_reads is not None:
                 await self.basics.replica_reads.close()
 
-    async def _bind(self) -> Address:
+    async def _bind(self) -> None:
+        """Bind every listener. Raises `StartupError`."""
         listener, settings, host_name = self.basics.listener, self.basics.settings, socket.gethostname()
-        listen = settings.broker_addr
-        bound = Address(*await listener.bind(listen.host, listen.port))
-        outside = settings.external_addr
-        if outside is not None:
-            name = ListenerName.EXTERNAL
-            outside_bound = Address(*await listener.bind(outside.host, outside.port, name))
-            external = external_address(settings, outside_bound, host_name)
-            self._external = Endpoint(external.host, external.port)
-        advertised = advertised_address(settings, bound, host_name)
+        for warning in check_open_listeners(settings):
+            logger.warning("%s", warning)
+        bound_at: dict[ListenerName, Address] = {}
+        for spec in listener_specs(settings):
+            bound = Address(*await listener.bind(spec))
+            bound_at[spec.name] = bound
+            if spec.is_advertised:
+                self.listeners[spec.name] = spec.advertised(bound, host_name)
         logger.info(
             "Kafka clients connect here once the broker is ready",
-            extra={"bootstrap_servers": str(advertised), "listening_on": str(bound)},
+            extra={"bootstrap_servers": _text(self.listeners), "listening_on": _text(bound_at)},
         )
-        return advertised
 
-    async def _start(self, advertised: Address) -> None:
+    async def _start(self) -> None:
         basics, settings = self.basics, self.basics.settings
         self._keep_running(basics.object_store_probe.run(), "object store probe")
+        if basics.tls_files is not None:
+            self._keep_running(basics.tls_files.run(), "TLS files")
         step, registration = basics.start.step, basics.registration
         cluster_id = await self._find_cluster()
         with step(f"registering broker id {settings.broker_id}", lambda: registration.obstacle):
-            await registration.register(self._record(advertised))
+            await registration.register(self._record())
         self.serving = serving = ServingParts(basics, self._view(cluster_id))
+        with step("beginning the journal"):
+            await serving.begin_journal()
         view = serving.view
         self._keep_running(serving.feeder.run(), "cluster view")
         self._staying_registered = self._keep_running(
-            basics.tenure.run(serving.partitions, serving.groups, on_unanswered=serving.stale_view.look),
+            basics.tenure.run(
+                serving.partitions,
+                serving.groups,
+                on_registered=serving.begin_journal,
+                on_unanswered=serving.stale_view.look,
+            ),
             "registration",
         )
         with step("reading the view of the cluster", view.missing):
             await view.ready()
+        if serving.acl_feeder is not None:
+            self._keep_running(serving.acl_feeder.run(), "access rules")
+            with step("reading the access rules"):
+                await serving.acl_feeder.ready()
         with step("waiting until the view shows the registration"):
             await view.wait_until(lambda: view.broker_state(settings.broker_id) is not None)
         check_segment_settings(settings, view.feature_level(SEGMENT_FORMAT))
@@ -124,10 +139,12 @@ class BrokerProcess:
         with step("announcing that it runs"):
             await registration.announce(BrokerState.RUNNING)
             await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
-        await basics.listener.start(serving.dispatcher())
+        if serving.token_keys is not None:
+            self._keep_running(serving.token_keys.run(), "token keys")
+        await basics.listener.start(serving.dispatcher(), serving.sasl)
         basics.health.set_ready()
         # Not before: what is behind with merging or retention is no reason to keep clients waiting.
-        for name, work in serving.segment_life.work().items():
+        for name, work in serving.log_parts.work().items():
             self._keep_running(work, name)
 
     def _view(self, cluster_id: str) -> ClusterView:
@@ -143,23 +160,36 @@ class BrokerProcess:
                 await _until_answered(
                     lambda: prove_conditional_writes(basics.objects, namespace, new_token()), obstacle
                 )
+        if basics.settings.journal_bucket is not None:
+            with basics.start.step("proving the journal bucket's conditional writes", obstacle.get):
+                await _until_answered(
+                    lambda: prove_conditional_writes(
+                        basics.objects, namespace, new_token(), journal_probe_key
+                    ),
+                    obstacle,
+                )
         with basics.start.step("reading which cluster the stores belong to", obstacle.get):
-            return await _until_answered(
+            cluster_id = await _until_answered(
                 lambda: establish_cluster(basics.metadata, basics.objects, namespace), obstacle
             )
+            place = journal_place(basics.settings)
+            await _until_answered(
+                lambda: settle_journal_place(basics.metadata, basics.objects, namespace, place), obstacle
+            )
+            return cluster_id
 
-    def _record(self, advertised: Address) -> BrokerRecord:
+    def _record(self) -> BrokerRecord:
         """This broker's registration while it starts."""
         settings = self.basics.settings
-        return BrokerRecord(
+        record = BrokerRecord(
             broker_id=settings.broker_id,
-            host=advertised.host,
-            port=advertised.port,
-            external=self._external,
+            host="",
+            port=0,
             rack=settings.rack,
             state=BrokerState.STARTING,
             features=SUPPORTED,
         )
+        return record.reached_at({name: Endpoint(at.host, at.port) for name, at in self.listeners.items()})
 
     def _keep_running(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Work without which the broker cannot go on, nor start: its end is the broker's."""
@@ -183,7 +213,7 @@ class BrokerProcess:
         basics, serving = self.basics, self.serving
         basics.health.set_not_ready()
         deadline = asyncio.get_running_loop().time() + basics.settings.shutdown_timeout_ms / 1000
-        await self._hand_over(deadline)
+        is_announced = await self._hand_over(deadline)
         basics.listener.stop_accepting()
         serving.groups.refuse_requests()
         await basics.listener.finish_requests(FINISH_REQUESTS_SEC)
@@ -197,20 +227,36 @@ class BrokerProcess:
             logger.error("stopping without having flushed everything; what is left was not acknowledged")
         serving.logs.end_waiting()
         await basics.listener.close()
+        serving.sasl.close()
         serving.purgatory.close()
         await serving.leader_changes.close()
         await serving.sequence_error_check.close()
         await serving.started.close()
         await serving.topic_deletion.close()
-        await serving.segment_life.close()
+        if is_announced:
+            await self._store_records(deadline)
         await serving.partitions.close()
-        await serving.logs.close()
+        await serving.log_parts.close()
         await self._end_registration()
         logger.info("stopped")
         return drained
 
-    async def _hand_over(self, deadline_sec: float) -> None:
-        """Let the brokers that go on lead and coordinate what this one does, as far as there is time."""
+    async def _store_records(self, deadline_sec: float) -> None:
+        """Store the records of the partitions that no other broker leads by now, as far as there is time.
+
+        Tools that run while no broker does find them up to date, and the next leader has no journal to read.
+        """
+        try:
+            async with asyncio.timeout_at(deadline_sec):
+                await self.serving.partitions.resign_all()
+        except TimeoutError:
+            logger.warning("stopping with records that are behind: the next leader reads the journal")
+
+    async def _hand_over(self, deadline_sec: float) -> bool:
+        """Let the brokers that go on lead and coordinate what this one does, as far as there is time.
+
+        False if the metadata store does not answer.
+        """
         basics, serving, view = self.basics, self.serving, self.serving.view
         broker_id = basics.settings.broker_id
         try:
@@ -219,15 +265,16 @@ class BrokerProcess:
                 await view.wait_until(lambda: view.broker_state(broker_id) in (BrokerState.STOPPING, None))
         except TimeoutError:
             logger.warning("the metadata store does not answer: stopping without handing over")
-            return
+            return False
         try:
             async with asyncio.timeout_at(deadline_sec):
                 await asyncio.gather(serving.partitions.handed_over(), serving.groups.handed_over())
         except TimeoutError:
             logger.warning("stopping without having handed over everything")
-            return
+            return True
         if view.brokers_to_read_from():
             await self._linger(deadline_sec)
+        return True
 
     async def _linger(self, deadline_sec: float) -> None:
         """Answer the clients' next requests: other brokers serve them from now on.
@@ -260,6 +307,13 @@ class BrokerProcess:
         for task in ended:
             logger.error("cannot go on without the %s", task.get_name(), exc_info=task.exception())
         return bool(ended)
+
+
+def _text(addresses: Mapping[ListenerName, Address]) -> str:
+    """As in Kafka's `listeners`; without the name if there is only PLAINTEXT."""
+    if addresses.keys() == {ListenerName.PLAINTEXT}:
+        return str(addresses[ListenerName.PLAINTEXT])
+    return ",".join(f"{name}://{address}" for name, address in addresses.items())
 
 
 class _Obstacle:

@@ -1,19 +1,28 @@
 """Opens the stores that the settings name: the only place that knows every backend."""
 
 import contextlib
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kafscale import clocks
 from kafscale.cluster.exports import ExportHeldError, read_holder
-from kafscale.errors import StartupError, StoreError
+from kafscale.cluster.journal_place import JournalPlace
+from kafscale.errors import SettingError, StartupError, StoreError
 from kafscale.formats.export_records import ExportRecord
+from kafscale.formats.journal_keys import journal_bucket_prefix
 from kafscale.metadata.store import MetadataReader, MetadataStore
 from kafscale.objects.hedging import Hedge
-from kafscale.objects.object_store import ObjectReader, ObjectStore
+from kafscale.objects.journal_bucket import JournalBucketStore, ReplicatedReader
+from kafscale.objects.object_store import ListingReader, ObjectReader, ObjectStore
 from kafscale.objects.replica_reads import ReplicaReads
+from kafscale.objects.request_meter import RequestLog, RequestMeter
 from kafscale.ops.metrics import Metrics
-from kafscale.settings.broker import Settings
+from kafscale.ops.prices import Prices
+from kafscale.settings.broker import JournalBucketUse, Settings
+from kafscale.settings.journal import is_directory_bucket
 from kafscale.tools.backup.snapshots import Snapshots
 
 _METADATA_FILE: Final = "metadata.db"
@@ -22,23 +31,43 @@ _HOLDER_PATIENCE_SEC: Final = 0.5
 # The backends are imported where they are opened: a broker with embedded stores loads no client of another.
 
 
+@dataclass(frozen=True, slots=True)
+class RequestMeters:
+    """What counts the requests to the bucket, and to the journal bucket: the same where there is none."""
+
+    records: RequestMeter
+    journals: RequestMeter
+    namespace: str
+
+    def shared(self, key: str, slices: Iterable[tuple[str, int]]) -> AbstractContextManager[None]:
+        """`RequestMeter.shared`, for the bucket that the key lies in."""
+        lies_with_journals = key.startswith(journal_bucket_prefix(self.namespace))
+        return (self.journals if lies_with_journals else self.records).shared(key, slices)
+
+
 async def open_stores(
-    settings: Settings, stack: contextlib.AsyncExitStack
+    settings: Settings, stack: contextlib.AsyncExitStack, meters: RequestMeters | None = None
 ) -> tuple[MetadataStore, ObjectStore]:
-    """The metadata store and the object store; `stack` closes both.
+    """The metadata store and the object store; `stack` closes both. `meters` note the requests to buckets.
 
     Stores over a network need not be reachable yet; until then calls fail. Raises `StartupError`, `SettingError`.
     """
-    metadata = await _open_metadata(settings)
-    stack.push_async_callback(metadata.close)
-    objects = _open_objects(settings)
+    metadata = await open_metadata(settings, stack)
+    objects = _open_objects(settings, meters)
     stack.push_async_callback(objects.close)
     return metadata, objects
 
 
+async def open_metadata(settings: Settings, stack: contextlib.AsyncExitStack) -> MetadataStore:
+    """The metadata store alone; `stack` closes it. Raises `StartupError`, `SettingError`."""
+    metadata = await _open_metadata(settings)
+    stack.push_async_callback(metadata.close)
+    return metadata
+
+
 async def open_for_reading(
     settings: Settings, stack: contextlib.AsyncExitStack
-) -> tuple[MetadataReader, ObjectReader]:
+) -> tuple[MetadataReader, ListingReader]:
     """The stores of running brokers, for processes that only look at it; `stack` closes both.
 
     Nothing is written, and no folder is made. Embedded stores can be looked into while a broker uses them. With
@@ -59,7 +88,7 @@ async def open_for_reading(
     return metadata, await _open_objects_for_reading(settings, stack)
 
 
-def open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader:
+def open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStack) -> ListingReader:
     """The object store alone, without a replica of it, for processes that only look at it; `stack` closes it.
 
     Nothing is written, and no folder is made. Raises `SettingError`.
@@ -70,7 +99,7 @@ def open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStac
         local = LocalReader(_objects_folder(settings))
         stack.push_async_callback(local.close)
         return local
-    primary = open_bucket_alone(settings)
+    primary = _open_buckets(settings, None)
     stack.push_async_callback(primary.close)
     return primary
 
@@ -151,6 +180,8 @@ def whereabouts(settings: Settings) -> tuple[str, str]:
         records = str(_objects_folder(settings).absolute())
     else:
         records = f"{_bucket_url(settings.s3_bucket)}/{settings.s3_namespace}"
+    if settings.journal_bucket is not None:
+        records += f", journals in {_bucket_url(settings.journal_bucket)}"
     if settings.etcd_endpoints is None:
         return records, str(_metadata_file(settings).absolute())
     return records, f"etcd {','.join(settings.etcd_endpoints)}"
@@ -215,50 +246,85 @@ def _export_file(settings: Settings, topic: str) -> Path:
     return _exports_folder(settings) / topic / _METADATA_FILE
 
 
-def open_replica(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader | None:
+def open_replica(
+    settings: Settings, stack: contextlib.AsyncExitStack, meter: RequestLog | None = None
+) -> ObjectReader | None:
     """The replica of the object store that segments are read from first, if there is one.
 
-    `stack` closes it. Raises `SettingError`.
+    `stack` closes it, `meter` notes its requests. Raises `SettingError`.
     """
     if settings.s3_read_bucket is None:
         return None
     from kafscale.objects.bucket import config
 
-    replica = config.open_replica(settings)
+    replica = config.open_replica(settings, meter)
     stack.push_async_callback(replica.close)
     return replica
 
 
+def request_meters(settings: Settings, metrics: Metrics) -> RequestMeters | None:
+    """Count the requests to buckets and what they cost; None for a folder, which has none."""
+    if settings.s3_bucket is None:
+        return None
+    namespace = settings.s3_namespace
+    records = RequestMeter(metrics, Prices.from_settings(settings), namespace)
+    if settings.journal_bucket is None:
+        return RequestMeters(records, records, namespace)
+    return RequestMeters(records, RequestMeter(metrics, Prices.of_journals(settings), namespace), namespace)
+
+
+def journal_place(settings: Settings) -> JournalPlace:
+    """Where journals lie by the settings."""
+    begins_there = (
+        settings.journal_bucket is not None and settings.journal_bucket_use is JournalBucketUse.WRITE
+    )
+    return JournalPlace(settings.journal_bucket, begins_there)
+
+
 def open_hedge(settings: Settings) -> Hedge | None:
-    """When a second request is sent beside a slow upload; None for a folder, whose disk would only do more."""
+    """When a second request is sent beside a slow PUT of an entry; None for a folder: its disk would only do more."""
     if settings.s3_bucket is None or settings.s3_hedged_puts_percent == 0:
         return None
     return Hedge(settings.s3_hedged_puts_percent / 100)
 
 
-def _open_objects(settings: Settings) -> ObjectStore:
+def _open_objects(settings: Settings, meters: RequestMeters | None) -> ObjectStore:
     if settings.s3_bucket is not None:
-        from kafscale.objects.bucket.config import open_bucket
-
-        return open_bucket(settings)
+        return _open_buckets(settings, meters)
     from kafscale.objects.local.store import LocalStore
 
     _make_data_folder(settings)
     return LocalStore(_objects_folder(settings), fsync=settings.local_fsync)
 
 
+def _open_buckets(settings: Settings, meters: RequestMeters | None) -> ObjectStore:
+    """The bucket, and the one of the journals where there is one. Raises `SettingError`."""
+    from kafscale.objects.bucket.config import open_bucket, open_journal_bucket
+
+    if settings.s3_bucket is not None and is_directory_bucket(settings.s3_bucket):
+        raise SettingError(
+            f"KAFSCALE_S3_BUCKET={settings.s3_bucket} is not legal: it is a directory bucket, which one zone stores "
+            "and which lists in no order; only KAFSCALE_JOURNAL_BUCKET may be one"
+        )
+    journals = None
+    if settings.journal_bucket is not None:
+        journals = open_journal_bucket(settings, meters.journals if meters else None)
+    records = open_bucket(settings, meter=meters.records if meters else None)
+    return JournalBucketStore(records, journals, settings.s3_namespace)
+
+
 def _objects_folder(settings: Settings) -> Path:
     return settings.data_dir / "objects"
 
 
-async def _open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectReader:
+async def _open_objects_for_reading(settings: Settings, stack: contextlib.AsyncExitStack) -> ListingReader:
     primary = open_objects_for_reading(settings, stack)
     replica = open_replica(settings, stack)
     if replica is None:
         return primary
     reads = ReplicaReads(replica, primary, Metrics(), clocks.steady_ms)
     stack.push_async_callback(reads.close)
-    return reads
+    return ReplicatedReader(reads, primary, settings.s3_namespace)
 
 
 def _make_data_folder(settings: Settings) -> None:

@@ -120,11 +120,12 @@ class Claims:
             else:
                 found = {c.record_key: known[c.record_key] for c in claims if c.record_key in known}
             claimed: list[Owned] = []
+            unreadable: dict[str, _Unreadable] = {}
             parts = deque(_by_size(claims, found))
             while parts:
                 part = parts.popleft()
                 try:
-                    owned = await self._claim_part(lease, part, found)
+                    owned = await self._claim_part(lease, part, found, unreadable)
                 except ValueError as refusal:
                     parts.extendleft(self._divided(part, found, refusal))
                     continue
@@ -134,6 +135,7 @@ class Claims:
                         raise LeaseEndedError(lease)
                     notify(one)
                     claimed.append(one)
+            await self._report_unreadable(unreadable)
             return claimed
 
     def _divided(
@@ -166,12 +168,16 @@ class Claims:
         return True
 
     async def _claim_part(
-        self, lease: int, claims: Sequence[Claim], found: Mapping[str, KeyValue]
+        self,
+        lease: int,
+        claims: Sequence[Claim],
+        found: Mapping[str, KeyValue],
+        unreadable: "dict[str, _Unreadable]",
     ) -> list[Owned]:
         """Attempt the claims until every item has an owner, and return those that this broker owns.
 
         `found` may be out of date: a failed attempt returns the current values of the items that it tried. Items
-        that are settled are not read again.
+        that are settled are not read again. Those whose record cannot be read are added to `unreadable`.
         """
         ours: list[Owned] = []
         tried: dict[Claim, bytes] = {}
@@ -182,7 +188,7 @@ class Claims:
                 if not self._is_settled(claim, found, lease, tried, ours)
                 and not self._is_refused(claim, found)
             ]
-            attempt = self._attempt(claims, found, lease)
+            attempt = self._attempt(claims, found, lease, unreadable)
             if not attempt.owned:
                 return ours
             claims = [one.claim for one in attempt.owned]
@@ -205,7 +211,13 @@ class Claims:
                 return ours + [Owned(one.claim, one.record, result.revision) for one in attempt.owned]
             found = {item.key: item for item in result.found if item is not None}
 
-    def _attempt(self, claims: Sequence[Claim], found: Mapping[str, KeyValue], lease: int) -> "_Attempt":
+    def _attempt(
+        self,
+        claims: Sequence[Claim],
+        found: Mapping[str, KeyValue],
+        lease: int,
+        unreadable: "dict[str, _Unreadable]",
+    ) -> "_Attempt":
         attempt = _Attempt()
         for claim in claims:
             stored = found.get(claim.record_key)
@@ -213,7 +225,8 @@ class Claims:
                 values = self._next_record(claim.record_key, None if stored is None else stored.value)
             except CorruptDataError as problem:
                 # It has no owner until its record is repaired; the others are claimed all the same.
-                self._report_once(stored, problem)
+                if stored is not None:
+                    unreadable[claim.record_key] = _Unreadable(stored.key, stored.mod_revision, problem)
             except Exception as problem:  # noqa: BLE001 - reported
                 self._failures.report(claim.record_key, problem)
             else:
@@ -221,11 +234,24 @@ class Claims:
                     attempt.add(claim, stored, *values, lease)
         return attempt
 
-    def _report_once(self, bad: KeyValue | None, problem: CorruptDataError) -> None:
+    async def _report_unreadable(self, unreadable: "Mapping[str, _Unreadable]") -> None:
+        """Report the records that are still the ones that could not be read, each of them once.
+
+        Another broker may have claimed the item meanwhile, and deleted what only the older record needed.
+        """
         # Once: the keeper tries again every other second.
-        if bad is not None and self._reported.get(bad.key) != bad.mod_revision:
-            self._reported[bad.key] = bad.mod_revision
-            logger.error("cannot claim: the record is unreadable", extra={"problem": str(problem)})
+        new = [one for one in unreadable.values() if self._reported.get(one.key) != one.revision]
+        if not new:
+            return
+        try:
+            found = await read_many(self._store, [one.key for one in new])
+        except (StoreUnavailableError, StoreIndeterminateError):
+            return  # What was claimed must not wait: the next attempt reports it.
+        for key, revision, problem in new:
+            stored = found.get(key)
+            if stored is not None and stored.mod_revision == revision:
+                self._reported[key] = revision
+                logger.error("cannot claim: the record is unreadable", extra={"problem": str(problem)})
 
     @staticmethod
     def _is_settled(
@@ -250,6 +276,13 @@ class Claims:
         ):
             ours.append(Owned(claim, record.value, record.mod_revision))
         return True
+
+    async def read(self, claims: Sequence[Claim]) -> dict[str, KeyValue]:
+        """The records and owner keys of these items. Retries while the store is away."""
+        found: dict[str, KeyValue] = {}
+        for part in self._parts(claims, keys_each=2):
+            found |= await self._read(part)
+        return found
 
     async def _read(self, claims: Sequence[Claim]) -> dict[str, KeyValue]:
         keys = [key for claim in claims for key in (claim.record_key, claim.owner_key)]
@@ -308,6 +341,14 @@ class _Refusal(NamedTuple):
 
     revision: int
     until_sec: float
+
+
+class _Unreadable(NamedTuple):
+    """The record of an item, as it was at `revision`, cannot be read, or does not go with what it names."""
+
+    key: str
+    revision: int
+    problem: CorruptDataError
 
 
 class _Attempt:

@@ -36,7 +36,9 @@ def describe_topic(configs: Mapping[str, str], settings: Settings) -> Sequence[C
     return [_describe(row, configs, settings) for row in TOPIC_CONFIGS]
 
 
-def broker_synonyms(name: str, value: str, default: str, *, is_set: bool) -> tuple[ConfigSynonym, ...]:
+def broker_synonyms(
+    name: str, value: str | None, default: str | None, *, is_set: bool
+) -> tuple[ConfigSynonym, ...]:
     """Where a broker config may come from: a setting, and the default.
 
     As in Kafka what is set counts as set with the default's value, too; `is_set` False: unless it differs.

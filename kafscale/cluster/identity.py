@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from kafscale.cluster.cluster_record import ensure_cluster_id, read_cluster_id
 from kafscale.cluster.marker import claim_marker, read_marker
 from kafscale.errors import CorruptDataError, StartupError
+from kafscale.formats.journal_keys import journals_prefix
 from kafscale.formats.object_keys import namespace_prefix
 from kafscale.formats.partition_record import decode_partition_record
 from kafscale.metadata import keys
@@ -68,11 +69,12 @@ async def _owner(objects: ObjectStore, namespace: str) -> str | None:
 
 
 async def _holds_anything(objects: ObjectStore, namespace: str) -> bool:
-    listing = objects.list(namespace_prefix(namespace))
-    try:
-        async for _ in listing:
-            return True
-    finally:
-        if isinstance(listing, AsyncGenerator):
-            await listing.aclose()
+    for prefix in (namespace_prefix(namespace), journals_prefix(namespace)):
+        listing = objects.list(prefix)
+        try:
+            async for _ in listing:
+                return True
+        finally:
+            if isinstance(listing, AsyncGenerator):
+                await listing.aclose()
     return False

@@ -1,22 +1,32 @@
 """Claims of partitions: a new leader epoch in the partition's record and the leader's key, in one transaction."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from kafscale.cluster.claims import Claim, Claims, Owned
-from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.errors import CorruptDataError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats.partition_record import (
     EpochStart,
+    JournalPosition,
     PartitionRecord,
     decode_partition_record,
     encode_partition_record,
 )
 from kafscale.formats.topic_record import encode_leader_record
+from kafscale.journal.partition_state import partition_state
+from kafscale.journal.replay import Replay
 from kafscale.metadata import keys
 from kafscale.metadata.model import LeaderRecord
-from kafscale.metadata.store import KeyValue, MetadataStore
+from kafscale.metadata.store import NO_LEASE, Compare, KeyValue, MetadataStore, Put
 from kafscale.ops.item_failures import ItemFailures
 
+logger = logging.getLogger(__name__)
+
+RELEASE_ATTEMPT_SEC = 10.0
 # More epochs than any client asks for; without a limit the record would grow with every change of leader.
 REMEMBERED_EPOCHS = 128
 # From so many on it is cheaper to read every record than to ask for each of them.
@@ -45,6 +55,20 @@ def next_epoch(record: PartitionRecord) -> PartitionRecord:
     return replace(record, leader_epoch=epoch, epochs=(*kept[1 - REMEMBERED_EPOCHS :], started))
 
 
+class Journals(Protocol):
+    """The journals that the claims of a broker begin and end with."""
+
+    @property
+    def namespace(self) -> str:
+        """In whose folder of the object store journals are."""
+
+    def position(self, topic: str) -> JournalPosition | None:
+        """Where this broker's records of the topic's partitions go from now on; None if there is no such topic."""
+
+    async def replays(self, positions: Iterable[JournalPosition]) -> Mapping[str, Replay]:
+        """What the journals at these positions have, by journal id; those of live brokers are left out."""
+
+
 class Leadership:
     """Claims and releases partitions for one broker, under the lease that `lease` returns."""
 
@@ -53,17 +77,33 @@ class Leadership:
         store: MetadataStore,
         broker_id: int,
         lease: Callable[[], int],
+        journals: Journals,
         retry_delay_sec: float = 0.2,
         failures: ItemFailures | None = None,
     ) -> None:
         self._store = store
         self._broker_id = broker_id
+        self._journals = journals
+        self._replays: Mapping[str, Replay] = {}
+        self._lease = lease
+        self._retry_delay_sec = retry_delay_sec
         self._claims = Claims(store, lease, self._next_record, retry_delay_sec, failures)
 
     def _next_record(self, key: str, value: bytes | None) -> tuple[bytes, bytes] | None:
         if value is None:
             return None  # No such partition, or its topic is being deleted.
-        record = next_epoch(decode_partition_record(key, value))
+        record = decode_partition_record(key, value)
+        topic, index = keys.topic_and_partition(key)
+        if record.journal is not None:
+            replay = self._replays.get(record.journal.journal_id)
+            if replay is None or replay.first > record.journal.sequence + 1:
+                return None  # Its leader is another one than a moment ago, or its journal cannot be read.
+            record = partition_state(record, replay, self._journals.namespace, index)
+        record = next_epoch(record)
+        position = self._journals.position(topic)
+        if position is None:
+            return None  # The topic is not known here yet, or is being deleted.
+        record = replace(record, journal=position)
         leader = LeaderRecord(broker_id=self._broker_id, leader_epoch=record.leader_epoch)
         return encode_partition_record(record), encode_leader_record(leader)
 
@@ -79,6 +119,9 @@ class Leadership:
         """
         claims = [_claim(topic, index) for topic, index in partitions]
         known = await self._records() if len(claims) >= _MANY else None
+        if known is None:
+            known = await self._claims.read(claims)
+        self._replays = await self._journals.replays(_positions(claims, known))
         elected: list[Claimed] = []
 
         def take(owned: Owned) -> None:
@@ -99,9 +142,69 @@ class Leadership:
         """Release the partitions that this broker still leads as claimed at these revisions."""
         await self._claims.release({keys.leader(*partition): at for partition, at in revisions.items()})
 
+    async def release_records(self, partitions: Iterable[TopicPartition]) -> None:
+        """Store what this broker's journal has of partitions that it does not lead any more, as far as it is missing.
+
+        While the journal goes on, no other broker reads it: without this, none could claim them. Retries while a
+        store is away, until the lease ends; then the journal ends, too.
+        """
+        lease = self._lease()
+        left = [_claim(topic, index) for topic, index in partitions]
+        while left and lease != NO_LEASE and self._lease() == lease:
+            try:
+                async with asyncio.timeout(RELEASE_ATTEMPT_SEC):
+                    left = await self._release_records(left)
+            except (TimeoutError, StoreUnavailableError, StoreIndeterminateError) as problem:
+                logger.warning(
+                    "could not release the records of partitions, trying again",
+                    extra={"partitions": len(left), "problem": str(problem) or repr(problem)},
+                )
+            if left:
+                await asyncio.sleep(self._retry_delay_sec)
+
+    async def _release_records(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Try once; returns those whose records were written by others meanwhile."""
+        known = await self._claims.read(claims)
+        own = {position.journal_id for claim in claims if (position := self._own_position(claim)) is not None}
+        positions = [one for one in _positions(claims, known) if one.journal_id in own]
+        replays = await self._journals.replays(positions) if positions else {}
+        left = []
+        for claim in claims:
+            found = known.get(claim.record_key)
+            if found is None:
+                continue
+            record = decode_partition_record(found.key, found.value)
+            replay = None if record.journal is None else replays.get(record.journal.journal_id)
+            if replay is None:
+                continue
+            _, index = keys.topic_and_partition(claim.record_key)
+            released = replace(partition_state(record, replay, self._journals.namespace, index), journal=None)
+            result = await self._store.transact(
+                [Compare(claim.record_key, found.mod_revision)],
+                [Put(claim.record_key, encode_partition_record(released))],
+            )
+            if not result.succeeded:
+                left.append(claim)
+        return left
+
+    def _own_position(self, claim: Claim) -> JournalPosition | None:
+        return self._journals.position(keys.topic_and_partition(claim.record_key)[0])
+
     async def release_stale(self, partitions: Iterable[TopicPartition]) -> None:
         """Release partitions whose leader key is under this broker's lease although it does not lead them."""
         await self._claims.release_stale(keys.leader(*partition) for partition in partitions)
+
+
+def _positions(claims: Iterable[Claim], known: Mapping[str, KeyValue]) -> Iterator[JournalPosition]:
+    """Where the rest of these partitions is, as far as their records can be read."""
+    for claim in claims:
+        found = known.get(claim.record_key)
+        if found is None:
+            continue
+        with suppress(CorruptDataError):  # reported when it is claimed
+            record = decode_partition_record(found.key, found.value)
+            if record.journal is not None:
+                yield record.journal
 
 
 def _claim(topic: str, index: int) -> Claim:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from kafscale import clocks
 from kafscale.errors import LeaseEndedError, StartupError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats.topic_record import encode_broker_record
 from kafscale.metadata import keys
@@ -20,12 +21,22 @@ _RENEWALS_PER_TTL = 4
 class Registration:
     """A broker's key among the live brokers, under a lease to which all it leads and coordinates is bound."""
 
-    def __init__(self, store: MetadataStore, lease_ttl_sec: int, retry_delay_sec: float = 0.2) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        lease_ttl_sec: int,
+        retry_delay_sec: float = 0.2,
+        *,
+        new_journal_id: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`new_journal_id` gives an id that no journal ever had."""
+        self._new_journal_id = new_journal_id
         self._store = store
         self._broker = BrokerRecord(broker_id=NO_BROKER, host="", port=0)
         self._lease_ttl_sec = lease_ttl_sec
         self._retry_delay_sec = retry_delay_sec
         self._lease = NO_LEASE
+        self._renewed_ms = clocks.boot_ms()
         self._granted: set[int] = set()
         self._is_registered = False
         self._revision = ABSENT
@@ -72,10 +83,14 @@ class Registration:
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
         self._granted.clear()
+        # Of each registration another one: what is written under it is ended before its partitions are led again.
+        self._broker = replace(self._broker, journal_id=self._new_journal_id())
         while True:
+            asked_ms = clocks.boot_ms()
             try:
                 if await self._try_register():
                     self._is_registered = True
+                    self._renewed_ms = asked_ms
                     self.obstacle = None
                     return
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
@@ -158,6 +173,10 @@ class Registration:
             if found.value == value:
                 return
 
+    def unrenewed_ms(self) -> int:
+        """For how long the lease was not renewed, the time included in which this machine was suspended."""
+        return clocks.boot_ms() - self._renewed_ms
+
     async def keep_alive(self, on_unanswered: Callable[[], None] = lambda: None) -> None:
         """Renew the lease; returns when it has ended: the broker then leads and coordinates nothing.
 
@@ -166,12 +185,21 @@ class Registration:
         while True:
             await asyncio.sleep(self._lease_ttl_sec / _RENEWALS_PER_TTL)
             try:
+                asked_ms = clocks.boot_ms()
                 if not await self._store.renew_lease(self._lease):
                     self._is_registered = False
                     return
+                self._renewed_ms = asked_ms
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 logger.warning("could not renew the lease", extra={"problem": str(problem)})
                 on_unanswered()
+
+    async def give_up(self) -> None:
+        """End the lease as `close` does; if the store does not answer, it ends by itself."""
+        try:
+            await self.close()
+        except (StoreUnavailableError, StoreIndeterminateError) as problem:
+            logger.warning("could not end the lease, it will end by itself", extra={"problem": str(problem)})
 
     async def close(self) -> None:
         """End the lease, and with it the registration and everything that is bound to it."""

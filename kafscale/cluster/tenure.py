@@ -9,13 +9,17 @@ could be taken for one another.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from kafscale.cluster.registration import Registration
 from kafscale.metadata.store import NO_LEASE
 
 logger = logging.getLogger(__name__)
+
+
+async def _nothing() -> None:
+    """After a registration that nothing waits for."""
 
 
 class OwningService(Protocol):
@@ -35,22 +39,34 @@ class Tenure:
         self._registration = registration
         self._on_lease_ended = on_lease_ended
         self._is_resigning = False
+        self._is_beginning = False
+        self._must_end = asyncio.Event()
 
     @property
     def lease(self) -> int:
         """The lease that claims are bound to now; `NO_LEASE` while nothing may be claimed."""
-        return NO_LEASE if self._is_resigning else self._registration.lease
+        return NO_LEASE if self._is_resigning or self._is_beginning else self._registration.lease
 
-    async def run(self, *services: OwningService, on_unanswered: Callable[[], None] = lambda: None) -> None:
+    def end(self) -> None:
+        """End the lease, and go on under a new one: this broker cannot write under it any more."""
+        self._must_end.set()
+
+    async def run(
+        self,
+        *services: OwningService,
+        on_registered: Callable[[], Awaitable[None]] = _nothing,
+        on_unanswered: Callable[[], None] = lambda: None,
+    ) -> None:
         """Renew the lease; when it has ended all the same, resign, and go on under a new one. Ends by failures only.
 
+        `on_registered` is awaited after each registration but the first, before anything is claimed under it.
         `on_unanswered`: as of `Registration.keep_alive`. Raises what `Registration.register_again` does, in an
         `ExceptionGroup`.
         """
         async with asyncio.TaskGroup() as tasks:
             resigning: asyncio.Task[None] | None = None
             while True:
-                await self._registration.keep_alive(on_unanswered)
+                await self._kept_alive(on_unanswered)
                 self._on_lease_ended()
                 logger.error(
                     "the lease of this broker has ended: others may lead its partitions and groups by now"
@@ -59,9 +75,30 @@ class Tenure:
                     # Before the new lease is there. A resignation in progress leaves nothing to resign from.
                     self._is_resigning = True
                     resigning = tasks.create_task(self._resign(services), name="resign")
+                self._is_beginning = True
                 await self._registration.register_again()
+                # What asked for an end meant the lease before.
+                self._must_end.clear()
+                await on_registered()
+                self._is_beginning = False
                 logger.info("registered again")
                 self._reconsider(services)
+
+    async def _kept_alive(self, on_unanswered: Callable[[], None]) -> None:
+        """Return when the lease has ended, or is to end."""
+        keeping = asyncio.create_task(self._registration.keep_alive(on_unanswered), name="keep the lease")
+        ending = asyncio.create_task(self._must_end.wait(), name="end of the lease")
+        try:
+            await asyncio.wait({keeping, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                keeping.result()
+            else:
+                self._must_end.clear()
+                await self._registration.give_up()
+        finally:
+            for task in (keeping, ending):
+                task.cancel()
+            await asyncio.gather(keeping, ending, return_exceptions=True)
 
     async def _resign(self, services: tuple[OwningService, ...]) -> None:
         await asyncio.gather(*(service.resign_all() for service in services))

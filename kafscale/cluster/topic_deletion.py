@@ -4,7 +4,8 @@ A topic marked `DELETING` names the broker that removes it. That broker, and aft
 works through the steps; each can be repeated, and the name is free only after the last. Where it names none,
 because it was marked while none ran, the first that comes takes it:
 
-1. close the topic's partitions here, so that nothing of ours is in flight;
+1. close the topic's partitions here, so that nothing of ours is in flight, and leave a marker for rebuilds, since
+   slices of the topic may lie in journals;
 2. remove its partition records and leader keys and, in the same transactions, keep the highest leader epoch
    under `retired/`: from here on no broker can publish to or claim the topic;
 3. delete its segments, indexes and checkpoints;
@@ -17,6 +18,7 @@ See docs/decisions/0008-topic-lifecycle.md.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import uuid
@@ -25,7 +27,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, Protocol
 
 from kafscale.cluster.view import ClusterView
-from kafscale.errors import StoreError, StoreIndeterminateError
+from kafscale.errors import ObjectExistsError, StoreError, StoreIndeterminateError
+from kafscale.formats.journal_keys import deleted_key
 from kafscale.formats.object_keys import checkpoints_topic_prefix, topic_prefix
 from kafscale.formats.partition_record import decode_partition_record
 from kafscale.formats.topic_record import (
@@ -162,6 +165,7 @@ class TopicDeletion:
         if mark is None:
             return True
         await self._closer.close_topic(topic.name)
+        await self._mark_deleted(topic)
         if not await self._remove_partitions(topic.name, mark):
             return False
         if not await self._remove_all_objects(topic, mark):
@@ -198,6 +202,13 @@ class TopicDeletion:
             [Compare(key, held.mod_revision)], [Put(key, encode_topic_record(taken))]
         )
         return Compare(key, result.revision) if result.succeeded else None
+
+    async def _mark_deleted(self, topic: TopicRecord) -> None:
+        """Slices of the topic may lie in journals for a while: a rebuild from the bucket leaves them out."""
+        with contextlib.suppress(ObjectExistsError):
+            await self._objects.put_if_absent(
+                deleted_key(self._namespace, topic.topic_id), [topic.name.encode()]
+            )
 
     async def _remove_partitions(self, name: str, mark: Compare) -> bool:
         """Step 2. False when a record changed meanwhile."""

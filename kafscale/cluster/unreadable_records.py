@@ -21,6 +21,8 @@ KINDS: Final = {
     keys.LEADERS: "leader",
     keys.COORDINATORS: "coordinator",
     keys.FEATURES: "feature",
+    keys.QUOTAS: "quota",
+    keys.USERS: "user",
 }
 """The kind of record below each watched prefix: the metric's label."""
 

@@ -1,4 +1,4 @@
-"""The picture of the cluster in memory, as the metadata store last showed it: brokers, topics, leaders, features.
+"""The picture of the cluster in memory, as the metadata store last showed it: brokers, topics, leaders, users.
 
 Reads are synchronous. `ClusterViewFeeder` applies what the store's watches report; a writer waits with `wait_for`.
 """
@@ -7,25 +7,36 @@ import asyncio
 import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from kafscale.cluster.finalized_features import FinalizedFeature, FinalizedFeatures
 from kafscale.cluster.listeners import Listeners
 from kafscale.cluster.topic_index import TopicIndex
 from kafscale.cluster.unreadable_records import UnreadableRecords
-from kafscale.errors import CorruptDataError, UnknownFormatVersionError
-from kafscale.formats.features import LEGACY_LEVEL, decode_level
+from kafscale.cluster.watched_records import RecordTable, WatchedRecords
+from kafscale.errors import CorruptDataError
+from kafscale.formats.quota_record import decode_quotas_of_key
 from kafscale.formats.topic_record import (
     decode_broker_record,
     decode_coordinator_record,
     decode_leader_record,
     decode_topic_record,
 )
+from kafscale.formats.user_record import decode_user_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord, TopicRecord, TopicState
 from kafscale.metadata.store import ABSENT, Changes, Delete, KeyValue, Snapshot
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
-PREFIXES: Final = (keys.BROKERS, keys.TOPICS, keys.LEADERS, keys.COORDINATORS, keys.FEATURES)
+PREFIXES: Final = (
+    keys.BROKERS,
+    keys.TOPICS,
+    keys.LEADERS,
+    keys.COORDINATORS,
+    keys.FEATURES,
+    keys.QUOTAS,
+    keys.USERS,
+)
 
 TopicListener = Callable[[TopicRecord | None, TopicRecord | None], None]
 """Called with a topic's record before and after a change; None: the topic was not, or is not, there.
@@ -43,18 +54,11 @@ CoordinatorListener = Callable[[int], None]
 """Called with a group shard whose coordinator changed."""
 
 
-class FinalizedFeature(NamedTuple):
-    """A feature's finalized level, and the revision at which it was finalized."""
-
-    level: int
-    revision: int
-
-
 _NO_LEADERS: Final[Mapping[int, LeaderRecord]] = {}
 
 
 class ClusterView:
-    """Brokers, topics, leaders, coordinators, feature levels. Every method belongs to the event loop's thread.
+    """The records that brokers watch in the metadata store. Every method belongs to the event loop's thread.
 
     Listeners are called synchronously, after the picture has the change; a snapshot that replaces the
     picture calls them for the differences only. One that raises is reported to `failures`, and keeps nothing from
@@ -76,12 +80,20 @@ class ClusterView:
         self._brokers_generation = 0
         self._leaders_generations: dict[str, int] = {}
         self._coordinators: dict[int, int] = {}
-        self._features: dict[str, FinalizedFeature] = {}
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._topic_listeners: Listeners[TopicListener] = Listeners(failures)
         self._leader_listeners: Listeners[LeaderListener] = Listeners(failures)
         self._broker_listeners: Listeners[BrokerListener] = Listeners(failures)
         self._coordinator_listeners: Listeners[CoordinatorListener] = Listeners(failures)
+        self._features = FinalizedFeatures(self.unreadable)
+        self.quotas = WatchedRecords(decode_quotas_of_key, self.unreadable, failures)
+        # A credential that cannot be read lets nobody in: it may be the one that replaced a known password.
+        self.users = WatchedRecords(decode_user_record, self.unreadable, failures, keeps=False)
+        self._tables: Mapping[str, RecordTable] = {
+            keys.FEATURES: self._features,
+            keys.QUOTAS: self.quotas,
+            keys.USERS: self.users,
+        }
 
     # Reads
 
@@ -183,17 +195,16 @@ class ClusterView:
 
     def feature_level(self, feature: str) -> int:
         """The finalized level of the feature, 1 until there is one."""
-        finalized = self._features.get(feature)
-        return LEGACY_LEVEL if finalized is None else finalized.level
+        return self._features.level(feature)
 
     def finalized_features(self) -> Mapping[str, FinalizedFeature]:
         """The features of which a level is finalized, by name."""
-        return self._features
+        return self._features.all()
 
     # Waiting
 
     async def ready(self) -> None:
-        """Wait until brokers, topics, leaders, coordinators and features have been read once."""
+        """Wait until everything below `PREFIXES` has been read once."""
         await self.wait_until(lambda: len(self._revisions) == len(PREFIXES))
 
     def missing(self) -> str | None:
@@ -260,8 +271,8 @@ class ClusterView:
                 self._apply_leaders(changes)
             case keys.COORDINATORS:
                 self._apply_coordinators(changes)
-            case keys.FEATURES:
-                self._apply_features(changes)
+            case _ if prefix in self._tables:
+                self._tables[prefix].apply(changes)
             case _:
                 raise ValueError(f"the view does not watch {prefix!r}; it watches {', '.join(PREFIXES)}")
         self._revisions[prefix] = max(event.revision, self._revisions.get(prefix, -1))
@@ -277,8 +288,8 @@ class ClusterView:
             return [keys.topic(name) for name in self._topics.records]
         if prefix == keys.COORDINATORS:
             return [keys.coordinator(shard) for shard in self._coordinators]
-        if prefix == keys.FEATURES:
-            return [keys.feature(name) for name in self._features]
+        if prefix in self._tables:
+            return self._tables[prefix].known_keys()
         return [keys.leader(topic, index) for topic, leaders in self._leaders.items() for index in leaders]
 
     def _apply_brokers(self, changes: Iterable[KeyValue | Delete]) -> None:
@@ -361,24 +372,6 @@ class ClusterView:
                 self._coordinators[shard] = record.broker_id
             if self._coordinators.get(shard) != before:
                 self._coordinator_listeners.notify(shard)
-
-    def _apply_features(self, changes: Iterable[KeyValue | Delete]) -> None:
-        for change in changes:
-            name = keys.feature_name(change.key)
-            if isinstance(change, Delete):
-                self.unreadable.remove(change.key)
-                self._features.pop(name, None)
-                continue
-            try:
-                level = decode_level(change.key, change.value)
-            except UnknownFormatVersionError:
-                raise
-            except CorruptDataError as problem:
-                # What is written meanwhile is what every release reads, or what the level allowed before.
-                self.unreadable.add(change, problem)
-            else:
-                self.unreadable.remove(change.key)
-                self._features[name] = FinalizedFeature(level, change.mod_revision)
 
 
 def _broker_of_key(key: str, value: bytes) -> BrokerRecord:

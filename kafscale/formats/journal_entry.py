@@ -1,4 +1,4 @@
-"""The head of a journal's entry, and the fence that ends a journal.
+"""The head of a journal's entry and of a gathered object, and the fence that ends a journal.
 
 Stored format: docs/format/journal.md. All integers are big-endian.
 """
@@ -31,10 +31,11 @@ _PRODUCER = Struct(">qhiiq")
 
 
 class CellKind(IntEnum):
-    """What an object under a journal's key is."""
+    """What an object is. A gathered object has the layout of an entry, under a key of its own."""
 
     ENTRY = 0
     FENCE = 1
+    GATHERED = 2
 
 
 class SliceKind(IntEnum):
@@ -78,7 +79,7 @@ class EntrySlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryHead:
-    """Header and directory of an entry.
+    """Header and directory of an entry, or of a gathered object (then `committed_through` is -1).
 
     `committed_through`: the newest sequence that the broker knew to be committed when it sealed this one; -1: none.
     `created_ms`: Unix milliseconds. `slices` ascend by topic id and partition, one for each partition.
@@ -102,7 +103,7 @@ class Fence:
     created_ms: int
 
 
-def encode_head(head: EntryHead) -> bytes:
+def encode_head(head: EntryHead, kind: CellKind = CellKind.ENTRY) -> bytes:
     """The head's bytes; the slices follow it in their order. Raises `ValueError` if they are not in order."""
     _check_order(head)
     parts = [head.journal_id.encode()]
@@ -138,7 +139,7 @@ def encode_head(head: EntryHead) -> bytes:
             for producer in one.producers
         )
     return _sealed(
-        CellKind.ENTRY,
+        kind,
         b"".join(parts),
         (len(head.slices), head.broker_id, head.sequence, head.committed_through, head.created_ms),
         len(parts[0]),
@@ -182,10 +183,25 @@ def head_bytes(name: str, data: Buffer) -> int:
 
 
 def decode_cell(name: str, data: Buffer) -> EntryHead | Fence:
-    """What the object is, from its head; more bytes may follow. `name` says which object in errors.
+    """What the object under a journal's key is, from its head; more bytes may follow. `name`: the key, for errors.
 
     Raises `CorruptDataError`, `UnknownFormatVersionError`.
     """
+    kind, cell = _decode(name, data)
+    if kind is CellKind.GATHERED:
+        raise CorruptDataError(name, "a gathered object under the key of an entry")
+    return cell
+
+
+def decode_gathered(name: str, data: Buffer) -> EntryHead:
+    """The head of a gathered object; more bytes may follow. Raises as `decode_cell`."""
+    kind, cell = _decode(name, data)
+    if kind is not CellKind.GATHERED or isinstance(cell, Fence):
+        raise CorruptDataError(name, "an entry or a fence under the key of a gathered object")
+    return cell
+
+
+def _decode(name: str, data: Buffer) -> tuple[CellKind, EntryHead | Fence]:
     total = head_bytes(name, data)
     if len(data) < total:
         raise CorruptDataError(name, f"{len(data)} bytes of a head of {total}")
@@ -201,8 +217,10 @@ def decode_cell(name: str, data: Buffer) -> EntryHead | Fence:
         case CellKind.FENCE:
             if count or position != total or through != NOTHING_COMMITTED:
                 raise CorruptDataError(name, "a fence with slices")
-            return Fence(journal_id=journal_id, broker_id=broker_id, sequence=sequence, created_ms=created_ms)
-        case CellKind.ENTRY:
+            return CellKind.FENCE, Fence(
+                journal_id=journal_id, broker_id=broker_id, sequence=sequence, created_ms=created_ms
+            )
+        case CellKind.ENTRY | CellKind.GATHERED:
             slices, position = _decode_slices(name, view, position, count)
         case _:
             raise CorruptDataError(name, f"kind {kind} is none of {[each.value for each in CellKind]}")
@@ -220,7 +238,7 @@ def decode_cell(name: str, data: Buffer) -> EntryHead | Fence:
         _check_order(head)
     except ValueError as problem:
         raise CorruptDataError(name, str(problem)) from problem
-    return head
+    return CellKind(kind), head
 
 
 def _decode_slices(

@@ -143,6 +143,16 @@ def key_of_reference(namespace: str, topic: str, partition: int, reference: Segm
     return reference.object_key or segment_key(namespace, topic, partition, reference.base_offset)
 
 
+def has_index(key: str) -> bool:
+    """True for a `.kfs` key. What else a reference names, a journal's entry, has no index."""
+    return key.endswith(".kfs")
+
+
+def shares_its_object(reference: SegmentReference) -> bool:
+    """True if other segments may lie in the object of this one, which must then outlive it."""
+    return bool(reference.object_key) and parse_segment_key(reference.object_key) is None
+
+
 def index_key_of(key: str) -> str:
     """The index that belongs to a `.kfs` key. Raises `ValueError` for another key."""
     if not key.endswith(".kfs"):
@@ -186,6 +196,23 @@ def _parse_segment_or_index(key: str, suffix: str) -> SegmentKey | None:
         base_offset=base_offset,
         last_offset=last_offset,
     )
+
+
+def topic_of_key(namespace: str, key: str) -> str | None:
+    """The topic that a key, or a prefix of keys, belongs to; None for one that belongs to none or to several.
+
+    Only for keys that this module built: the rest of the key is not looked at.
+    """
+    folder, _, rest = key.partition("/")
+    if folder == SYSTEM_FOLDER:
+        checkpoints = f"{namespace}/checkpoints/"
+        if not rest.startswith(checkpoints):
+            return None
+        rest = rest[len(checkpoints) :]
+    elif folder != namespace:
+        return None
+    topic, slash, _ = rest.partition("/")
+    return topic if slash and topic else None
 
 
 def cluster_marker_key(namespace: str) -> str:

@@ -1,14 +1,17 @@
-"""The partition record, the register that publication turns on: stored bytes and value.
+"""The partition record, which says where a log is up to a position in a journal: stored bytes and value.
 
 Stored format: docs/format/partition-record.md. All integers are big-endian.
 """
 
+import uuid
 from dataclasses import dataclass
 from struct import Struct, error
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 
-VERSION = 1
+VERSION = 2
+SETTLED_VERSION = 1
+"""Of a record that names no journal: what is published is all in the record."""
 
 _HEADER = Struct(">HiqqqHHI")
 _EPOCH = Struct(">iq")
@@ -16,6 +19,7 @@ _REFERENCE = Struct(">qiiqqqBH")
 _PRODUCER = Struct(">qhqB")
 _PRODUCER_BATCH = Struct(">iiq")
 _LENGTH = Struct(">H")
+_JOURNAL = Struct(">16sqH")
 
 _OWN_OBJECT = 0
 _NAMED_OBJECT = 1
@@ -68,12 +72,26 @@ class ProducerRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JournalPosition:
+    """Where the rest of a partition is published: in the leader's journal, behind `sequence`.
+
+    What the journal's entries up to `sequence` have of the partition is in the record; `sequence` may be above what
+    is committed. `topic_id` tells slices of this topic from those of another one that had its name.
+    """
+
+    journal_id: str
+    sequence: int
+    topic_id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
     """One partition's published state.
 
     `segments` are the newest references only, ascending; older ones and the producers that did not change
     since are in the checkpoint object under `checkpoint_key` (empty: there is none), which covers every
-    segment below `checkpoint_end_offset`. `log_end_offset` is the high watermark, too.
+    segment below `checkpoint_end_offset`. `log_end_offset` is the high watermark, too, unless `journal` says where
+    more is published: that of the leader, None where there is none.
     """
 
     leader_epoch: int
@@ -84,6 +102,7 @@ class PartitionRecord:
     producers: tuple[ProducerRecord, ...] = ()
     checkpoint_key: str = ""
     checkpoint_end_offset: int = 0
+    journal: JournalPosition | None = None
 
 
 UNDEFINED_EPOCH = -1
@@ -120,9 +139,12 @@ def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offs
 def is_same_log(later: PartitionRecord, earlier: PartitionRecord) -> bool:
     """True if `later` may be a later record of `earlier`'s log; False for that of a topic that has the name now.
 
-    A log never shrinks, and the epoch under which its last record was written stays, with the same start, until it
-    is forgotten. Epochs go on for a name, and a topic that is created again begins at offset 0.
+    Epochs go on for a name, and a topic that is created again begins at offset 0. A claim has all that was
+    published, and the epoch under which the last record was written stays, with the same start, until it is
+    forgotten. Of one epoch, what a broker knows of the journal may be ahead of the record.
     """
+    if later.leader_epoch == earlier.leader_epoch:
+        return True
     if later.leader_epoch < earlier.leader_epoch or later.log_end_offset < earlier.log_end_offset:
         return False
     written = [entry for entry in earlier.epochs if entry.start_offset < earlier.log_end_offset]
@@ -241,7 +263,7 @@ def encode_partition_record(record: PartitionRecord) -> bytes:
     return b"".join(
         (
             _HEADER.pack(
-                VERSION,
+                SETTLED_VERSION if record.journal is None else VERSION,
                 record.leader_epoch,
                 record.log_start_offset,
                 record.log_end_offset,
@@ -252,6 +274,7 @@ def encode_partition_record(record: PartitionRecord) -> bytes:
             ),
             _LENGTH.pack(len(key)),
             key,
+            _encoded_position(record.journal),
             *(_EPOCH.pack(epoch.leader_epoch, epoch.start_offset) for epoch in record.epochs),
             *(encode_reference(reference) for reference in record.segments),
             *(encode_producer(producer) for producer in record.producers),
@@ -259,13 +282,31 @@ def encode_partition_record(record: PartitionRecord) -> bytes:
     )
 
 
+def _encoded_position(position: JournalPosition | None) -> bytes:
+    if position is None:
+        return b""
+    journal_id = position.journal_id.encode()
+    return _JOURNAL.pack(position.topic_id.bytes, position.sequence, len(journal_id)) + journal_id
+
+
+def _decode_position(name: str, data: bytes, position: int) -> tuple[JournalPosition, int]:
+    topic_id, sequence, length = _JOURNAL.unpack_from(data, position)
+    position += _JOURNAL.size
+    journal_id = _text(name, data[position : position + length])
+    if len(journal_id) != length or sequence < -1:
+        raise CorruptDataError(name, f"journal {journal_id[:80]!r}, position {sequence}")
+    found = JournalPosition(journal_id=journal_id, sequence=sequence, topic_id=uuid.UUID(bytes=topic_id))
+    return found, position + length
+
+
 def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
     """The record. `name` says which one in errors. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
     if len(data) < 2:
         raise CorruptDataError(name, f"a partition record of {len(data)} bytes is too short")
     version = int.from_bytes(data[:2], "big")
-    if version != VERSION:
-        raise UnknownFormatVersionError(name, version, str(VERSION))
+    if version not in (SETTLED_VERSION, VERSION):
+        raise UnknownFormatVersionError(name, version, f"{SETTLED_VERSION}, {VERSION}")
+    journal = None
     try:
         _, leader_epoch, log_start, log_end, checkpoint_end, epoch_count, segment_count, producer_count = (
             _HEADER.unpack_from(data)
@@ -274,6 +315,8 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
         position = _HEADER.size + _LENGTH.size
         key = _text(name, data[position : position + key_length])
         position += key_length
+        if version == VERSION:
+            journal, position = _decode_position(name, data, position)
         epochs = []
         for _ in range(epoch_count):
             epochs.append(EpochStart(*_EPOCH.unpack_from(data, position)))
@@ -299,4 +342,5 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
         producers=tuple(producers),
         checkpoint_key=key,
         checkpoint_end_offset=checkpoint_end,
+        journal=journal,
     )

@@ -20,6 +20,7 @@ from kafscale.metadata.model import (
     FeatureRange,
     GroupShardRecord,
     LeaderRecord,
+    ListenerName,
     TopicRecord,
     TopicState,
 )
@@ -87,8 +88,12 @@ def encode_broker_record(record: BrokerRecord) -> bytes:
     }
     if record.external is not None:
         fields["external"] = list(record.external)
+    if record.listeners:
+        fields["listeners"] = {name: list(endpoint) for name, endpoint in record.listeners.items()}
     if record.features:
         fields["features"] = {name: list(levels) for name, levels in sorted(record.features.items())}
+    if record.journal_id:
+        fields["journal_id"] = record.journal_id
     return encode_fields(fields)
 
 
@@ -107,18 +112,37 @@ def decode_broker_record(name: str, data: bytes) -> BrokerRecord:
         rack=None if fields.get("rack") is None else _field(name, fields, "rack", str),
         state=state,
         features=_features(name, fields),
+        journal_id=_field(name, fields, "journal_id", str) if "journal_id" in fields else "",
+        listeners=_listeners(name, fields),
     )
 
 
 def _external(name: str, fields: Mapping[str, Any]) -> Endpoint | None:
     """None in the record of a broker without that listener, or one that is older than it."""
-    match fields.get("external"):
-        case None:
-            return None
+    found = fields.get("external")
+    return None if found is None else _endpoint(name, "external", found)
+
+
+def _listeners(name: str, fields: Mapping[str, Any]) -> Mapping[ListenerName, Endpoint]:
+    """Empty in the record of a broker with PLAINTEXT and EXTERNAL alone, or one that is older than listeners."""
+    if "listeners" not in fields:
+        return {}
+    listeners = {}
+    for text, endpoint in _field(name, fields, "listeners", dict).items():
+        try:
+            listener = ListenerName.parse(text)
+        except ValueError as problem:
+            raise CorruptDataError(name, str(problem)) from problem
+        listeners[listener] = _endpoint(name, f"listeners.{listener}", endpoint)
+    return listeners
+
+
+def _endpoint(name: str, key: str, found: object) -> Endpoint:
+    match found:
         case [str() as host, int() as port] if not isinstance(port, bool):
             return Endpoint(host, port)
         case other:
-            raise CorruptDataError(name, f"'external' is {other!r}, not a host and a port")
+            raise CorruptDataError(name, f"{key!r} is {other!r}, not a host and a port")
 
 
 def _features(name: str, fields: Mapping[str, Any]) -> Mapping[str, FeatureRange]:
@@ -195,13 +219,13 @@ def decode_retired_epoch(name: str, data: bytes) -> int:
     return int(_field(name, decode_fields(name, data), "leader_epoch", int))
 
 
-def encode_fields(fields: Mapping[str, Any]) -> bytes:
-    """A JSON object of this format version with `fields`, without spaces, in their order."""
-    return json.dumps({"version": VERSION, **fields}, separators=(",", ":"), ensure_ascii=False).encode()
+def encode_fields(fields: Mapping[str, Any], version: int = VERSION) -> bytes:
+    """A JSON object of a format version with `fields`, without spaces, in their order."""
+    return json.dumps({"version": version, **fields}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_fields(name: str, data: bytes) -> dict[str, Any]:
-    """The object's fields. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
+def decode_fields(name: str, data: bytes, newest_version: int = VERSION) -> dict[str, Any]:
+    """The object's fields, its `version` among them. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
     try:
         fields = json.loads(data)
     except ValueError as problem:
@@ -209,8 +233,9 @@ def decode_fields(name: str, data: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise CorruptDataError(name, "not a JSON object")
     version = _field(name, fields, "version", int)
-    if version != VERSION:
-        raise UnknownFormatVersionError(name, version, str(VERSION))
+    if not VERSION <= version <= newest_version:
+        legal = ", ".join(map(str, range(VERSION, newest_version + 1)))
+        raise UnknownFormatVersionError(name, version, legal)
     return fields
 
 

@@ -22,8 +22,10 @@ REFRESH_SEC = 30.0
 
 
 class LogEndOffsets:
-    """Log end offsets of partitions led anywhere; those led elsewhere are up to `REFRESH_SEC` old.
+    """Log end offsets of partitions led anywhere.
 
+    Those led elsewhere are of their records, which leaders bring up to date every `KAFSCALE_SEAL_INTERVAL_MS`, and up
+    to `REFRESH_SEC` older: to read what lies behind records would cost a request for each entry of every broker.
     `local` returns those that this broker knows; `wanted` the partitions whose offsets are read.
     """
 

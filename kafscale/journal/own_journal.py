@@ -65,3 +65,10 @@ def found_fence(journal: OwnJournal, sequence: int) -> OwnJournal:
         )
     below = sequence - journal.committed_through - 1
     return OwnJournal(sequence, journal.in_flight[:below], is_fenced=True)
+
+
+def told_of_end(journal: OwnJournal, place: int) -> OwnJournal:
+    """After the journal's record said that its fence is there. Raises `ValueError` as `found_fence`."""
+    if place < journal.next_sequence:
+        return found_fence(journal, place)
+    return replace(journal, is_fenced=True)

@@ -10,6 +10,7 @@ from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint, encode_checkpoint
 from kafscale.formats.partition_record import SegmentReference
+from kafscale.journal.partition_state import unsealed
 from kafscale.log.leader_check import is_leader_still
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import CheckpointPointer, PartitionLog
@@ -33,7 +34,7 @@ _LAST_RETRY_SEC = 5.0
 
 
 class Checkpointer:
-    """Writes checkpoints beside the flushes: the next publication names them (see `PartitionLog`)."""
+    """Writes checkpoints beside the flushes: the next write of the record names them (see `PartitionLog`)."""
 
     def __init__(
         self,
@@ -128,16 +129,19 @@ class Checkpointer:
                 "forgot producers early: too many write to the partition",
                 extra={"partition": str(partition.id), "count": forgotten, "most": MOST_PRODUCERS},
             )
+        # Slices stay in the record: which entries of journals are needed is seen from records alone.
+        named = tuple(references)
+        slices = unsealed(named)
         checkpoint = Checkpoint(
-            end_offset=record.log_end_offset,
-            segments=tuple(references),
+            end_offset=slices[0].base_offset if slices else record.log_end_offset,
+            segments=named[: len(named) - len(slices)],
             producers=tuple(log.producers.published()),
         )
         key = object_keys.checkpoint_key(
             self._namespace,
             partition.id.topic,
             partition.id.index,
-            record.log_end_offset,
+            checkpoint.end_offset,
             record.leader_epoch,
             self._new_token(),
         )

@@ -7,11 +7,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from kafscale.cache.single_flight import SingleFlight
-from kafscale.errors import StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.partition_record import PartitionRecord, decode_partition_record, is_same_log
+from kafscale.log.journal.followed_journal import JournalReader
+from kafscale.log.journal.followed_journals import FollowedJournals
 from kafscale.log.partition import Partition
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, KeyValue, MetadataStore, Snapshot
+from kafscale.ops.journal_metrics import JournalMetrics
 from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
@@ -19,6 +22,9 @@ logger = logging.getLogger(__name__)
 # Consumers read more often than this; a partition that none reads would cost a watch.
 IDLE_SEC = 300.0
 _RETRY_DELAY_SEC = 0.5
+_CATCH_UP_SEC = 2.0
+"""A partition that is about to be followed waits so long for what its leader's journal has, if stores are slow."""
+_CATCH_UP_ATTEMPTS = 3
 
 TopicPartition = tuple[str, int]
 
@@ -39,7 +45,16 @@ class FollowedPartitions:
     `changes` grows with each partition that begins or ceases to be followed.
     """
 
-    def __init__(self, store: MetadataStore, make: MakePartition, idle_sec: float = IDLE_SEC) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        make: MakePartition,
+        journals: JournalReader,
+        idle_sec: float = IDLE_SEC,
+        metrics: JournalMetrics | None = None,
+    ) -> None:
+        """`journals`: the way to what leaders have in their journals."""
+        self._journals = FollowedJournals(store, journals, self._read_record_again, metrics)
         self._store = store
         self._make = make
         self._idle_sec = idle_sec
@@ -66,7 +81,8 @@ class FollowedPartitions:
     async def follow(self, topic: str, index: int) -> Partition | None:
         """The partition, followed from now on; None if it has no record.
 
-        Raises `StoreError`, `CorruptDataError`.
+        It has what was published when following began, unless a store is slow or does not answer. Raises
+        `StoreError`, `CorruptDataError`.
         """
         return self.get(topic, index) or await self._beginnings.run(
             (topic, index), lambda: self._begin(topic, index)
@@ -80,13 +96,62 @@ class FollowedPartitions:
         partition = self._make(topic, index, record, found.mod_revision)
         if partition is None:
             return None
+        await self._catch_up_at_first(partition)
         loop = asyncio.get_running_loop()
         task = self._watches.spawn(self._watch(partition), f"follow {partition.id}")
         self._followed[topic, index] = _Followed(partition, task, loop.time())
+        self._journals.attach(partition)
         self.changes += 1
         if self._sweep is None:
             self._sweep = loop.call_later(self._idle_sec, self._drop_idle)
         return partition
+
+    async def _catch_up_at_first(self, partition: Partition) -> None:
+        try:
+            async with asyncio.timeout(_CATCH_UP_SEC):
+                # A leader that is gone delays the first of these reads, not each.
+                await self._journals.catch_up(partition, _CATCH_UP_SEC)
+        except (StoreError, CorruptDataError, TimeoutError) as problem:
+            logger.warning(
+                "a partition is followed before all of it is known",
+                extra={"partition": str(partition.id), "problem": str(problem) or "timed out"},
+            )
+        except BaseException:
+            self._journals.detach(partition)
+            raise
+
+    async def catch_up(self, partition: Partition) -> bool:
+        """Apply everything that was published before this call; True if nothing can be missing.
+
+        Waits until the leader has reported it. Raises `StoreError`, `CorruptDataError`.
+        """
+        for _ in range(_CATCH_UP_ATTEMPTS):
+            revision = partition.revision
+            if not self._is_followed(partition):
+                return False
+            await self._journals.catch_up(partition)
+            found = await self.read(partition)
+            if (
+                found is None
+                or not self._is_followed(partition)
+                or not is_same_log(found[0], partition.record)
+            ):
+                return False
+            if found[1] == partition.revision == revision:
+                # The slices were applied behind the record as it still is: none of them was collected before.
+                return True
+            self._apply(partition, *found)
+        return False
+
+    def _is_followed(self, partition: Partition) -> bool:
+        followed = self._followed.get((partition.id.topic, partition.id.index))
+        return followed is not None and followed.partition is partition and partition.is_followed
+
+    def _apply(self, partition: Partition, record: PartitionRecord, revision: int) -> None:
+        partition.follow(record, revision)
+        # Slices that came before the record may follow it.
+        self._journals.detach(partition)
+        self._journals.attach(partition)
 
     async def _watch(self, partition: Partition) -> None:
         topic, index = partition.id.topic, partition.id.index
@@ -98,6 +163,7 @@ class FollowedPartitions:
                         if not _take(partition, changes):
                             self.drop(topic, index)
                             return
+                        self._journals.attach(partition)
             except StoreError as problem:
                 logger.warning(
                     "the watch of a partition broke, beginning it again",
@@ -117,10 +183,26 @@ class FollowedPartitions:
             None if found is None else (decode_partition_record(found.key, found.value), found.mod_revision)
         )
 
+    def _read_record_again(self, partition: Partition) -> None:
+        if partition not in self._watches:
+            self._watches.spawn(self._read_and_follow(partition), f"read {partition.id}", key=partition)
+
+    async def _read_and_follow(self, partition: Partition) -> None:
+        try:
+            found = await self.read(partition)
+        except (StoreError, CorruptDataError) as problem:
+            logger.warning(
+                "could not read a record", extra={"partition": str(partition.id), "problem": str(problem)}
+            )
+            return
+        if found is not None and partition.is_followed and is_same_log(found[0], partition.record):
+            self._apply(partition, *found)
+
     def drop(self, topic: str, index: int) -> None:
         """Stop following the partition, and notify its listeners."""
         followed = self._followed.pop((topic, index), None)
         if followed is not None:
+            self._journals.detach(followed.partition)
             self.changes += 1
             if followed.task is not asyncio.current_task():
                 followed.task.cancel()
@@ -153,6 +235,7 @@ class FollowedPartitions:
         for topic, index in list(self._followed):
             self.drop(topic, index)
         await self._watches.close()
+        await self._journals.close()
 
 
 def _take(partition: Partition, changes: Sequence[KeyValue | Delete]) -> bool:

@@ -1,13 +1,14 @@
 """The partitions that this broker leads: the driver of their leadership (log/leadership/machine.py)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from kafscale.log.claims_in_flight import ClaimsInFlight
 from kafscale.log.followed_partitions import FollowedPartitions
 from kafscale.log.leadership.events import Act, Effect, Event, Refuse
 from kafscale.log.partition import Partition
 from kafscale.log.writing.flusher import Flusher
-from kafscale.ops.metrics import LeadershipChange, Metrics
+from kafscale.ops import metric_families
+from kafscale.ops.metrics import MAX_TOPICS, OTHER_TOPICS, LeadershipChange, Metrics
 
 _COUNTED = {
     Act.COUNT_ELECTED: LeadershipChange.GAINED,
@@ -46,6 +47,24 @@ class LedPartitions:
 
     def __len__(self) -> int:
         return sum(map(len, list(self._served.values())))
+
+    def register_gauges(self, metrics: Metrics) -> None:
+        """Register the numbers and the bytes of the partitions, in all and by topic."""
+        metrics.gauge(metric_families.PARTITIONS_LED, lambda: len(self))
+        metrics.gauge_series(metric_families.TOPIC_PARTITIONS_LED, lambda: self._by_topic(_one))
+        metrics.gauge_series(metric_families.TOPIC_STORED_BYTES, lambda: self._by_topic(_stored_bytes))
+
+    def _by_topic(self, value: Callable[[Partition], int]) -> Iterable[tuple[tuple[str, ...], float]]:
+        """The sums over each topic's partitions, for any thread: each dictionary is copied before it is walked."""
+        others: int | None = None
+        for number, (topic, partitions) in enumerate(list(self._served.items())):
+            found = sum(map(value, list(partitions.values())))
+            if number < MAX_TOPICS:
+                yield (topic,), found
+            else:
+                others = (others or 0) + found
+        if others is not None:
+            yield (OTHER_TOPICS,), others
 
     def get(self, topic: str, index: int) -> Partition | None:
         """The partition, None when this broker does not lead it."""
@@ -104,3 +123,12 @@ class LedPartitions:
         self.changes += 1
         if not self._served[topic]:
             del self._served[topic]
+
+
+def _one(_: Partition) -> int:
+    return 1
+
+
+def _stored_bytes(partition: Partition) -> int:
+    references = partition.references
+    return 0 if references is None else references.size_bytes

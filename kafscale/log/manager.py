@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from kafscale.cache.single_flight import SingleFlight
 from kafscale.cluster.leadership import Claimed
 from kafscale.cluster.view import ClusterView
-from kafscale.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
+from kafscale.errors import CorruptDataError, ObjectNotFoundError, StoreError
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT
-from kafscale.formats.partition_record import PartitionRecord, SegmentReference, is_same_log
+from kafscale.formats.partition_record import SegmentReference
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.claims_in_flight import ClaimsInFlight
 from kafscale.log.followed_partitions import FollowedPartitions
+from kafscale.log.journal.broker_journal import BrokerJournal, BrokerJournals
+from kafscale.log.journal.followed_journal import JournalReader
 from kafscale.log.leader_check import is_leader_still
 from kafscale.log.leadership.events import Event
 from kafscale.log.leadership.states import State
@@ -21,9 +23,10 @@ from kafscale.log.partition import Partition
 from kafscale.log.partition_factory import PartitionFactory
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.reading.log_reader import LogReader
+from kafscale.log.stored_records import StoredRecords
 from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.log.writing.flusher import Flusher
-from kafscale.log.writing.publisher import Publisher
+from kafscale.log.writing.record_writer import FencedError, RecordWriter
 from kafscale.log.writing.segment_buffer import AppendWaiter
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import SlabPool
@@ -31,7 +34,6 @@ from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
-from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
@@ -51,7 +53,9 @@ class LogManager:
         view: ClusterView,
         metadata: MetadataStore,
         flusher: Flusher,
-        publisher: Publisher,
+        records: RecordWriter,
+        journals: BrokerJournals,
+        journal_reader: JournalReader,
         reader: LogReader,
         checkpointer: Checkpointer,
         pool: SlabPool,
@@ -60,28 +64,38 @@ class LogManager:
         metrics: Metrics,
     ) -> None:
         self.flusher = flusher
-        self.publisher = publisher
+        self.records = records
+        self._journals = journals
         self.reader = reader
         self.pool = pool
         self.budget = budget
         self._lost_listeners: list[Callable[[str, int], None]] = []
+        self._led_listeners: list[Callable[[Partition], None]] = []
         self._missing_listeners: list[Callable[[Partition, SegmentReference], None]] = []
         self.claims = ClaimsInFlight()
         self._checkpointer = checkpointer
         self.metrics = metrics
         self._metadata = metadata
         self._factory = PartitionFactory(view, settings, metrics.background_failures)
-        self._followed = FollowedPartitions(metadata, self._factory.followed)
+        self._followed = FollowedPartitions(
+            metadata, self._factory.followed, journal_reader, metrics=metrics.journal
+        )
+        self.stored = StoredRecords(self._followed)
         self._led = LedPartitions(self.claims, self._followed, flusher, metrics, self._lost)
         self._openings: SingleFlight[Partition, None] = SingleFlight()
         self._closings = TaskOwner()
         # Of deleted topics, with flushes that may be in flight.
         self._unsettled: set[Partition] = set()
         view.subscribe(self._topic_changed)
+        journals.subscribe_ended(self._journal_ended)
 
     def subscribe_lost(self, listener: Callable[[str, int], None]) -> None:
         """Call `listener` with each partition that this broker stops leading without having resigned."""
         self._lost_listeners.append(listener)
+
+    def subscribe_led(self, listener: Callable[[Partition], None]) -> None:
+        """Call `listener` with each partition that this broker begins to lead."""
+        self._led_listeners.append(listener)
 
     def subscribe_missing(self, listener: Callable[[Partition, SegmentReference], None]) -> None:
         """Call `listener` with each segment that `report_missing` names."""
@@ -129,8 +143,8 @@ class LogManager:
         return len(self._followed)
 
     def register_gauges(self, metrics: Metrics) -> None:
-        """Register the gauges of the numbers of partitions."""
-        metrics.gauge(metric_families.PARTITIONS_LED, lambda: self.partition_count)
+        """Register the gauges of the partitions that are led and followed."""
+        self._led.register_gauges(metrics)
         metrics.gauge(metric_families.PARTITIONS_FOLLOWED, lambda: self.followed_count)
 
     def log_end_offset(self, topic: str, index: int) -> int | None:
@@ -178,12 +192,8 @@ class LogManager:
                 checkpoint = await self._checkpointer.load(partition)
             except ObjectNotFoundError:
                 # A record that is out of date names a checkpoint that was superseded and removed.
-                found = await self._followed.read(partition)
-                if not partition.is_followed or found is None or found[0].checkpoint_key == key:
+                if not await self.stored.follow_newer(partition, key):
                     raise
-                if not self._is_same(partition, found[0]):
-                    raise
-                partition.follow(*found)
                 continue
             if partition.record.checkpoint_key != key:
                 continue
@@ -192,64 +202,6 @@ class LogManager:
             else:
                 partition.load(checkpoint)
             return
-
-    async def read_again(self, partition: Partition) -> None:
-        """Read the record of a followed partition, and drop its references, so that they are loaded again.
-
-        The watch does not show what was merged or has expired since they were loaded. Raises `StoreError`,
-        `CorruptDataError`.
-        """
-        found = await self._followed.read(partition)
-        if found is not None:
-            if not self._is_same(partition, found[0]):
-                raise StoreUnavailableError(f"{partition.id} is a partition of another topic by now")
-            partition.follow(*found)
-        partition.references = None
-
-    def _is_same(self, partition: Partition, record: PartitionRecord) -> bool:
-        """True if `record` is of the log that is served; if not, the partition is no longer followed."""
-        if is_same_log(record, partition.record):
-            return True
-        if partition.is_followed:
-            self._followed.drop_if(partition)
-        return False
-
-    async def is_same_still(self, partition: Partition) -> bool:
-        """True if the metadata store has the log that is served here, and not another topic's of the same name.
-
-        Raises `StoreError`, `CorruptDataError`.
-        """
-        found = await self._followed.read(partition)
-        return found is not None and self._is_same(partition, found[0])
-
-    async def check_beyond_end(self, partition: Partition, offset: int) -> ErrorCode:
-        """Returns the reason why `offset` is above the log end offset as it is known here.
-
-        OFFSET_OUT_OF_RANGE only if the metadata store agrees: a consumer that gets it may skip records or start
-        over, and a broker that was replaced, or whose watch is behind, knows too little.
-        """
-        try:
-            found = await self._followed.read(partition)
-        except StoreError as problem:
-            logger.warning("could not check an offset", extra={"problem": str(problem)})
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if found is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        record, revision = found
-        if not self._is_same(partition, record):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if offset > record.log_end_offset:
-            return ErrorCode.OFFSET_OUT_OF_RANGE
-        if partition.is_followed:
-            partition.follow(record, revision)
-        elif record.leader_epoch != partition.record.leader_epoch:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        else:
-            # It is a publication of this broker, whose outcome it is about to learn.
-            await partition.publication_known()
-            if offset > partition.record.log_end_offset:
-                return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.NONE
 
     async def is_leader_still(self, partition: Partition) -> bool:
         """True if no other broker led when the metadata store was read. Raises `StoreError`."""
@@ -293,21 +245,60 @@ class LogManager:
         """Serve a partition that was claimed."""
         topic, index = claimed.topic, claimed.index
         leadership = self.claims.leadership((topic, index))
-        partition = self._factory.led(topic, index, claimed.record, claimed.revision, leadership)
+        position = claimed.record.journal
+        assert position is not None, "a claim names its journal"
+        journal = self._journals.find(position.journal_id)
+        partition = self._factory.led(
+            topic, index, claimed.record, claimed.revision, leadership, position.topic_id, journal
+        )
         if partition is not None:  # Else its topic is being deleted, and with it the claim.
             self._led.apply(partition, Event.ELECTED)
+            for listener in self._led_listeners:
+                listener(partition)
 
-    async def resign(self, partition: Partition) -> None:
+    async def resign(self, partition: Partition) -> bool:
         """Lead the partition no longer: accept nothing more, and publish what was accepted.
 
-        What cannot be published in time is refused with NOT_LEADER_OR_FOLLOWER. Returns when another broker
-        can lead.
+        What cannot be published in time is refused with NOT_LEADER_OR_FOLLOWER. True if the partition's record has
+        all of it, so that another broker can lead; False if some of it may be in the journal alone.
         """
+        is_released = False
         self._led.apply(partition, Event.RESIGN)
-        if not await self.flusher.drained(partition, _RESIGN_SEC):
+        if await self.flusher.drained(partition, _RESIGN_SEC):
+            is_released = await self._release(partition)
+        else:
             self._led.apply(partition, Event.DRAIN_TIMED_OUT)
             await self.flusher.settle(partition, 0)
         self._led.apply(partition, Event.DRAINED)
+        return is_released
+
+    async def _release(self, partition: Partition) -> bool:
+        """Store what is published, so that the next leader need not look into this broker's journal."""
+        try:
+            async with asyncio.timeout(_RESIGN_SEC):
+                await self.records.release(partition)
+            return True
+        except FencedError as fenced:
+            logger.info("another broker leads already", extra={"why": str(fenced)})
+            return True
+        except (TimeoutError, StoreError, CorruptDataError) as problem:
+            logger.warning(
+                "could not release a partition's record",
+                extra={"partition": str(partition.id), "problem": str(problem)},
+            )
+            return False
+
+    def _journal_ended(self, journal: BrokerJournal, is_certain: bool) -> None:
+        """Nothing more is stored of the partitions that are led with this journal."""
+        self.flusher.journal_ended(journal)
+        event = Event.FENCED if is_certain else Event.FLUSH_FAILED
+        for partition in (*self.partitions(), *self._unsettled):
+            if partition.journal is journal:
+                self._led.apply(partition, event)
+
+    def apply(self, partition: Partition, event: Event) -> None:
+        """Let the event happen to a partition that is led here."""
+        self._led.apply(partition, event)
 
     def _lost(self, topic: str, index: int) -> None:
         for listener in self._lost_listeners:
@@ -358,9 +349,7 @@ class LogManager:
 
     async def drain(self) -> None:
         """Publish everything that is buffered; returns when all of it is."""
-        self.flusher.drain()
-        while flushes := [task for partition in self.partitions() for task in partition.flush_tasks]:
-            await asyncio.wait(flushes)
+        await self.flusher.drain()
 
     def end_waiting(self) -> None:
         """Notify all listeners that no more records will come."""
@@ -370,14 +359,10 @@ class LogManager:
     async def close(self) -> None:
         """Cancel everything in progress, and close the parts."""
         await self._closings.close()
-        partitions = (*self.partitions(), *self._unsettled)
-        tasks = [task for partition in partitions for task in partition.flush_tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.flusher.close()
         for partition in self._unsettled:
             self._led.apply(partition, Event.SETTLED)
-        await self.publisher.close()
+        await self.records.close()
         await self._followed.close()
         await self._openings.close()
         await self._checkpointer.close()

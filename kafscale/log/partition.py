@@ -1,14 +1,16 @@
 """One partition that this broker leads or follows: what is published, who listens, and the leader's log."""
 
 import asyncio
+import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kafscale.cluster.topic_configs import TopicConfig
 from kafscale.formats.checkpoint import Checkpoint
-from kafscale.formats.partition_record import PartitionRecord
+from kafscale.formats.partition_record import PartitionRecord, SegmentReference
 from kafscale.log.batch_append import AppendRules
+from kafscale.log.journal.broker_journal import BrokerJournal
 from kafscale.log.leadership.events import Act, Event
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
@@ -16,6 +18,7 @@ from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.references import SegmentReferences
 
+NO_TOPIC_ID = uuid.UUID(int=0)
 NOT_LED = -1
 """In place of a claim's revision: another broker leads."""
 
@@ -44,33 +47,34 @@ class PartitionId:
 class Partition:
     """A partition's published state and, for the leader, its log.
 
-    `record` and `revision` are as stored in the metadata store, or as stored a moment ago where another broker
-    leads. `leadership` says whether this broker leads the partition, and what may be done with it. `references`
-    is None until the checkpoint that the record names has been read; `log` is None before the log is opened, and
-    after it is closed. `number` identifies the partition in this process: a topic that is deleted and created again
-    has partitions with other numbers. `led_since_revision` is that of the claim, `NOT_LED` if another broker leads.
+    `record` is what is published: the record at `revision` of the metadata store, and what the leader's journal has
+    behind it. `journal` is that of this broker, where it leads. `leadership` says whether this broker leads the
+    partition, and what may be done with it. `references` is None until the checkpoint that the record names has been
+    read; `log` is None before the log is opened, and after it is closed. `number` identifies the partition in this
+    process: a topic that is deleted and created again has partitions with other numbers. `led_since_revision` is that
+    of the claim, `NOT_LED` if another broker leads.
     """
 
     __slots__ = (
         "__weakref__",
         "_listeners",
+        "applied_sequence",
         "checkpoint_lock",
         "compares_epochs",
         "config",
-        "flush_scheduled",
-        "flush_starting",
-        "flush_tasks",
         "id",
+        "journal",
         "leadership",
         "led_since_revision",
         "log",
         "number",
-        "publication",
         "record",
         "record_lock",
         "references",
         "revision",
         "rules",
+        "topic_id",
+        "unstored_from",
     )
 
     def __init__(
@@ -85,6 +89,12 @@ class Partition:
         leadership: PartitionLeadership | None = None,
     ) -> None:
         self.id = partition_id
+        self.topic_id = NO_TOPIC_ID
+        self.journal: BrokerJournal | None = None
+        # The newest entry of the journal with a slice that is in `record`.
+        self.applied_sequence = -1
+        # The oldest entry that may have a slice which is in `record` and not in the stored record.
+        self.unstored_from: int | None = None
         self.number = number
         self.record = record
         self.revision = revision
@@ -100,12 +110,6 @@ class Partition:
         # True while a segment with other leader epochs than the record's may be another topic's: until the
         # metadata store has shown that this log has such segments.
         self.compares_epochs = True
-        # The oldest first. The last of them may not have taken what waits yet: it is `flush_starting` then.
-        self.flush_tasks: tuple[asyncio.Task[None], ...] = ()
-        self.flush_starting: asyncio.Task[None] | None = None
-        self.flush_scheduled = False
-        # Done when the newest segment in flight is published, or will not be.
-        self.publication: asyncio.Future[None] | None = None
         self._listeners: dict[PublishListener, None] | None = None
 
     @property
@@ -149,10 +153,14 @@ class Partition:
         assert self.is_followed
         if revision <= self.revision:
             return
+        record = _with_what_is_ahead(record, self.record)
         known_end = self.record.log_end_offset
         fresh = [segment for segment in record.segments if segment.base_offset >= known_end]
-        if known_end < record.checkpoint_end_offset:
-            self.references = None  # Some of what is new is in the checkpoint only.
+        if known_end < record.checkpoint_end_offset or any(
+            segment.base_offset < known_end <= segment.last_offset for segment in record.segments
+        ):
+            # Some of what is new is in the checkpoint only, or in a segment that begins below it.
+            self.references = None
         if self.references is not None:
             for segment in fresh:
                 self.references.append(segment)
@@ -162,23 +170,44 @@ class Partition:
         if record.log_end_offset > known_end:
             self.notify_grown(sum(segment.size_bytes for segment in fresh))
 
-    def publish(self, record: PartitionRecord, revision: int) -> None:
-        """This broker wrote `record` at `revision` of the metadata store."""
-        newest = record.segments[-1:] if record.log_end_offset > self.record.log_end_offset else ()
+    def follow_slice(self, reference: SegmentReference, sequence: int) -> bool:
+        """The leader's journal has a slice of the partition; one that is known is ignored.
+
+        False if something before it is not known: the record must be read.
+        """
+        record = self.record
+        if record.journal is None or reference.last_offset < record.log_end_offset:
+            return True
+        if reference.leader_epoch != record.leader_epoch or reference.base_offset != record.log_end_offset:
+            return False
+        if self.references is not None:
+            self.references.append(reference)
+        self.record = replace(
+            record,
+            log_end_offset=reference.last_offset + 1,
+            segments=(*record.segments, reference),
+            journal=replace(record.journal, sequence=sequence),
+        )
+        self.notify_grown(reference.size_bytes)
+        return True
+
+    def publish(self, record: PartitionRecord, reference: SegmentReference, sequence: int) -> None:
+        """A segment of this broker was committed, with the entry `sequence` of its journal."""
+        self.record = record
+        self.applied_sequence = sequence
+        if self.unstored_from is None:
+            self.unstored_from = sequence
+        if self.references is not None:
+            self.references.append(reference)
+
+    def stored(self, record: PartitionRecord, revision: int, sequence: int) -> None:
+        """This broker wrote the record at `revision` of the metadata store; `record` is what is published since.
+
+        What was written has every slice up to the entry `sequence`.
+        """
         self.record = record
         self.revision = revision
-        if self.references is not None:
-            for reference in newest:
-                self.references.append(reference)
-
-    async def publication_known(self) -> None:
-        """Wait until this broker, which leads, knows the outcome of the publication in flight, if there is one.
-
-        Followers may see it first, and then their readers know of later records than the leader does.
-        """
-        if self.record_lock.locked():
-            async with self.record_lock:
-                pass
+        self.unstored_from = sequence + 1 if self.applied_sequence > sequence else None
 
     def listen(self, listener: PublishListener) -> None:
         """Notify the listener from now on."""
@@ -208,3 +237,18 @@ class Partition:
 
     def _take_listeners(self) -> Iterable[PublishListener]:
         return tuple(self._listeners) if self._listeners else ()
+
+
+def _with_what_is_ahead(record: PartitionRecord, known: PartitionRecord) -> PartitionRecord:
+    """The record, and what is known of the same leader's journal behind it."""
+    if record.leader_epoch != known.leader_epoch or record.log_end_offset >= known.log_end_offset:
+        return record
+    ahead = tuple(one for one in known.segments if one.base_offset >= record.log_end_offset)
+    if record.journal is None or not ahead or ahead[0].base_offset != record.log_end_offset:
+        return record
+    return replace(
+        record,
+        log_end_offset=known.log_end_offset,
+        segments=(*record.segments, *ahead),
+        journal=known.journal,
+    )

@@ -1,6 +1,7 @@
 """Makes the partitions that this broker serves from the records of topics and partitions."""
 
 import itertools
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,8 +11,9 @@ from kafscale.cluster.topic_configs import TopicConfig, effective, is_legal
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.log.batch_append import AppendRules
+from kafscale.log.journal.broker_journal import BrokerJournal
 from kafscale.log.leadership.machine import PartitionLeadership
-from kafscale.log.partition import NOT_LED, Partition, PartitionId
+from kafscale.log.partition import NO_TOPIC_ID, NOT_LED, Partition, PartitionId
 from kafscale.log.writing.segment_buffer import SEGMENT_BUFFER_LIMIT_BYTES
 from kafscale.metadata.model import TopicRecord
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
@@ -60,9 +62,14 @@ class PartitionFactory:
         record: PartitionRecord,
         revision: int,
         leadership: PartitionLeadership | None = None,
+        topic_id: uuid.UUID = NO_TOPIC_ID,
+        journal: BrokerJournal | None = None,
     ) -> Partition | None:
         """A partition that this broker leads since `revision`; None if there is no such topic any more."""
-        return self._make(topic, index, record, revision, revision, leadership)
+        partition = self._make(topic, index, record, revision, revision, leadership)
+        if partition is not None:
+            partition.topic_id, partition.journal = topic_id, journal
+        return partition
 
     def _make(
         self,

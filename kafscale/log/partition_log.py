@@ -1,35 +1,31 @@
 """The leader's log of one partition, pure: what is appended, sealed and published, and the record that results.
 
-Theory of operation. Batches are appended to the newest `SegmentBuffer` in arrival order, with offsets relative
-to it. The oldest buffers are *sealed*: each gets its base offset, where the one before it ends, or else the
-published log end offset, and its bytes are final. When its object is stored, and it is the oldest,
-`record_after` returns what the partition record must become; when the metadata store has taken that, `published`
-applies it here and notifies the waiters.
-
-When an older leader's upload turns out to have a segment's key, `reseal` moves the segment one offset up
-(docs/architecture.md, "Publish"). That is only possible while nothing behind it has an absolute
-offset. So a leader seals one buffer at a time until it has published once: an older leader's upload is most likely
-just where the new one begins. If a later segment meets one all the same, the leader closes the log, and claims the
-partition again with a new epoch (decision 0033).
+Theory of operation. Batches are appended to the newest `SegmentBuffer` in arrival order, with offsets relative to it.
+A flush *seals* the oldest open buffer as a slice of the journal's next entry: it gets its base offset, where the one
+before it ends, and its bytes are final. Entries are committed in their order, and so are the slices of a partition:
+`published` applies one and notifies the waiters. The record of the metadata store is written later, by whoever has a
+reason to (`record`): it is never on an acknowledgement's way.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kafscale.formats.partition_record import (
     PartitionRecord,
     ProducerBatch,
     ProducerRecord,
-    is_published_in,
+    SegmentReference,
 )
 from kafscale.formats.segment import MAX_MESSAGE_COUNT
+from kafscale.journal.partition_state import unsealed
 from kafscale.log.batch_append import AppendRules, append_batch
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
 from kafscale.log.producer_state import PendingBatch, ProducerStates, UnpublishedBatch
 from kafscale.log.sealed_segment import SealedSegment, seal_buffer
 from kafscale.log.writing.compression_trials import CompressionTrials
-from kafscale.log.writing.segment_buffer import AppendWaiter, SegmentBuffer
+from kafscale.log.writing.segment_buffer import AppendWaiter, ProducerAppend, SegmentBuffer
 from kafscale.memory.slab import SlabPool
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import BatchHeader
@@ -39,18 +35,15 @@ CHECKPOINT_PRODUCERS = 256
 
 MOST_RECORD_SEGMENTS = 2048
 MOST_RECORD_PRODUCERS = 2048
-"""A record with more takes no further segment until a checkpoint takes them over (decision 0044).
+"""A record with more takes no further slice until a checkpoint or a sealed segment takes them over (decision 0044).
 
-What is sealed by then is still added: `MOST_SEALED` segments with their producers, 512 KiB in all.
+What is in flight counts as if it were there, so that one segment with its producers is added at most: 512 KiB in all.
 """
 
 _UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, "it is not known whether the records were published")
 
 # The cost of a batch beside its bytes: the objects that remember it, its request and its reply.
 BATCH_OVERHEAD_BYTES = 1024
-
-MOST_SEALED = 2
-"""The limit on the segments of one partition that are in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +54,12 @@ class CheckpointPointer:
     end_offset: int
 
 
+Change = Callable[[PartitionRecord], PartitionRecord]
+"""A change of a partition's state, to be stored. It is made again on what was published while it was stored."""
+
+
 class PartitionLog:
-    """One partition as its leader sees it. `record` is as stored in the metadata store.
+    """One partition as its leader sees it. `record` is what is published, the stored record or more.
 
     `leadership` gives the right to seal and to publish; without one the log always has it.
     """
@@ -70,12 +67,12 @@ class PartitionLog:
     __slots__ = (
         "_buffers",
         "_closed_count",
-        "_has_published",
-        "_is_in_doubt",
         "_leadership",
         "_recent_producers",
         "_sealed",
+        "_stored_end_offset",
         "_trials",
+        "_unsealed_count",
         "is_held_up",
         "producers",
         "record",
@@ -94,15 +91,13 @@ class PartitionLog:
         self.waiting_checkpoint: CheckpointPointer | None = None
         # True while the record has no room, and the checkpoint that would make some could not be stored.
         self.is_held_up = False
-        # The oldest `_closed_count` take no more batches, also after their flush was cancelled; the oldest of these
-        # are sealed, in the same order.
+        # The oldest `_closed_count` take no more batches: they are sealed, in the same order, and in flight.
         self._buffers: deque[SegmentBuffer] = deque()
         self._closed_count = 0
+        self._stored_end_offset = record.log_end_offset
+        self._unsealed_count = len(unsealed(record.segments))
         self._sealed: deque[SealedSegment] = deque()
-        self._has_published = False
         self._trials = CompressionTrials()
-        # True while the publication of the oldest segment has begun and its outcome is not known.
-        self._is_in_doubt = False
         self._recent_producers: dict[int, ProducerRecord] = {p.producer_id: p for p in record.producers}
 
     # --- append
@@ -175,7 +170,15 @@ class PartitionLog:
             now_ms,
         )
         self.producers.append(header.producer_id, pending)
-        buffer.producer_ids.append((header.producer_id, relative_offset))
+        buffer.producer_batches.append(
+            ProducerAppend(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_sequence,
+                relative_offset,
+            )
+        )
         buffer.producers.add(header.producer_id)
 
     # --- what waits
@@ -190,9 +193,10 @@ class PartitionLog:
         """The buffer that the last batch was appended to; there must be one."""
         return self._buffers[-1]
 
-    def holds(self, buffer: SegmentBuffer) -> bool:
-        """True if the buffer is not published yet."""
-        return any(buffer is one for one in self._buffers)
+    @property
+    def is_empty(self) -> bool:
+        """True if all that was appended is published."""
+        return not self._buffers
 
     @property
     def may_publish(self) -> bool:
@@ -201,135 +205,105 @@ class PartitionLog:
 
     @property
     def may_seal(self) -> bool:
-        """True if another buffer may be closed beside those that are."""
-        return self._leadership.rights.seals and (
-            self._closed_count == 0
-            or (self._has_published and len(self._sealed) == self._closed_count < MOST_SEALED)
-        )
+        """True if another buffer may be sealed."""
+        return self._leadership.rights.seals
+
+    @property
+    def in_flight_count(self) -> int:
+        """Sealed segments whose entries are not known to be committed."""
+        return len(self._sealed)
+
+    @property
+    def in_flight_end_offset(self) -> int:
+        """The log end offset if all that is in flight is committed, which other brokers may know first."""
+        return self._sealed[-1].reference.last_offset + 1 if self._sealed else self.record.log_end_offset
 
     # --- seal and publish
 
-    @property
-    def sealed(self) -> SealedSegment | None:
-        """The oldest that is sealed and not published."""
-        return self._sealed[0] if self._sealed else None
-
     def start_seal(self) -> tuple[SegmentBuffer, int]:
-        """Close the oldest open buffer, so that nothing more is appended to it; returns it and its base offset."""
+        """Close the oldest open buffer, so that nothing more is appended to it; returns it and its base offset.
+
+        The one before it must be sealed.
+        """
         assert self.may_seal
+        assert len(self._sealed) == self._closed_count
         buffer = self._buffers[self._closed_count]
         self._closed_count += 1
-        base_offset = (
-            self._sealed[-1].reference.last_offset + 1 if self._sealed else self.record.log_end_offset
-        )
-        return buffer, base_offset
+        return buffer, self.in_flight_end_offset
 
     def seal(self, buffer: SegmentBuffer, base_offset: int, now_ms: int, index_version: int) -> SealedSegment:
         """Seal the buffer that was closed last. May run in another thread, beside everything else here.
 
         `index_version`: see `index_version_at`.
         """
-        sealed = self._seal(buffer, base_offset, now_ms, index_version)
+        sealed = seal_buffer(buffer, base_offset, self.record.leader_epoch, now_ms, index_version)
         self._sealed.append(sealed)
         return sealed
 
-    @property
-    def may_reseal(self) -> bool:
-        """True if the sealed segment may move: it is the first of an epoch, with nothing behind it.
+    def is_next(self, sealed: SealedSegment) -> bool:
+        """True if it is in flight, and the oldest of those; False once the log is closed."""
+        return bool(self._sealed) and self._sealed[0] is sealed
 
-        So every skipped offset lies where the epoch changes, by which fsck recognises it.
+    def published(self, sealed: SealedSegment, reference: SegmentReference) -> PartitionRecord:
+        """The oldest sealed segment is committed, and lies where `reference` says; returns the partition's state.
+
+        Notifies the waiters, and removes the buffer.
         """
-        return not self._has_published
-
-    def reseal(self) -> SealedSegment:
-        """Move the only sealed segment one offset up: an older leader's upload has its key."""
-        assert self.may_reseal
-        [old] = self._sealed
-        self._sealed.clear()
-        sealed = self._seal(old.buffer, old.reference.base_offset + 1, old.created_ms, old.index_version)
-        self._sealed.append(sealed)
-        return sealed
-
-    def _seal(
-        self, buffer: SegmentBuffer, base_offset: int, created_ms: int, index_version: int
-    ) -> SealedSegment:
-        return seal_buffer(buffer, base_offset, self.record.leader_epoch, created_ms, index_version)
-
-    def record_after(self, sealed: SealedSegment) -> PartitionRecord:
-        """Returns the record with which `sealed` is published. Changes nothing here."""
-        producers = dict(self._recent_producers)
-        for producer in self._published_producers(sealed):
-            producers[producer.producer_id] = producer
-        record = replace(
+        assert self.is_next(sealed)
+        base_offset = reference.base_offset
+        for one in sealed.buffer.producer_batches:
+            self.producers.publish(one.producer_id, base_offset + one.relative_offset)
+        for producer in self.producers.records(sealed.buffer.producers):
+            self._recent_producers[producer.producer_id] = producer
+        self.record = replace(
             self.record,
-            log_end_offset=sealed.reference.last_offset + 1,
-            segments=(*self.record.segments, sealed.reference),
-            producers=tuple(producers.values()),
+            log_end_offset=reference.last_offset + 1,
+            segments=(*self.record.segments, reference),
+            producers=tuple(self._recent_producers.values()),
         )
-        return (
-            record if self.waiting_checkpoint is None else _with_checkpoint(record, self.waiting_checkpoint)
-        )
-
-    def begin_publication(self, sealed: SealedSegment) -> PartitionRecord:
-        """Returns the record to write. The outcome is in doubt until `published` or `succeeded_by` is called."""
-        self._is_in_doubt = True
-        return self.record_after(sealed)
-
-    def succeeded_by(self, successor: PartitionRecord) -> None:
-        """Another leader wrote `successor` instead: if it shows that `sealed` was published, notify the waiters."""
-        assert self.sealed is not None
-        was_published = is_published_in(successor, self.record, self.sealed.reference.last_offset)
-        if was_published:
-            self.published(self.sealed, self.record_after(self.sealed))
-        elif was_published is False:
-            self._is_in_doubt = False
-
-    def record_with(self, checkpoint: CheckpointPointer) -> PartitionRecord:
-        """Returns the record that names the checkpoint. Changes nothing here."""
-        return _with_checkpoint(self.record, checkpoint)
-
-    def _published_producers(self, sealed: SealedSegment) -> list[ProducerRecord]:
-        base_offset = sealed.reference.base_offset
-        return self.producers.preview(
-            [(producer_id, base_offset + relative) for producer_id, relative in sealed.buffer.producer_ids]
-        )
-
-    def published(self, sealed: SealedSegment, record: PartitionRecord) -> None:
-        """The store took `record`: apply it, notify the waiters, and remove the buffer."""
-        assert self.sealed is sealed
-        base_offset = sealed.reference.base_offset
-        for producer_id, relative_offset in sealed.buffer.producer_ids:
-            self.producers.publish(producer_id, base_offset + relative_offset)
-        self.adopt(record)
+        self._unsealed_count += 1
         self._sealed.popleft()
         self._buffers.popleft()
         self._closed_count -= 1
-        self._has_published = True
-        self._is_in_doubt = False
         for waiter, relative_offset in sealed.buffer.waiters:
-            waiter.published(base_offset + relative_offset, record.log_start_offset)
+            waiter.published(base_offset + relative_offset, self.record.log_start_offset)
+        return self.record
 
-    def adopt(self, record: PartitionRecord) -> None:
-        """The store took `record`, which this leader wrote; it may change anything."""
+    def record_with(self, checkpoint: CheckpointPointer) -> PartitionRecord:
+        """Returns the state that names the checkpoint. Changes nothing here."""
+        return with_checkpoint(self.record, checkpoint)
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if more is published than the stored record says."""
+        return self.record.log_end_offset > self._stored_end_offset
+
+    def adopt(self, change: Change, stored_end_offset: int) -> PartitionRecord:
+        """The store took a record with `change`, which this leader wrote; returns the state with it."""
+        self._stored_end_offset = stored_end_offset
+        record = change(self.record)
         if record.checkpoint_key != self.record.checkpoint_key:
             self.waiting_checkpoint = None
         self.record = record
+        self._unsealed_count = len(unsealed(record.segments))
         self._recent_producers = {p.producer_id: p for p in record.producers}
+        return record
 
     def fail(self, error_code: ErrorCode, message: str) -> list[SegmentBuffer]:
         """Close the log: refuse everything that waits, and return the buffers.
 
-        For a publication in doubt the answer is that its outcome is unknown: librdkafka takes
-        NOT_LEADER_OR_FOLLOWER to say that nothing is stored, and may send such a batch again as a new one.
+        For what is in flight the answer is that its outcome is unknown, unless it is known not to count:
+        librdkafka takes NOT_LEADER_OR_FOLLOWER to say that nothing is stored, and may send such a batch again as a
+        new one.
         """
         buffers = list(self._buffers)
-        unknown = buffers[0] if self._is_in_doubt else None
+        in_doubt = [sealed.buffer for sealed in self._sealed if not sealed.is_refused]
         self._buffers.clear()
         self._sealed.clear()
         self._closed_count = 0
-        self._is_in_doubt = False
         for buffer in buffers:
-            answer = _UNKNOWN if buffer is unknown else (error_code, message)
+            is_in_doubt = any(buffer is one for one in in_doubt)
+            answer = _UNKNOWN if is_in_doubt else (error_code, message)
             for waiter, _ in buffer.waiters:
                 waiter.refused(*answer)
         return buffers
@@ -337,31 +311,37 @@ class PartitionLog:
     def unpublished_batches(self) -> list[UnpublishedBatch]:
         """The oldest batch of each idempotent producer that is not known to be published."""
         waiting = dict.fromkeys(
-            producer_id for buffer in self._buffers for producer_id, _ in buffer.producer_ids
+            one.producer_id for buffer in self._buffers for one in buffer.producer_batches
         )
         return list(self.producers.unpublished(waiting))
 
     @property
     def has_room(self) -> bool:
-        """True if the record, with the checkpoint that it will name next, has room for what is sealed and more."""
-        record = self.record
-        if len(record.segments) < MOST_RECORD_SEGMENTS and len(record.producers) < MOST_RECORD_PRODUCERS:
+        """True if the record, with the checkpoint that it will name next, has room for what is in flight and more."""
+        if self._has_room(self.record):
             return True
-        if self.waiting_checkpoint is None:
-            return False
-        record = self.record_with(self.waiting_checkpoint)
-        return len(record.segments) < MOST_RECORD_SEGMENTS and len(record.producers) < MOST_RECORD_PRODUCERS
+        return self.waiting_checkpoint is not None and self._has_room(
+            self.record_with(self.waiting_checkpoint)
+        )
+
+    def _has_room(self, record: PartitionRecord) -> bool:
+        in_flight = sum(len(sealed.buffer.producers) for sealed in self._sealed)
+        return (
+            len(record.segments) + len(self._sealed) < MOST_RECORD_SEGMENTS
+            and len(record.producers) + in_flight < MOST_RECORD_PRODUCERS
+        )
 
     @property
     def checkpoint_due(self) -> bool:
         """True if the record has grown so much that its older part should move to a checkpoint."""
         return self.waiting_checkpoint is None and (
-            len(self.record.segments) >= CHECKPOINT_SEGMENTS
+            len(self.record.segments) - self._unsealed_count >= CHECKPOINT_SEGMENTS
             or len(self.record.producers) >= CHECKPOINT_PRODUCERS
         )
 
 
-def _with_checkpoint(record: PartitionRecord, pointer: CheckpointPointer) -> PartitionRecord:
+def with_checkpoint(record: PartitionRecord, pointer: CheckpointPointer) -> PartitionRecord:
+    """The record that names the checkpoint, and no longer what is in it."""
     return replace(
         record,
         checkpoint_key=pointer.key,

@@ -5,6 +5,7 @@ import logging
 
 from kafscale.cluster.leadership import Claimed, Leadership, TopicPartition
 from kafscale.log.manager import LogManager
+from kafscale.log.partition import Partition
 from kafscale.ops.item_failures import ItemFailures
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class PartitionMoves:
         for item in sorted(items):
             partition = self._logs.partition(*item)
             if partition is not None:
-                task = asyncio.create_task(self._logs.resign(partition), name=f"resign {partition.id}")
+                task = asyncio.create_task(self._resign(item, partition), name=f"resign {partition.id}")
                 resigning[task] = (item, partition.led_since_revision)
         try:
             while resigning:
@@ -64,6 +65,11 @@ class PartitionMoves:
             "handed over partitions", extra={"handed_over": len(items), "led": self._logs.partition_count}
         )
 
+    async def _resign(self, item: TopicPartition, partition: Partition) -> None:
+        if not await self._logs.resign(partition):
+            await self._leadership.release_records([item])
+
     async def release_stale(self, items: set[TopicPartition]) -> None:
         """Release partitions whose leader key is under this broker's lease although it does not lead them."""
+        await self._leadership.release_records(sorted(items))
         await self._leadership.release_stale(sorted(items))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from kafscale.cluster.assignment import PartitionAssignment
 from kafscale.cluster.keeper import Keeper
-from kafscale.cluster.leadership import Leadership
+from kafscale.cluster.leadership import Journals, Leadership
 from kafscale.cluster.view import ClusterView
 from kafscale.log.manager import LogManager
 from kafscale.log.partition_moves import PartitionMoves
@@ -24,10 +24,13 @@ class PartitionService:
         lease: Callable[[], int],
         logs: LogManager,
         broker_id: int,
+        journals: Journals,
     ) -> None:
         self._logs = logs
         counts = logs.metrics.background_failures
-        leadership = Leadership(store, broker_id, lease, failures=ItemFailures(BackgroundWork.CLAIMS, counts))
+        leadership = Leadership(
+            store, broker_id, lease, journals, failures=ItemFailures(BackgroundWork.CLAIMS, counts)
+        )
         failures = ItemFailures(BackgroundWork.KEEPING, counts)
         self._assignment = PartitionAssignment(view, broker_id, failures)
         moves = PartitionMoves(leadership, logs, failures)
@@ -64,7 +67,10 @@ class PartitionService:
         await self._keeper.settled()
 
     async def resign_all(self) -> None:
-        """Resign all partitions: the lease has ended. Accepted records are published if no other broker leads yet."""
+        """Resign all partitions: the lease has ended, or the broker stops and no other one is there.
+
+        Accepted records are published if no other broker leads yet.
+        """
         await self._resign_led()
         # The keys of claims that were in flight went with the lease, too: without them no client finds a partition.
         await self._keeper.settled()

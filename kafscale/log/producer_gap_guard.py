@@ -7,6 +7,10 @@ librdkafka reports them as delivered when the later ones are. A log that knows t
 OUT_OF_ORDER_SEQUENCE_NUMBER, after which librdkafka takes a new producer epoch and sends everything in flight
 again, in every partition. In both cases the answer is NOT_LEADER_OR_FOLLOWER instead, after which clients send both
 batches again in their order (docs/decisions/0036-first-batches.md).
+
+The earlier batch may also have gone to another broker, which has not answered: the Java client does not wait for it
+before it sends new batches to the next leader (KAFKA-14359). So an unknown producer that does not begin at sequence 0
+is refused once. Its client then waits for the earlier ones, or has none and sends the same batch again.
 """
 
 from typing import Final
@@ -26,6 +30,7 @@ SENT_AGAIN: Final = frozenset(
 )
 """Refusals of a batch on its arrival after which clients send it again."""
 
+BEGINS_LATER: Final = "this producer is not known here: if it has earlier batches, they are to come first"
 OUT_OF_TURN: Final = "an earlier batch of this producer was refused: it is to come first"
 
 # A client with idempotence has five requests in flight at most. So a fifth later one was sent when the refusal was
@@ -116,13 +121,30 @@ class ProducerGapGuard:
         if refused is None or refused.producer_epoch != header.producer_epoch:
             return False
         refused.forget_up_to(producers.newest_sequence(header.producer_id))
-        if not refused.sequences or not refused.refusals_left:
+        if not refused.sequences:
             del self._refused[key]
+            return False
+        if not refused.refusals_left:
             return False
         if not any(_is_later(header.base_sequence, sequence) for sequence in refused.sequences):
             return False
         refused.refusals_left -= 1
         refused.add(header.base_sequence)
+        return True
+
+    def refuses_beginning(self, partition: TopicPartition, header: BatchHeader) -> bool:
+        """True for the first batch of an unknown producer, unless it is at sequence 0 or was refused before.
+
+        Where as many were refused as a client has in flight, no more are: it gave the earlier ones up.
+        """
+        if header.base_sequence <= 0:
+            return False
+        refused = self._refused.get((partition, header.producer_id))
+        if refused is not None and refused.producer_epoch == header.producer_epoch:
+            sequences = refused.sequences
+            if header.base_sequence in sequences or len(sequences) >= REMEMBERED_SEQUENCES:
+                return False
+        self._remember(partition, header.producer_id, header.producer_epoch, header.base_sequence)
         return True
 
 

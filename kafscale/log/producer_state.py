@@ -9,6 +9,7 @@ those without anything pending come first, and the first of them is removed firs
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -67,14 +68,6 @@ class _Producer:
         self.pending: deque[PendingBatch] = deque()
         self.last_timestamp_ms = -1
 
-    def copy(self) -> "_Producer":
-        copy = _Producer()
-        copy.published_epoch = self.published_epoch
-        copy.published = self.published
-        copy.pending = self.pending.copy()
-        copy.last_timestamp_ms = self.last_timestamp_ms
-        return copy
-
     def publish_oldest(self, base_offset: int) -> None:
         batch = self.pending.popleft()
         earlier = self.published if batch.producer_epoch == self.published_epoch else ()
@@ -84,14 +77,30 @@ class _Producer:
         self.last_timestamp_ms = batch.timestamp_ms
 
 
+def joined(records: Iterable[ProducerRecord]) -> list[ProducerRecord]:
+    """One record for each producer, of several: of the newest epoch, with the newest batches of all.
+
+    The record of a partition may have only what a producer wrote since the checkpoint, which has the rest.
+    `records`: the older ones first.
+    """
+    newest: dict[int, ProducerRecord] = {}
+    for record in records:
+        known = newest.get(record.producer_id)
+        if known is not None and known.producer_epoch == record.producer_epoch:
+            first = record.batches[0].base_offset
+            earlier = tuple(batch for batch in known.batches if batch.base_offset < first)
+            record = replace(record, batches=(*earlier, *record.batches)[-REMEMBERED_BATCHES:])
+        newest[record.producer_id] = record
+    return list(newest.values())
+
+
 class ProducerStates:
-    """The idempotent producers of one partition. Of `records` of the same producer the last one counts."""
+    """The idempotent producers of one partition; `records`: see `joined`."""
 
     def __init__(self, records: Iterable[ProducerRecord] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
         self._forgotten = 0
-        newest = {record.producer_id: record for record in records}.values()
-        for record in sorted(newest, key=attrgetter("last_timestamp_ms"))[-MOST_PRODUCERS:]:
+        for record in sorted(joined(records), key=attrgetter("last_timestamp_ms"))[-MOST_PRODUCERS:]:
             producer = self._producers[record.producer_id] = _Producer()
             producer.published_epoch = record.producer_epoch
             producer.published = record.batches
@@ -99,6 +108,9 @@ class ProducerStates:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
 
     def newest_sequence(self, producer_id: int) -> tuple[int, int] | None:
         """The producer's epoch and the last sequence number that it appended; None if it is not known."""
@@ -176,18 +188,9 @@ class ProducerStates:
         forgotten, self._forgotten = self._forgotten, 0
         return forgotten
 
-    def preview(self, batches: Iterable[tuple[int, int]]) -> list[ProducerRecord]:
-        """The records to store of the producers once their oldest pending batches are published.
-
-        `batches`: (producer id, base offset) in the order of publication. Changes nothing.
-        """
-        copies: dict[int, _Producer] = {}
-        for producer_id, base_offset in batches:
-            copy = copies.get(producer_id)
-            if copy is None:
-                copy = copies[producer_id] = self._producers[producer_id].copy()
-            copy.publish_oldest(base_offset)
-        return [self._record(producer_id, copy) for producer_id, copy in copies.items()]
+    def records(self, producer_ids: Iterable[int]) -> list[ProducerRecord]:
+        """The records to store of these producers, which have published."""
+        return [self._record(producer_id, self._producers[producer_id]) for producer_id in producer_ids]
 
     def publish(self, producer_id: int, base_offset: int) -> None:
         """The producer's oldest pending batch got `base_offset`."""

@@ -10,16 +10,19 @@ from kafscale.log.writing.segment_buffer import SegmentBuffer
 from kafscale.protocol.types import Buffer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class SealedSegment:
-    """A segment whose bytes are final unless its key turns out to be taken."""
+    """A segment whose bytes are final. `reference` is that of an object of its own.
+
+    `body_crc`: the footer's. `is_refused`: its entry is known not to count.
+    """
 
     buffer: SegmentBuffer
     reference: SegmentReference
     parts: Sequence[Buffer]
     index: bytes
-    index_version: int
-    created_ms: int
+    body_crc: int
+    is_refused: bool = False
 
 
 def seal_buffer(
@@ -27,7 +30,7 @@ def seal_buffer(
 ) -> SealedSegment:
     """Write the offsets and the leader epoch into the buffer's batches, and add header, footer and index.
 
-    A buffer may be sealed again with another base offset. `created_ms`: Unix milliseconds; `index_version`: see
+    `created_ms`: Unix milliseconds; `index_version`: see
     `index_version_at`.
     """
     buffer.stamp(base_offset, leader_epoch)
@@ -39,6 +42,7 @@ def seal_buffer(
         message_count=buffer.record_count,
         created_ms=created_ms,
     )
+    crc = body_crc(body)
     return SealedSegment(
         buffer=buffer,
         reference=SegmentReference(
@@ -49,12 +53,11 @@ def seal_buffer(
             size_bytes=HEADER_SIZE + buffer.size_bytes + FOOTER_SIZE,
             max_timestamp_ms=buffer.max_timestamp_ms,
         ),
-        parts=(header, *body, encode_footer(body_crc=body_crc(body), last_offset=last_offset)),
+        parts=(header, *body, encode_footer(body_crc=crc, last_offset=last_offset)),
         index=build_index(
             buffer.index_entries(base_offset),
             interval_for(buffer.size_bytes, buffer.record_count),
             version=index_version,
         ),
-        index_version=index_version,
-        created_ms=created_ms,
+        body_crc=crc,
     )

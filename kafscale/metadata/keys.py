@@ -1,6 +1,7 @@
 """Every key of the metadata store, relative to the cluster's prefix. Layout: docs/format/metadata.md."""
 
 import zlib
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -19,6 +20,11 @@ GROUPS = "groups/"
 GROUP_OFFSETS = "group-offsets/"
 EXPORTS = "exports/"
 JOURNALS = "journals/"
+USERS = "users/"
+QUOTAS = "quotas/"
+ACLS = "acls/"
+
+_DEFAULT_ENTITY: Final = "<default>"
 
 GROUP_SHARD_COUNT: Final = 64
 """Groups are spread over so many shards, each with one coordinator. Part of the stored format: never change it."""
@@ -155,3 +161,43 @@ def export_table(key: str) -> str | None:
     """The table of an `export_progress`, None for the other keys of an export."""
     _, _, kind, *rest = key.split("/")
     return unquote(rest[0]) if kind == "tables" else None
+
+
+def user(name: str) -> str:
+    """A user's credentials. A user's name may be anything: it is percent-encoded."""
+    return f"{USERS}{quote(name, safe='')}"
+
+
+def user_name(key: str) -> str:
+    """The inverse of `user`."""
+    return unquote(key.removeprefix(USERS))
+
+
+def quota(entity: Iterable[tuple[str, str | None]]) -> str:
+    """An entity's client quotas. `entity`: types in their stored order, each with a name, None for the default.
+
+    Names may be anything but empty: they are percent-encoded, so that no name is taken for the default.
+    """
+    parts = (f"{kind}={_DEFAULT_ENTITY if name is None else quote(name, safe='')}" for kind, name in entity)
+    return f"{QUOTAS}{'/'.join(parts)}"
+
+
+def quota_entity(key: str) -> tuple[tuple[str, str | None], ...]:
+    """The inverse of `quota`, for any types and order. Raises `ValueError`."""
+    entity = []
+    for part in key.removeprefix(QUOTAS).split("/"):
+        kind, equals, name = part.partition("=")
+        if not equals:
+            raise ValueError(f"{part[:80]!r} is no type and name of an entity")
+        entity.append((kind, None if name == _DEFAULT_ENTITY else unquote(name, errors="strict")))
+    return tuple(entity)
+
+
+def acl(*parts: str) -> str:
+    """An access rule; `parts` as in docs/format/metadata.md. A part may be any text: it is percent-encoded."""
+    return ACLS + "/".join(quote(part, safe="*:") for part in parts)
+
+
+def acl_parts(key: str) -> tuple[str, ...]:
+    """The inverse of `acl`."""
+    return tuple(unquote(part) for part in key.removeprefix(ACLS).split("/"))

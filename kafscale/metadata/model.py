@@ -2,9 +2,11 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
+
+from kafscale.protocol.listeners import ListenerName as ListenerName
 
 NO_BROKER = -1
 
@@ -27,13 +29,6 @@ class FeatureRange(NamedTuple):
         return isinstance(level, int) and self.min_level <= level <= self.max_level
 
 
-class ListenerName(StrEnum):
-    """Which of a broker's addresses a client came to, under Kafka's name for it (KIP-103)."""
-
-    PLAINTEXT = "PLAINTEXT"
-    EXTERNAL = "EXTERNAL"
-
-
 class Endpoint(NamedTuple):
     """The address that clients connect to."""
 
@@ -43,10 +38,13 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRecord:
-    """A live broker as it registered. `host` and `port` are the advertised ones.
+    """A live broker as it registered.
 
-    `external` is for clients of the listener EXTERNAL, None where the broker has no such listener.
-    `features`: the levels that it supports, by feature; none for a broker older than features.
+    `listeners`: the advertised endpoint of each listener, empty for a broker that has none but PLAINTEXT and
+    EXTERNAL, or is older than named listeners. Then `host` and `port` are those of PLAINTEXT, and `external` that of
+    EXTERNAL if there is one. Otherwise these three are for older brokers, which know only them.
+    `features`: the levels that it supports, by feature; none for a broker older than features. `journal_id`: of the
+    journal that it writes under this registration.
     """
 
     broker_id: int
@@ -56,10 +54,37 @@ class BrokerRecord:
     rack: str | None = None
     state: BrokerState = BrokerState.RUNNING
     features: Mapping[str, FeatureRange] = field(default_factory=dict)
+    journal_id: str = ""
+    listeners: Mapping[ListenerName, Endpoint] = field(default_factory=dict)
+
+    def endpoints(self) -> Mapping[ListenerName, Endpoint]:
+        """Where clients reach this broker, by listener."""
+        if self.listeners:
+            return self.listeners
+        endpoints = {ListenerName.PLAINTEXT: Endpoint(self.host, self.port)}
+        if self.external is not None:
+            endpoints[ListenerName.EXTERNAL] = self.external
+        return endpoints
+
+    def reached_at(self, listeners: Mapping[ListenerName, Endpoint]) -> "BrokerRecord":
+        """This broker with these listeners, of which there is one at least; in the old form where that can say it."""
+        plaintext, external = listeners.get(ListenerName.PLAINTEXT), listeners.get(ListenerName.EXTERNAL)
+        main = plaintext or next(iter(listeners.values()))
+        is_old_form = plaintext is not None and listeners.keys() <= {
+            ListenerName.PLAINTEXT,
+            ListenerName.EXTERNAL,
+        }
+        return replace(
+            self,
+            host=main.host,
+            port=main.port,
+            external=external,
+            listeners={} if is_old_form else dict(listeners),
+        )
 
     def endpoint(self, listener: ListenerName) -> Endpoint | None:
         """Where clients of that listener reach this broker; None where they cannot."""
-        return self.external if listener is ListenerName.EXTERNAL else Endpoint(self.host, self.port)
+        return self.endpoints().get(listener)
 
 
 class TopicState(StrEnum):

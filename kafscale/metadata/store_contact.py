@@ -48,7 +48,11 @@ class StoreContact:
     @property
     def is_lost(self) -> bool:
         """True if the silence has lasted for a lease's time: this broker's own may have ended."""
-        return self.silent_ms >= self._lease_ttl_ms
+        return not self.is_recent(self._answered_ms)
+
+    def is_recent(self, at_ms: int) -> bool:
+        """True if less than a lease's time has passed since then."""
+        return self._now_ms() - at_ms < self._lease_ttl_ms
 
     @property
     def was_interrupted(self) -> bool:

@@ -6,12 +6,11 @@ Reads and writes are judged apart, so that many reads that go well do not hide t
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from kafscale.errors import ObjectNotFoundError, StoreError, StoreIndeterminateError, StoreUnavailableError
-from kafscale.formats import object_keys
 from kafscale.objects.object_store import ObjectStore
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics, ProbeOutcome
@@ -238,14 +237,15 @@ class ObjectStoreProbe:
         health: ObjectStoreHealth,
         metrics: Metrics,
         *,
-        namespace: str,
+        keys: Sequence[str],
         broker_id: int,
         jitter: random.Random,
     ) -> None:
+        """`keys`: the objects that it writes and reads, one for each bucket."""
         self._objects = objects
         self._health = health
         self._outcomes = metrics.object_store_probes
-        self._key = object_keys.health_key(namespace, broker_id)
+        self._keys = tuple(keys)
         self._content = f"broker {broker_id} asks whether it can write\n".encode()
         self._jitter = jitter
         self._probes: dict[asyncio.Task[None], None] = {}
@@ -272,14 +272,14 @@ class ObjectStoreProbe:
         return self._health.is_in_doubt or (self._health.is_idle and not self._probes)
 
     def _start(self) -> None:
-        asks: list[Coroutine[Any, Any, object]] = [self._objects.get(self._key)]
+        asks: list[Coroutine[Any, Any, object]] = [self._objects.get(key) for key in self._keys]
         if self._health.is_in_doubt:
-            asks.append(self._objects.put(self._key, [self._content]))
+            asks += [self._objects.put(key, [self._content]) for key in self._keys]
         for ask in asks:
             probe = asyncio.create_task(self._probe(ask), name="object store probe")
             self._probes[probe] = None
             probe.add_done_callback(self._probes.pop)
-        for probe in list(self._probes)[:-MAX_PROBES]:
+        for probe in list(self._probes)[: -MAX_PROBES * len(self._keys)]:
             probe.cancel()
 
     async def _probe(self, ask: Coroutine[Any, Any, object]) -> None:

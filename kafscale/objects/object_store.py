@@ -36,7 +36,14 @@ class ObjectReader(Protocol):
         """
 
 
-class ObjectStore(ObjectReader, Protocol):
+class ListingReader(ObjectReader, Protocol):
+    """Reads and listings, for processes that only look at a store."""
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """The objects whose key starts with `prefix`, in ascending order of their keys' UTF-8 bytes."""
+
+
+class ObjectStore(ListingReader, Protocol):
     """The object store as every backend implements it; `tests/contract/test_object_store.py` is the contract.
 
     Every method raises `StoreUnavailableError` when it is known that nothing was done and
@@ -69,9 +76,6 @@ class ObjectStore(ObjectReader, Protocol):
 
     async def size_bytes(self, key: str) -> int:
         """The object's size. Raises `ObjectNotFoundError`."""
-
-    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """The objects whose key starts with `prefix`, in ascending order of their keys' UTF-8 bytes."""
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Remove the objects; a key without an object is no error."""

@@ -6,7 +6,7 @@ Decision: docs/decisions/0020-streamed-creation-and-replica.md. What happens whe
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from kafscale.errors import (
     StoreUnavailableError,
 )
 from kafscale.memory.pieces import Pieces
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader, ObjectInfo, ObjectReader
 from kafscale.objects.replica_pauses import PausePolicy, ReplicaPauses
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics, StoreReadMetrics
@@ -41,7 +41,7 @@ class ReplicaPatience:
 
 
 class ReplicaReads:
-    """An `ObjectReader` of objects that are created once and never change. `primary` has them all.
+    """A `ListingReader` of objects that are created once and never change. `primary` has them all.
 
     A replica that fails, or keeps a read waiting for longer than `patience`, is skipped from then on:
     until it answers a question that is asked aside, while the read that it comes from goes to the primary.
@@ -51,7 +51,7 @@ class ReplicaReads:
     def __init__(
         self,
         replica: ObjectReader,
-        primary: ObjectReader,
+        primary: ListingReader,
         metrics: Metrics,
         now_ms: Callable[[], int],
         *,
@@ -106,6 +106,10 @@ class ReplicaReads:
             return await store.read_into(key, start, length, targets)
 
         return await self._read(key, from_primary, from_replica, int)
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """`ObjectStore.list`, of the primary."""
+        return self._primary.list(prefix)
 
     async def close(self) -> None:
         """Cancel the question that is in flight."""

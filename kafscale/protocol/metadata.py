@@ -25,6 +25,9 @@ MAX_VERSION: Final = 12
 NO_AUTHORIZED_OPERATIONS: Final = -(1 << 31)
 """Kafka's value of authorized operations that were not requested."""
 
+NO_TOPIC_ID: Final = uuid.UUID(int=0)
+"""Of a topic that is not known."""
+
 _FIRST_FLEXIBLE_VERSION = 9
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -135,6 +138,12 @@ def encode_topic(topic: MetadataTopic, version: int) -> bytes:
     if flexible:
         parts.append(b"\x00")
     return b"".join(parts)
+
+
+def with_authorized_operations(topic: bytes, version: int, operations: int) -> bytes:
+    """An encoded topic of version 8 or later with other authorized operations: its last field."""
+    end = len(topic) - (1 if version >= _FIRST_FLEXIBLE_VERSION else 0)
+    return topic[: end - _INT32.size] + _INT32.pack(operations) + topic[end:]
 
 
 def _partition_encoder(version: int) -> Callable[[MetadataPartition], bytes]:

@@ -1,23 +1,65 @@
-"""The operations that a client may do, as bit sets (KIP-430): all, since there is no authorizer."""
+"""The operations that a client may do, as bit sets (KIP-430, AclEntry.supportedOperations)."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
+from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kafscale.security.access import Access
 
 
-def _bits(*operations: int) -> int:
+def _bits(*operations: Operation) -> int:
     return sum(1 << operation for operation in operations)
 
 
 NOT_ASKED_FOR: Final = -(1 << 31)
 
 TOPIC_OPERATIONS: Final = _bits(
-    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
 )
 
-GROUP_OPERATIONS: Final = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+GROUP_OPERATIONS: Final = _bits(
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
 
 CLUSTER_OPERATIONS: Final = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
 )
+
+
+def topic_operations(access: "Access", name: str) -> int:
+    """What the client may do with the topic."""
+    return access.operations(ResourceType.TOPIC, name) & TOPIC_OPERATIONS
+
+
+def group_operations(access: "Access", group_id: str) -> int:
+    """What the client may do with the group."""
+    return access.operations(ResourceType.GROUP, group_id) & GROUP_OPERATIONS
+
+
+def cluster_operations(access: "Access") -> int:
+    """What the client may do with the cluster; as in Kafka nothing if it must not describe it."""
+    allowed = access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+    return allowed & CLUSTER_OPERATIONS if allowed >> Operation.DESCRIBE & 1 else 0
+
+
+def bits_of(operations: int) -> frozenset[int]:
+    """The codes of the operations: kafka-python's own form of such fields."""
+    return frozenset(bit for bit in range(31) if operations >> bit & 1)

@@ -6,15 +6,22 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from kafscale.formats.object_keys import topic_name_problem
+from kafscale.protocol import acl_codes
+from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.security.audit import changed
+from kafscale.serving.authorization import check_access
 from kafscale.tasks.concurrently import for_each
 
 if TYPE_CHECKING:
-    from kafscale.serving.context import Broker
+    from kafscale.serving.context import Broker, RequestContext
 
 ALTER_TIMEOUT_MS: Final = 20_000
 """The config APIs carry no timeout; this is less than clients wait for a reply."""
+
+MAX_KEYS_LOGGED: Final = 10
+"""Of a topic whose configs were altered."""
 
 _MAX_INT_DIGITS: Final = 10
 
@@ -53,10 +60,27 @@ class Resource(Protocol[C_co]):
 
 
 class ResourceType(IntEnum):
-    """Kinds of resources that have configs, by Kafka's numbers (`ConfigResource.Type`); only two are served."""
+    """Kinds of resources with configs, by Kafka's numbers (`ConfigResource.Type`); the first two are served."""
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def check_config_access(request: "RequestContext", operation: Operation, kind: int, name: str) -> None:
+    """Raises `KafkaError` unless the client may read, or alter, the resource's configs.
+
+    A type that no configs can have is not checked: there is another error for it.
+    """
+    match kind:
+        case ResourceType.TOPIC:
+            check_access(request, operation, acl_codes.ResourceType.TOPIC, name)
+        case ResourceType.GROUP:
+            check_access(request, operation, acl_codes.ResourceType.GROUP, name)
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER | ResourceType.CLIENT_METRICS:
+            check_access(request, operation, acl_codes.ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def check_broker_name(broker: "Broker", name: str) -> None:
@@ -81,15 +105,19 @@ def check_topic_name(name: str) -> None:
 
 async def alter_each(
     broker: "Broker",
+    request: "RequestContext",
     resources: Sequence[Resource[C]],
     alter_topic: Callable[[str, Sequence[C]], Awaitable[None]],
     result: Callable[[Resource[C], ErrorCode, str | None], Result],
     null_is_legal: Callable[[C], bool],
+    *,
+    validate_only: bool,
 ) -> list[Result]:
     """Alter each resource of a request by `alter_topic`; the results, in their order.
 
     `null_is_legal`: whether a config of the request may be without a value.
     """
+    altered: list[str] = []
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
 
     async def alter(resource: Resource[C]) -> Result:
@@ -97,10 +125,14 @@ async def alter_each(
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_configs(resource, null_is_legal)
-            match resource.resource_type:
+            kind, name = resource.resource_type, resource.resource_name
+            check_config_access(request, Operation.ALTER_CONFIGS, kind, name)
+            match kind:
                 case ResourceType.TOPIC:
-                    check_topic_name(resource.resource_name)
-                    await alter_topic(resource.resource_name, resource.configs)
+                    check_topic_name(name)
+                    await alter_topic(name, resource.configs)
+                    keys = ", ".join(quoted(config.name) for config in resource.configs[:MAX_KEYS_LOGGED])
+                    altered.append(f"{name} ({keys})")
                 case ResourceType.BROKER:
                     # Deleting a key that is not set changes nothing: kafka-reassign-partitions does it.
                     changes = [config for config in resource.configs if not null_is_legal(config)]
@@ -111,7 +143,10 @@ async def alter_each(
             return result(resource, error.code, error.message or None)
         return result(resource, ErrorCode.NONE, None)
 
-    return await for_each(resources, alter)
+    results = await for_each(resources, alter)
+    if not validate_only:
+        changed(request.access.principal, request.client_host, "topic configs altered", altered)
+    return results
 
 
 def _check_configs(resource: Resource[C], null_is_legal: Callable[[C], bool]) -> None:

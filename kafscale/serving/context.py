@@ -7,7 +7,9 @@ from typing import NamedTuple, Protocol
 
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.producer_ids import ProducerIds
+from kafscale.cluster.quota_updates import QuotaUpdates
 from kafscale.cluster.topics import Topics
+from kafscale.cluster.user_updates import UserUpdates
 from kafscale.cluster.view import ClusterView
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.log.life.record_deletion import RecordDeletion
@@ -17,6 +19,9 @@ from kafscale.metadata.model import ListenerName
 from kafscale.objects.health import ObjectStoreHealth
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.types import Buffer
+from kafscale.security.access import UNRESTRICTED, Access
+from kafscale.security.acl_store import AclStore
+from kafscale.security.client_quotas import ClientQuotas
 from kafscale.serving.batch_opener import BatchOpener
 from kafscale.serving.deadlines import Deadlines
 from kafscale.serving.decompression import Decompression
@@ -26,6 +31,7 @@ from kafscale.serving.leader_changes import LeaderChanges
 from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.read_replicas import ReadReplicas
+from kafscale.serving.request_throttle import RequestThrottle
 from kafscale.serving.request_times import RequestTimes
 from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
@@ -37,6 +43,8 @@ from kafscale.tasks.owner import TaskOwner
 class Broker:
     """The services of this broker. Handlers keep no state of their own. `now_ms`: Unix milliseconds.
 
+    `acls`: the access rules, None where no authorizer is configured.
+
     `started`: work that a request started and that goes on when the request's time is over.
 
     `decoding`: the turns of large messages, which are decoded in a thread, one at a time: their decoding must
@@ -47,6 +55,10 @@ class Broker:
     view: ClusterView
     topics: Topics
     features: FeatureUpdates
+    user_updates: UserUpdates
+    acls: AclStore | None
+    quota_updates: QuotaUpdates
+    quotas: ClientQuotas
     logs: LogManager
     producer_ids: ProducerIds
     metrics: Metrics
@@ -80,8 +92,10 @@ class ClientSoftware:
 class RequestContext(NamedTuple):
     """One request. `client_host`: the peer's address as text. `listener`: where the client is connected.
 
-    `software`: the connection's, shared by all its requests. `size_bytes`: of the body, without the header. A tuple,
-    because one is made for each request and a frozen dataclass takes three times as long to make.
+    `access`: who the client is and what it may do; a handler asks there before it touches a topic or a group.
+    `throttle`: where there are client quotas. `software`: the connection's, shared by all its requests.
+    `size_bytes`: of the body, without the header. A tuple, because one is made for each request and a frozen
+    dataclass takes three times as long to make.
     """
 
     api_version: int
@@ -91,6 +105,8 @@ class RequestContext(NamedTuple):
     software: ClientSoftware
     listener: ListenerName = ListenerName.PLAINTEXT
     size_bytes: int = 0
+    access: Access = UNRESTRICTED
+    throttle: RequestThrottle | None = None
 
 
 class Held(Protocol):

@@ -45,4 +45,4 @@ async def _follow_and_check(logs: LogManager, fetch: PartitionFetch) -> None:
         else:
             check_leader_epoch(fetch.partition, fetch.wanted.current_leader_epoch)
     if fetch.is_above_end and fetch.partition is not None:
-        fetch.error_code = await logs.check_beyond_end(fetch.partition, fetch.wanted.fetch_offset)
+        fetch.error_code = await logs.stored.check_beyond_end(fetch.partition, fetch.wanted.fetch_offset)

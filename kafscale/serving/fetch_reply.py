@@ -175,8 +175,6 @@ class FetchReply:
     def _encode_and_send(
         self, topics: Sequence[FetchedTopic], reads: ReplyReads, error_code: ErrorCode
     ) -> None:
-        for fetch, read in zip(self._partitions, reads, strict=True):
-            self._count(fetch, read)
         buffers = encode_fetch_response(
             self._request.correlation_id,
             self._request.api_version,
@@ -185,10 +183,24 @@ class FetchReply:
             topics,
             read_committed=self._fetch.isolation_level == _READ_COMMITTED,
         )
-        self._on_encoded(buffers)
         self._replied = True
         self._reply.times = self._times
+        throttle = self._request.throttle
+        if throttle is not None and throttle.withholds(sum(map(len, buffers))):
+            reads.release()
+            self._reply.send(self._nothing())
+            return
+        for fetch, read in zip(self._partitions, reads, strict=True):
+            self._count(fetch, read)
+        self._on_encoded(buffers)
         self._reply.send(buffers, reads, error_code)
+
+    def _nothing(self) -> Sequence[Buffer]:
+        """The answer to a client that has exceeded its quota, as in Kafka: of no topic."""
+        request = self._request
+        return encode_fetch_response(
+            request.correlation_id, request.api_version, ErrorCode.NONE, _NO_SESSION, []
+        )
 
     def _count(self, fetch: PartitionFetch, read: Read) -> None:
         if fetch.partition is not None and read.size_bytes:

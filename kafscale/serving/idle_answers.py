@@ -34,14 +34,15 @@ _CORRELATION_ID_AT = 4
 Asked = tuple[int, bytes]
 """A request: the version, and the body without the header."""
 
-_revisions: Final = attrgetter("revision")
-_revisions_and_leadership: Final = attrgetter("revision", "is_led")
+_states: Final = attrgetter("revision", "record.log_end_offset")
+_states_and_leadership: Final = attrgetter("revision", "record.log_end_offset", "is_led")
 
 
 class IdleAnswer:
     """One request's answer. Immutable; `IdleAnswers.is_current` says whether it is still valid.
 
-    A partition's revision stands for its record: both change together, and a record may be large.
+    A partition's revision and its end stand for its record, which may be large: records are published without a
+    new revision, and everything else changes with one.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class IdleAnswer:
         "max_wait_ms",
         "min_bytes",
         "partitions",
+        "topics",
     )
 
     def __init__(
@@ -64,10 +66,11 @@ class IdleAnswer:
         self.max_wait_ms = fetch.max_wait_ms
         self.min_bytes = fetch.min_bytes
         self.partitions = partitions
+        self.topics = frozenset([partition.id.topic for partition in partitions])
         self.changes = changes
         self.follows = any(partition.is_followed for partition in partitions)
         # With a rack, the broker that consumers are sent to depends on the leader, too.
-        self._read_state = _revisions_and_leadership if fetch.rack_id else _revisions
+        self._read_state = _states_and_leadership if fetch.rack_id else _states
         self._states = list(map(self._read_state, partitions))
         self._before = frame[:_CORRELATION_ID_AT]
         self._after = frame[_CORRELATION_ID_AT + _CORRELATION_ID.size :]

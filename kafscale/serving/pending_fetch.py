@@ -44,7 +44,7 @@ class PendingFetch:
     ) -> None:
         self._broker = broker
         self._request = request
-        self._fetch = fetch
+        self._fetch = fetch if request.throttle is None else request.throttle.limited(fetch)
         self._topics = topics
         self._reply = reply
         self._partitions = [partition for topic in topics for partition in topic.partitions]
@@ -108,7 +108,10 @@ class PendingFetch:
 
     def _is_in_vain_here(self) -> bool:
         """True if there is nothing to read here, while a stale view hides what there may be elsewhere."""
-        return self._broker.stale_view.sends_away() and not self._readable()
+        stale_view = self._broker.stale_view
+        if not stale_view.sends_away() or self._readable():
+            return False
+        return stale_view.sends_away_from(one.partition for one in self._partitions if one.partition)
 
     def _send_away(self) -> bool:
         """Refuse a fetch that waited in vain, so that its client looks for the leader; True if its connection ends.

@@ -1,17 +1,20 @@
 """Appends the batches of one produce request to the logs of their partitions, in the order of the request."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
+from typing import Final
 
 from kafscale.cluster.leadership import TopicPartition
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog
-from kafscale.log.producer_gap_guard import OUT_OF_TURN, SENT_AGAIN
+from kafscale.log.producer_gap_guard import BEGINS_LATER, OUT_OF_TURN, SENT_AGAIN
 from kafscale.log.writing.segment_buffer import AppendWaiter
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.produce import ProduceRequest
 from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from kafscale.protocol.record_density import check_claim, claims_unlikely_count
+from kafscale.security.access import Access
 from kafscale.serving import store_deadline
 from kafscale.serving.batch_checks import (
     FIRST_VERSION_WITH_BATCHES,
@@ -29,6 +32,7 @@ _Uncounted = tuple[str, memoryview, BatchHeader, int, PartitionAppend]
 """Topic, batch, its header, the topic's max.message.bytes, and where the outcome goes."""
 
 _UNANSWERED = Unanswered()
+_DENIED: Final = "Topic authorization failed."
 
 
 class ProduceAppender:
@@ -42,6 +46,7 @@ class ProduceAppender:
         self._produce = produce
         self._reply = reply
         self._refused = False
+        self._access = request.access if request.access.is_restricted else None
         self._uncounted: list[_Uncounted] = []
         self._now_ms = broker.now_ms()
         self._pending = PendingProduce(
@@ -57,6 +62,9 @@ class ProduceAppender:
         """Append every partition's batch. Those whose records must be counted first are appended by the awaitable."""
         for name, partitions in self._produce.topics:
             appends = self._pending.topic(name, len(partitions))
+            if self._access is not None and not self._may_write(self._access, name):
+                self._deny(name, partitions, appends)
+                continue
             for index, records in partitions:
                 self._append(name, index, records, appends)
         if self._uncounted:
@@ -68,6 +76,9 @@ class ProduceAppender:
         """Append every partition's batch; other tasks run between the partitions."""
         for name, partitions in self._produce.topics:
             appends = self._pending.topic(name, len(partitions))
+            if self._access is not None and not self._may_write(self._access, name):
+                self._deny(name, partitions, appends)
+                partitions = []
             if not partitions:
                 await asyncio.sleep(0)
             for index, records in partitions:
@@ -78,6 +89,26 @@ class ProduceAppender:
                 await self._append_uncounted()
                 await asyncio.sleep(0)
         self._finish()
+
+    def _may_write(self, access: Access, topic: str) -> bool:
+        transactional_id = self._produce.transactional_id
+        if transactional_id is not None and not access.allows(
+            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            # As for every transaction: `check_request` refuses the request.
+            return True
+        return access.allows(Operation.WRITE, ResourceType.TOPIC, topic)
+
+    def _deny(
+        self,
+        name: str,
+        partitions: Iterable[tuple[int, memoryview | None]],
+        appends: list[PartitionAppend],
+    ) -> None:
+        for index, _ in partitions:
+            append = PartitionAppend(self._pending, index)
+            appends.append(append)
+            self._refuse(name, append, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _DENIED))
 
     async def _count_and_finish(self) -> None:
         await self._append_uncounted()
@@ -152,17 +183,25 @@ class ProduceAppender:
         header: BatchHeader,
         append: PartitionAppend,
     ) -> None:
-        guard = self._broker.gap_guard
-        if guard and self._produce.acks:
-            place = (partition.id.topic, partition.id.index)
-            if guard.refuses(place, header, log.producers):
-                append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_TURN)
+        if self._produce.acks and (header.base_sequence > 0 or self._broker.gap_guard):
+            refusal = self._out_of_turn(partition, log, header)
+            if refusal:
+                append.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, refusal)
                 return
         append.led = partition
         if partition.rules.log_append_time:
             append.log_append_time_ms = self._now_ms
         waiter: AppendWaiter = append if self._produce.acks else _UNANSWERED
         append.flush = self._broker.logs.append(partition, batch, header, self._now_ms, waiter)
+
+    def _out_of_turn(self, partition: Partition, log: PartitionLog, header: BatchHeader) -> str:
+        """Why an idempotent producer should send earlier batches first; empty if the log decides."""
+        guard, place = self._broker.gap_guard, (partition.id.topic, partition.id.index)
+        if guard and guard.refuses(place, header, log.producers):
+            return OUT_OF_TURN
+        if header.producer_id in log.producers or not guard.refuses_beginning(place, header):
+            return ""
+        return BEGINS_LATER
 
     def _refuse_batch(
         self, name: str, append: PartitionAppend, refusal: KafkaError, records: memoryview | KafkaError | None

@@ -34,6 +34,9 @@ class ItemQueue(Generic[Item]):
         self._is_running = False
         self._tasks = TaskOwner()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(self, items: Iterable[Item]) -> None:
         """Work on these after those that wait already; returns at once."""
         self._waiting += items

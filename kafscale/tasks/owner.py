@@ -22,6 +22,11 @@ class TaskOwner:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def tasks(self) -> tuple[asyncio.Task[Any], ...]:
+        """Those that run."""
+        return tuple(self._tasks.values())
+
     def __contains__(self, key: Hashable) -> bool:
         return key in self._tasks
 

@@ -1,6 +1,8 @@
 """Ends the journal of a broker whose lease is gone, on real stores, by the steps of `kafscale.journal.ending`."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
 
 from kafscale.errors import (
     KafscaleError,
@@ -8,7 +10,7 @@ from kafscale.errors import (
     ObjectNotFoundError,
     StoreIndeterminateError,
 )
-from kafscale.formats.journal_entry import Fence, encode_fence
+from kafscale.formats.journal_entry import NOTHING_COMMITTED, Fence, encode_fence
 from kafscale.formats.journal_keys import entry_key, journal_prefix, parse_entry_key
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record, encode_journal_record
 from kafscale.journal.ending import (
@@ -41,13 +43,51 @@ class JournalUnknownError(KafscaleError):
         super().__init__(f"no journal {journal_id} in the metadata store")
 
 
+class EndedJournal(Protocol):
+    """Where it is known how far a journal is committed, and where it is noted that it has ended."""
+
+    async def read(self) -> JournalRecord:
+        """The record as it is now. Raises `StoreError`, `JournalUnknownError`, `CorruptDataError`."""
+
+    async def note(self, ended_at: int) -> JournalRecord | None:
+        """Note the end in the record as it was read last; None: done, else the record as it is now."""
+
+
+class StoredJournal:
+    """The record in the metadata store."""
+
+    def __init__(self, metadata: MetadataStore, journal_id: str) -> None:
+        self._metadata = metadata
+        self._journal_id = journal_id
+        self._key = keys.journal(journal_id)
+        self._record: JournalRecord | None = None
+        self._revision = 0
+
+    async def read(self) -> JournalRecord:
+        """See `EndedJournal`."""
+        found = await self._metadata.get(self._key)
+        if found is None:
+            raise JournalUnknownError(self._journal_id)
+        self._record = decode_journal_record(self._key, found.value)
+        self._revision = found.mod_revision
+        return self._record
+
+    async def note(self, ended_at: int) -> JournalRecord | None:
+        """A compare of the record as it was read last; an answer that was lost is found by reading it again."""
+        assert self._record is not None
+        record = replace(self._record, ended_at=ended_at)
+        compare = Compare(self._key, self._revision)
+        done = await self._metadata.transact([compare], [Put(self._key, encode_journal_record(record))])
+        return None if done.succeeded else await self.read()
+
+
 class JournalEnding:
     """One attempt to end one journal; any number of brokers may make it at the same time."""
 
     def __init__(
         self,
         objects: ObjectStore,
-        metadata: MetadataStore,
+        journal: EndedJournal,
         namespace: str,
         journal_id: str,
         broker_id: int,
@@ -56,16 +96,16 @@ class JournalEnding:
     ) -> None:
         """`broker_id`: of the broker that ends it."""
         self._objects = objects
-        self._metadata = metadata
+        self._journal = journal
         self._namespace = namespace
         self._journal_id = journal_id
         self._broker_id = broker_id
         self._retries = retries
         self._now_ms = now_ms
         self._record_key = keys.journal(journal_id)
-        self._record: JournalRecord | None = None
-        self._revision = 0
+        self._progress = NOTHING_COMMITTED
         self._passable: frozenset[int] = frozenset()
+        self.written = 0  # fences that this attempt has put
 
     async def end(self) -> int:
         """The place of the fence: entries below it are committed, and no other ever counts.
@@ -99,10 +139,9 @@ class JournalEnding:
 
     async def _entries_there(self) -> frozenset[int]:
         """What a listing shows needs no probe: an owner without a metadata store may be far above its progress."""
-        assert self._record is not None
         prefix = journal_prefix(self._namespace, self._journal_id)
         parsed = [parse_entry_key(info.key) async for info in self._objects.list(prefix)]
-        above = [key.sequence for key in parsed if key is not None and key.sequence > self._record.progress]
+        above = [key.sequence for key in parsed if key is not None and key.sequence > self._progress]
         return frozenset(
             await read_heads(self._objects, self._namespace, self._journal_id, above, self._retries)
         )
@@ -123,26 +162,17 @@ class JournalEnding:
             except ObjectNotFoundError as problem:  # collected between the two
                 raise StoreIndeterminateError(f"object {key!r} was removed meanwhile") from problem
             return isinstance(found, Fence)
+        self.written += 1
         return True
 
     async def _read_record(self) -> JournalRecord:
-        found = await self._metadata.get(self._record_key)
-        if found is None:
-            raise JournalUnknownError(self._journal_id)
-        self._record = decode_journal_record(self._record_key, found.value)
-        self._revision = found.mod_revision
-        return self._record
+        record = await self._journal.read()
+        self._progress = record.progress
+        return record
 
     async def _note(self, step: Note) -> Ending:
-        """A compare of the record as it was read last; an answer that was lost is found by reading it again."""
-        assert self._record is not None
-        record = JournalRecord(
-            broker_id=self._record.broker_id, progress=self._record.progress, ended_at=step.sequence
-        )
-        compare = Compare(self._record_key, self._revision)
-        done = await self._metadata.transact(
-            [compare], [Put(self._record_key, encode_journal_record(record))]
-        )
-        if done.succeeded:
+        now = await self._journal.note(step.sequence)
+        if now is None:
             return noted(step)
-        return note_failed(step, await self._read_record())
+        self._progress = now.progress
+        return note_failed(step, now)

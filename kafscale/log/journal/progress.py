@@ -22,6 +22,7 @@ class JournalProgress:
     """Puts what is committed, off every acknowledgement's way and at most every `LEAST_INTERVAL_SEC`.
 
     `ended` is called once when the record says that another broker has ended the journal: it is never written again.
+    Its argument: the fence's place; None if the record is gone.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class JournalProgress:
         journal_id: str,
         broker_id: int,
         jitter: random.Random,
-        ended: Callable[[], None],
+        ended: Callable[[int | None], None],
     ) -> None:
         self._metadata = metadata
         self._key = keys.journal(journal_id)
@@ -91,8 +92,9 @@ class JournalProgress:
                 return
             (found,) = done.found
             # A record that was there and is gone is that of a journal which ended long ago.
-            if found is None or decode_journal_record(self._key, found.value).ended_at is not None:
+            ended_at = None if found is None else decode_journal_record(self._key, found.value).ended_at
+            if found is None or ended_at is not None:
                 self._is_over = True
-                self._ended()
+                self._ended(ended_at)
                 return
             self._revision = found.mod_revision

@@ -28,16 +28,13 @@ class Event(StrEnum):
     """No flush is in flight any more, and none will begin: the resignation is complete."""
 
     FLUSH_STOPPED = "FlushStopped"
-    """A flush ended before its segment was published, and it is not known to be another leader's doing."""
+    """A flush ended before its entry was known to be committed."""
 
     FENCED = "Fenced"
-    """The store refused a publication: another leader wrote the record."""
-
-    KEY_TAKEN = "KeyTaken"
-    """The segment's key holds an older leader's upload, and the segment cannot move: a new epoch must begin."""
+    """Another leader wrote the record, or another broker has ended this one's journal."""
 
     FLUSH_FAILED = "FlushFailed"
-    """A defect: what the last attempt left behind is unknown."""
+    """A defect, or the journal cannot go on: what was in flight may count or not."""
 
     TOPIC_DELETED = "TopicDeleted"
     """The topic is deleted, or being deleted. One of its name may be created at once."""
@@ -64,8 +61,8 @@ class Act(StrEnum):
 class Refuse:
     """Close the log, if it was opened, and refuse everything that waits in it, once.
 
-    A publication in flight is the exception: its outcome is unknown, and its waiters receive that. `{topic}` in
-    the message stands for the topic's quoted name.
+    What is in an entry in flight is the exception: its outcome is unknown, and its waiters receive that. `{topic}`
+    in the message stands for the topic's quoted name.
     """
 
     error_code: ErrorCode

@@ -30,7 +30,6 @@ class Row:
 
 
 _REPLACED = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads this partition")
-_NEW_EPOCH = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition begins a new epoch")
 _DEFECT = Refuse(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be stored")
 _RESIGNED = Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker is to lead this partition")
 _DELETED = Refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic {topic} was deleted")
@@ -43,7 +42,6 @@ def _lost(refuse: Refuse, meaning: str) -> Row:
 
 _LOST = {
     Event.FENCED: _lost(_REPLACED, "lost: waiters receive NOT_LEADER_OR_FOLLOWER"),
-    Event.KEY_TAKEN: _lost(_NEW_EPOCH, "closed, to be claimed again: waiters receive NOT_LEADER_OR_FOLLOWER"),
     Event.FLUSH_FAILED: _lost(_DEFECT, "closed, to be claimed again: waiters receive KAFKA_STORAGE_ERROR"),
 }
 _HANDED_OVER = Row(
@@ -98,7 +96,6 @@ ROWS: Final[Mapping[tuple[State, Event], Row]] = MappingProxyType(
         (State.DELETING, Event.SETTLED): _ended_while_deleting(_DELETED),
         (State.DELETING, Event.DRAINED): _ended_while_deleting(_RESIGNED),
         (State.DELETING, Event.FENCED): _ended_while_deleting(_REPLACED),
-        (State.DELETING, Event.KEY_TAKEN): _ended_while_deleting(_NEW_EPOCH),
         (State.DELETING, Event.FLUSH_FAILED): _ended_while_deleting(_DEFECT),
         (State.CLOSED, Event.DRAINED): _LATE_READERS,
         (State.CLOSED, Event.SETTLED): _LATE_READERS,

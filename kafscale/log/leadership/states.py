@@ -23,10 +23,10 @@ class State(StrEnum):
     """The log is open: appends are accepted, sealed and published."""
 
     RESIGNING = "Resigning"
-    """Accepts nothing more, and publishes what it accepted, so that the next leader has it."""
+    """Accepts nothing more, and commits what it accepted, so that the next leader has it."""
 
     HALTED = "Halted"
-    """Seals nothing more: a sealed segment will not be published, and none behind it may be. About to close."""
+    """Seals nothing more: what is in flight may not be committed, and nothing behind it may be. About to close."""
 
     DELETING = "Deleting"
     """The topic was deleted. Not served any more; flushes in flight may still end, and no other begins."""
@@ -40,8 +40,8 @@ class Rights:
     """The rights of a partition in a state.
 
     `leads`: this broker acts as the leader, as to open the log, to merge, to expire and to delete. `appends`: batches
-    are accepted. `seals`: a flush may begin. `publishes`: a write of the record may begin. `follows`: a record that
-    another broker wrote may be taken over.
+    are accepted. `seals`: its buffers may go into an entry. `publishes`: a write of the record may begin. `follows`:
+    a record that another broker wrote may be taken over.
     """
 
     leads: bool = False

@@ -1,10 +1,11 @@
 """Finds the orphans of a partition: objects that no record can refer to. Pure; driven by garbage_collector.py.
 
 An orphan must stay one, whatever leaders do next: the broker that deletes it may have been fenced meanwhile, and
-not know it. A flushed segment is published at the log end offset or a little above it. So one that lies wholly below
-that offset is referred to now or never. A merged segment replaces neighbouring segments, and begins and ends where
-they do; references are only removed at the front, appended, or merged. So a merged segment that begins or ends where
-no reference does will never be referred to.
+not know it. A segment without a last offset in its key is of a release that wrote one for each flush, at the log end
+offset or a little above it. So one that lies wholly below that offset is referred to now or never. A segment of
+slices and a merged one replace neighbours, and begin and end where these do; references are only removed at the
+front, appended, or replaced by one for several. So one that begins or ends where no reference does will never be
+referred to.
 """
 
 from collections.abc import Iterable

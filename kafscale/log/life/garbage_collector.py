@@ -1,4 +1,4 @@
-"""The leader's search for orphans: uploads of older leaders, and segments that were merged or have expired.
+"""The leader's search for orphans: segments that no record ever named, that were merged, or that have expired.
 
 garbage.py decides what an orphan is. The order matters: the objects are listed first, then this broker checks in
 the metadata store that it still leads, and only then it compares them with the references. A listed object that

@@ -1,16 +1,18 @@
 """Raises a partition's log start offset: the record drops the segments below it, their objects are deleted later."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import PartitionRecord, SegmentReference
+from kafscale.journal.partition_state import unsealed
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.life.removals import Removals
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import CheckpointPointer, PartitionLog
+from kafscale.log.partition_log import CheckpointPointer, PartitionLog, with_checkpoint
 from kafscale.log.references import SegmentReferences
-from kafscale.log.writing.publisher import FencedError
+from kafscale.log.writing.record_writer import FencedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,15 @@ class LogStart:
     offset: only this shows a rebuild from the bucket where the log ended (docs/recover.md).
     """
 
-    def __init__(self, logs: LogManager, checkpointer: Checkpointer, removals: Removals) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        checkpointer: Checkpointer,
+        removals: Removals,
+        seal: Callable[[Partition], Awaitable[None]],
+    ) -> None:
+        """`seal` makes segments of the partition's slices. Raises as `move_up`."""
+        self._seal = seal
         self._logs = logs
         self._checkpointer = checkpointer
         self._removals = removals
@@ -51,8 +61,15 @@ class LogStart:
             async with self._checkpointer.alone(partition):
                 while moved is None:
                     log, references = _led(partition)
+                    if unsealed(log.record.segments):
+                        # A checkpoint names no slices, and must name all that is there.
+                        await self._seal(partition)
+                        continue
                     pointer = await self._checkpointer.write(partition, log, references)
                     moved = await self._try(partition, offset, pointer, is_exact=is_exact)
+        if any(is_unsealed_key(reference.object_key) for reference in moved.dropped):
+            # Before their entries are collected, each at its own time: see `_note`.
+            await self._note(partition)
         self._removals.remove_later(partition, moved.dropped, self._note)
         return moved
 
@@ -82,13 +99,17 @@ class LogStart:
             if first_kept is None and not _is_end_stored(record):
                 if pointer is None or pointer.end_offset != record.log_end_offset:
                     return None
-                record = log.record_with(pointer)
-            kept = tuple(segment for segment in record.segments if segment.last_offset >= offset)
-            record = replace(record, log_start_offset=offset, segments=kept)
-            revision = await self._logs.publisher.write_record(partition, record)
-            partition.publish(record, revision)
-            log.adopt(record)
+            else:
+                pointer = None
+            await self._logs.records.write(partition, log, lambda state: _starting_at(state, offset, pointer))
             return Moved(log_start_offset=offset, dropped=references.drop_below(offset))
+
+
+def _starting_at(record: PartitionRecord, offset: int, pointer: CheckpointPointer | None) -> PartitionRecord:
+    if pointer is not None:
+        record = with_checkpoint(record, pointer)
+    kept = tuple(segment for segment in record.segments if segment.last_offset >= offset)
+    return replace(record, log_start_offset=offset, segments=kept)
 
 
 def _is_end_stored(record: PartitionRecord) -> bool:

@@ -18,7 +18,7 @@ from kafscale.log.life.log_start import LogStart
 from kafscale.log.life.lost_segments import Loss, loss_of
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.writing.publisher import FencedError
+from kafscale.log.writing.record_writer import FencedError
 from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.metrics import LossOutcome, Metrics
 from kafscale.tasks.bounded import map_bounded
@@ -83,8 +83,8 @@ class LostObjects:
         `first_listed` is None if there was none. Without a loss it costs nothing. Returns at once.
         """
         oldest = next(iter(partition.references or ()), None)
-        if oldest is None or not partition.is_led:
-            return
+        if oldest is None or not partition.is_led or object_keys.shares_its_object(oldest):
+            return  # The oldest is a slice: it lies elsewhere, and so do all the others.
         listed = None if first_listed is None else object_keys.parse_segment_key(first_listed)
         is_missing = listed is None or listed.base_offset > oldest.base_offset
         if is_missing and not self._is_quiet(partition):

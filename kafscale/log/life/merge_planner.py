@@ -1,4 +1,4 @@
-"""Chooses the neighbouring segments of a partition to rewrite as one. Pure; driven by merger.py.
+"""Chooses the neighbouring segments of a partition to rewrite as one, and counts those that wait. Pure.
 
 Theory of operation. Every merge costs reading and writing its sources again, so segments are merged with others
 of about their own size: sizes are divided into classes, each ten times the one below it, up to half the target.
@@ -8,6 +8,7 @@ segment at least twice as large, and a full one is never rewritten. The newest s
 the end of the log read them from memory.
 """
 
+from bisect import bisect_right
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,19 @@ def merged_size_bytes(sources: Sequence[SegmentReference]) -> int:
     return sum(source.size_bytes - frame for source in sources) + frame
 
 
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """`sources`: the neighbours to merge next, oldest first; none if no merge is worthwhile.
+
+    `waiting_count` and `waiting_bytes`: all segments of the partition that a merge is worthwhile for now, those of
+    `sources` among them.
+    """
+
+    sources: tuple[SegmentReference, ...] = ()
+    waiting_count: int = 0
+    waiting_bytes: int = 0
+
+
 def plan_merge(
     references: Sequence[SegmentReference],
     limits: MergeLimits,
@@ -54,16 +68,48 @@ def plan_merge(
     `unreadable`: base offsets of segments that cannot be read. `taken`: first and last offsets of merged
     segments whose keys belong to other objects.
     """
+    return tuple(next(_worthwhile(references, limits, unreadable, taken), ()))
+
+
+def plan_with_debt(
+    references: Sequence[SegmentReference],
+    limits: MergeLimits,
+    *,
+    unreadable: Container[int] = (),
+    taken: Container[tuple[int, int]] = (),
+) -> MergePlan:
+    """As `plan_merge`, with how much of the partition waits to be merged."""
+    sources: tuple[SegmentReference, ...] = ()
+    waiting: dict[int, int] = {}
+    for run in _worthwhile(references, limits, unreadable, taken):
+        sources = sources or tuple(run)
+        waiting.update((source.base_offset, source.size_bytes) for source in run)
+    return MergePlan(sources, len(waiting), sum(waiting.values()))
+
+
+def _worthwhile(
+    references: Sequence[SegmentReference],
+    limits: MergeLimits,
+    unreadable: Container[int],
+    taken: Container[tuple[int, int]],
+) -> Iterator[list[SegmentReference]]:
+    """The runs that are worth a merge: of the smallest class first, the oldest first."""
     candidates = references[: max(0, len(references) - NEWEST_LEFT)]
+    sizes = sorted(reference.size_bytes for reference in candidates)
+    smaller_count = 0
     for class_bytes in _class_sizes(limits.target_bytes):
+        count = bisect_right(sizes, class_bytes)
+        if count < 2 or count == smaller_count:
+            continue  # The same segments make the same runs.
+        smaller_count = count
         for run, is_full in _runs(candidates, class_bytes, limits, unreadable):
             full = _not_taken(run, taken) if is_full else []
             if len(full) > 1 and merged_size_bytes(full) * 2 >= limits.target_bytes:
-                return tuple(full)
+                yield full
+                continue
             chosen = _not_taken(_evened(run, limits.min_segments), taken)
             if len(chosen) >= limits.min_segments:
-                return tuple(chosen)
-    return ()
+                yield chosen
 
 
 def _class_sizes(target_bytes: int) -> Iterator[int]:

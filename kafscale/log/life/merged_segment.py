@@ -17,6 +17,7 @@ from kafscale.log.life.merge_planner import merged_size_bytes
 from kafscale.log.reading.segment_inspection import SegmentInspection
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import BatchHeader
+from kafscale.protocol.types import Buffer
 
 
 class MergedSegment:
@@ -50,7 +51,7 @@ class MergedSegment:
         )
         self._source = key, source, inspection
 
-    def feed(self, piece: bytes) -> list[memoryview]:
+    def feed(self, piece: Buffer) -> list[memoryview]:
         """Take the next piece of the source; returns the next bytes of the merged segment's body."""
         assert self._source is not None
         batches = self._source[2].feed(piece)

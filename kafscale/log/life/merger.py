@@ -1,41 +1,52 @@
-"""Merges the segments of the partitions that this broker leads, in the background, one merge at a time."""
+"""Merges the segments of the partitions that this broker leads, in the background, several merges side by side.
+
+A look goes once through all partitions and makes at most one merge of each, so that one with a long backlog does
+not keep the others waiting; while there is more to merge, looks follow one another. How many merges are made at
+a time depends on the debt (merge_debt.py) and on what is free (merge_pressure.py). A large merge is streamed;
+such merges have a queue of their own, one at a time, so that small ones do not wait for them.
+"""
 
 import asyncio
-import logging
-from collections.abc import Callable, Sequence
-from weakref import WeakKeyDictionary
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Final
 
-from kafscale.cluster.topic_configs import TopicConfig
-from kafscale.errors import CorruptDataError, StoreError
-from kafscale.formats.index import LEGACY_VERSION, MAX_LEGACY_POSITION
-from kafscale.formats.partition_record import SegmentReference
+from kafscale import clocks
 from kafscale.log.checkpointer import Checkpointer
-from kafscale.log.life.merge_planner import MergeLimits, plan_merge
-from kafscale.log.life.pace import Pace
+from kafscale.log.life.merge_candidates import MergeCandidates
+from kafscale.log.life.merge_debt import MergeDebt, merges_at_once
+from kafscale.log.life.merge_pressure import MergePressure
+from kafscale.log.life.merge_room import MergeRoom
+from kafscale.log.life.merge_windows import PlannedMerge, Window, windows
+from kafscale.log.life.merge_work import MergeWork, Result
 from kafscale.log.life.removals import Removals
-from kafscale.log.life.retention import limits_of
-from kafscale.log.life.segment_merge import (
-    DamagedSourceError,
-    KeyTakenError,
-    MissingSourceError,
-    SegmentMerge,
-)
+from kafscale.log.life.segment_merge import MergePaces, SegmentMerge
 from kafscale.log.life.segment_swap import SegmentSwap
+from kafscale.log.life.source_reads import SourceReads
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.writing.publisher import FencedError
 from kafscale.objects.object_store import ObjectStore
-from kafscale.ops.metrics import MergeOutcome, Metrics
+from kafscale.ops import metric_families
+from kafscale.ops.metrics import Metrics
 from kafscale.settings.broker import Settings
-
-logger = logging.getLogger(__name__)
+from kafscale.tasks.bounded import map_bounded
+from kafscale.tasks.item_queue import ItemQueue
+from kafscale.tasks.owner import TaskOwner
 
 # Partitions without work that are considered before other tasks have their turn on the event loop.
-_LOOKS_PER_TURN = 200
-# The part of a partition's retention that a merged segment may span: it expires as a whole, with its newest record.
-_SHARE_OF_RETENTION = 10
+_LOOKS_PER_TURN: Final = 200
+# So many partitions are planned before their merges begin: neighbours share reads.
+_PARTITIONS_OF_A_BATCH: Final = 256
+_PLANS_AT_ONCE: Final = 8
+_STREAMS_WAITING: Final = 16
+# The stores are taken for away after so many failures without a success in between; the look ends then.
+_FAILURES_IN_A_ROW: Final = 3
+_AT_ONCE_IN_A_FOLDER: Final = 2
+_AT_ONCE_ON_A_BUCKET: Final = 16
+# Of the event loop's thread, for the checks of all merges; their requests come on top.
+_CPU_SHARE: Final = 0.3
 
-_State = tuple[int, TopicConfig, int]
+_Planned = PlannedMerge[Partition]
 
 
 class Merger:
@@ -56,151 +67,201 @@ class Merger:
         index_version: Callable[[], int],
     ) -> None:
         self._logs = logs
-        self._checkpointer = checkpointer
-        self._removals = removals
         self._settings = settings
-        self._metrics = metrics
-        self._index_version = index_version
-        self._max_bytes = objects.max_streamed_bytes
-        self._swap = SegmentSwap(logs, checkpointer)
-        pace = Pace(max(1, settings.merge_bytes_per_sec))
-        self._merge = SegmentMerge(objects, settings.s3_namespace, pace)
-        self._is_store_away = False
-        self._settled: WeakKeyDictionary[Partition, _State] = WeakKeyDictionary()
-        self._unreadable: WeakKeyDictionary[Partition, set[int]] = WeakKeyDictionary()
-        self._taken: WeakKeyDictionary[Partition, set[tuple[int, int]]] = WeakKeyDictionary()
+        default = _AT_ONCE_IN_A_FOLDER if settings.s3_bucket is None else _AT_ONCE_ON_A_BUCKET
+        self._most = settings.merge_concurrency or default
+        self.debt: MergeDebt[Partition] = MergeDebt()
+        self._candidates = MergeCandidates(
+            checkpointer, settings, index_version, objects.max_streamed_bytes, self.debt, _now_sec
+        )
+        self._reads = SourceReads(objects, 2 * self._most)
+        self._pressure = MergePressure(self._most)
+        bytes_per_sec = max(1, settings.merge_bytes_per_sec)
+        paces = MergePaces(bytes_per_sec, _CPU_SHARE, clocks.thread_cpu_sec, self._pressure)
+        self._merge = SegmentMerge(objects, self._reads, settings.s3_namespace, paces)
+        swap = SegmentSwap(logs, checkpointer)
+        self._work = MergeWork(self._merge, swap, self._candidates, logs, removals, metrics, index_version)
+        self._room = MergeRoom()
+        # A partition has at most one merge that is planned, waits or is made.
+        self._active: set[Partition] = set()
+        self._streaming: set[Partition] = set()
+        self._streams: ItemQueue[_Planned] = ItemQueue(
+            "merge large segments", self._make_from_queue, self._failed
+        )
+        self._large_one_ended = asyncio.Event()
+        self._lanes = TaskOwner()
+        self._lane_ended = asyncio.Event()
+        self._lanes_in_use = 0
+        self._first_of_look = 0
+        self._failures_in_a_row = 0
+        self._results: set[Result] = set()
+        metrics.gauge(metric_families.MERGE_DEBT_SEGMENTS, lambda: self.debt.segments)
+        metrics.gauge(metric_families.MERGE_DEBT_BYTES, lambda: self.debt.size_bytes)
+        metrics.gauge(metric_families.MERGE_DEBT_AGE, lambda: self.debt.oldest_sec(_now_sec()))
 
     async def run(self) -> None:
         """Merge until cancelled."""
         interval_sec = self._settings.merge_check_interval_ms / 1000
-        while True:
-            await asyncio.sleep(interval_sec)
-            if self._settings.merge_bytes_per_sec:
-                while await self._look():
-                    pass
-
-    async def _look(self) -> bool:
-        """Merge once in each partition where that is worthwhile; True if there was one, and the stores answer."""
-        merged = False
-        self._is_store_away = False
-        for number, partition in enumerate(tuple(self._logs.partitions())):
-            if number % _LOOKS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            if partition.is_led and await self._try(partition):
-                merged = True
-            if self._is_store_away:
-                return False
-        return merged
-
-    async def _try(self, partition: Partition) -> bool:
         try:
-            return await self.consider(partition)
-        except Exception:
-            # A defect. Segments that are not merged do less harm than a broker that stops for them.
-            logger.exception("could not merge segments", extra={"partition": str(partition.id)})
-            self._settled[partition] = self._state(partition)
-            self._metrics.merges.count(MergeOutcome.FAILED)
-            return False
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(interval_sec):
+                        # The partition may have another one.
+                        await self._large_one_ended.wait()
+                self._large_one_ended.clear()
+                if self._settings.merge_bytes_per_sec:
+                    while await self._look():
+                        pass
+        finally:
+            await self._streams.close()
 
     async def consider(self, partition: Partition) -> bool:
         """Merge some of the partition's segments if that is worthwhile and possible; returns whether it was."""
-        state = self._state(partition)
-        if self._settled.get(partition) == state:
+        if not self._claim(partition):
             return False
         try:
-            sources = await self._plan(partition, self._limits(partition))
-            if not sources:
-                self._settled[partition] = state
-                return False
-            return await self._carry_out(partition, sources)
-        except (StoreError, CorruptDataError) as problem:
-            logger.info(
-                "could not merge segments, trying again later",
-                extra={"partition": str(partition.id), "problem": str(problem)},
-            )
-            self._metrics.merges.count(MergeOutcome.FAILED)
-            self._is_store_away = isinstance(problem, StoreError)
-            return False
+            planned = await self._plan(partition)
+            return planned is not None and Result.MERGED in await self._make_all(Window((planned,)))
+        finally:
+            self._active.discard(partition)
 
-    def _state(self, partition: Partition) -> _State:
-        """The input of a plan: as long as it is the same, so is the plan."""
-        return partition.revision, partition.config, self._index_version()
+    # --- a look through all partitions
 
-    def _limits(self, partition: Partition) -> MergeLimits:
-        config, settings = partition.config, self._settings
-        target_bytes = min(max(settings.merge_target_bytes, config.segment_bytes), self._max_bytes)
-        retention = limits_of(config)
-        max_span_ms = None
-        if retention is not None and retention.retention_bytes >= 0:
-            share_bytes = retention.retention_bytes // _SHARE_OF_RETENTION
-            target_bytes = min(target_bytes, max(share_bytes, config.segment_bytes))
-        if retention is not None and retention.retention_ms >= 0:
-            max_span_ms = retention.retention_ms // _SHARE_OF_RETENTION
-        if self._index_version() == LEGACY_VERSION:
-            target_bytes = min(target_bytes, MAX_LEGACY_POSITION)
-        return MergeLimits(
-            target_bytes=target_bytes,
-            min_segments=settings.merge_min_segments,
-            max_span_ms=max_span_ms,
-        )
-
-    async def _plan(self, partition: Partition, limits: MergeLimits) -> tuple[SegmentReference, ...]:
-        references: Sequence[SegmentReference]
-        # The record as it is now: a later one may name a newer checkpoint, and no longer the segments in between.
-        record = partition.record
-        if partition.references is not None:
-            references = tuple(partition.references)
-        elif record.checkpoint_key:
-            # Not kept: an unused partition costs no memory.
-            checkpoint = await self._checkpointer.load(partition)
-            references = (*checkpoint.segments, *record.segments)
-        else:
-            references = record.segments
-        log_start_offset = record.log_start_offset
-        return plan_merge(
-            [reference for reference in references if reference.last_offset >= log_start_offset],
-            limits,
-            unreadable=self._unreadable.get(partition, ()),
-            taken=self._taken.get(partition, ()),
-        )
-
-    async def _carry_out(self, partition: Partition, sources: Sequence[SegmentReference]) -> bool:
+    async def _look(self) -> bool:
+        """Merge once in each partition where that is worthwhile; True if there was one, and the stores answer."""
+        led = tuple(self._logs.partitions())
+        self.debt.retain(set(led))
+        self._failures_in_a_row = 0
+        self._results.clear()
+        claimed: list[Partition] = []
         try:
-            await self._logs.load(partition)
-            merged = await self._merge.create(partition.id, sources, self._index_version())
-            replaced = await self._swap.publish(partition, merged, sources)
-        except DamagedSourceError as problem:
-            logger.error("a segment cannot be read and is not merged", extra={"problem": str(problem)})
-            self._unreadable.setdefault(partition, set()).add(problem.source.base_offset)
-        except MissingSourceError as problem:
-            return await self._missing(partition, problem)
-        except KeyTakenError as problem:
-            logger.warning("merging other segments instead", extra={"problem": str(problem)})
-            ends = (sources[0].base_offset, sources[-1].last_offset)
-            self._taken.setdefault(partition, set()).add(ends)
-        except FencedError as problem:
-            return self._abandon(partition, problem)  # The log learns of it by itself.
-        else:
-            self._metrics.merges.published(len(replaced), merged.size_bytes if replaced else 0)
-            self._logs.reader.forget_segments(partition, replaced)
-            self._removals.remove_later(partition, replaced)
-            return bool(replaced)
-        self._metrics.merges.count(MergeOutcome.FAILED)
+            async with aclosing(self._batches(led, claimed)) as batches:
+                async for batch in batches:
+                    for window in windows(batch):
+                        await self._begin(window)
+            await self._lanes.wait()
+        finally:
+            await self._lanes.close()
+            self._active.difference_update(set(claimed) - self._streaming)
+        return Result.MERGED in self._results and Result.FAILED not in self._results
+
+    async def _batches(
+        self, led: Sequence[Partition], claimed: list[Partition]
+    ) -> AsyncGenerator[list[_Planned], None]:
+        """The merges to make, those of some partitions at a time; ends early if the stores are away."""
+        first = self._first_of_look % max(1, len(led))
+        batch: list[Partition] = []
+        for number, partition in enumerate((*led[first:], *led[:first])):
+            if number % _LOOKS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if self._claim(partition):
+                claimed.append(partition)
+                batch.append(partition)
+            if len(batch) == _PARTITIONS_OF_A_BATCH:
+                yield await self._plan_all(batch)
+                batch = []
+            if self._are_stores_away:
+                # The next look begins here, so that these partitions do not always come last.
+                self._first_of_look = first + number
+                return
+        yield await self._plan_all(batch)
+
+    def _claim(self, partition: Partition) -> bool:
+        """True if the partition may have something to merge; nothing else merges it until the claim ends."""
+        if partition in self._active or not self._candidates.is_worth_a_plan(partition):
+            return False
+        self._active.add(partition)
         return True
 
-    async def _missing(self, partition: Partition, problem: MissingSourceError) -> bool:
-        """Handle a source without an object: it was merged or has expired elsewhere, or is lost."""
-        references = partition.references
-        named = None if references is None else next(references.from_offset(problem.source.base_offset), None)
-        if named != problem.source or not await self._logs.is_leader_still(partition):
-            return self._abandon(partition, problem)
-        logger.warning("a segment is gone and is not merged", extra={"problem": str(problem)})
-        self._unreadable.setdefault(partition, set()).add(problem.source.base_offset)
-        self._logs.report_missing(partition, problem.source)
-        self._metrics.merges.count(MergeOutcome.FAILED)
-        return True
+    @property
+    def _are_stores_away(self) -> bool:
+        return self._failures_in_a_row >= _FAILURES_IN_A_ROW
 
-    def _abandon(self, partition: Partition, problem: Exception) -> bool:
-        logger.info("abandoned a merge", extra={"partition": str(partition.id), "problem": str(problem)})
-        self._metrics.merges.count(MergeOutcome.GIVEN_UP)
-        return False
+    async def _plan_all(self, partitions: Sequence[Partition]) -> list[_Planned]:
+        found = await map_bounded(self._plan, partitions, _PLANS_AT_ONCE)
+        return [planned for planned in found if planned is not None]
+
+    async def _plan(self, partition: Partition) -> _Planned | None:
+        # Many may be planned without another wait.
+        await asyncio.sleep(0)
+        try:
+            return await self._candidates.plan(partition)
+        except Exception as problem:  # noqa: BLE001 - reported
+            self._note(self._work.report(partition, problem))
+            return None
+
+    # --- windows, side by side
+
+    async def _begin(self, window: Window[Partition]) -> None:
+        """Begin to merge when there is a free lane, at once if the merge has the queue of large ones."""
+        if window.is_streamed:
+            self._stream(window.merges)
+            return
+        while self._lanes_in_use >= self._at_once():
+            self._lane_ended.clear()
+            await self._lane_ended.wait()
+        if not self._are_stores_away:
+            self._lanes_in_use += 1
+            self._lanes.spawn(self._in_lane(window), "merge segments")
+
+    def _at_once(self) -> int:
+        wanted = merges_at_once(self.debt.segments, self.debt.oldest_sec(_now_sec()), self._most)
+        return min(wanted, self._pressure.allowed)
+
+    async def _in_lane(self, window: Window[Partition]) -> None:
+        try:
+            await self._make_all(window)
+        finally:
+            self._lanes_in_use -= 1
+            self._lane_ended.set()
+
+    async def _make_all(self, window: Window[Partition]) -> set[Result]:
+        """Make the merges one after the other."""
+        if window.is_streamed:
+            return {await self._make_streamed(planned) for planned in window.merges}
+        named = [
+            source
+            for planned in window.merges
+            for source in self._merge.named(planned.owner.id, planned.sources)
+        ]
+        results: set[Result] = set()
+        # Twice: the sources, and the merged segment while it is uploaded.
+        async with self._room.take(2 * window.size_bytes), self._reads.window(named) as reads:
+            first = 0
+            for planned in window.merges:
+                results.add(self._note(await self._work.make(planned, reads, first)))
+                first += len(planned.sources)
+        return results
+
+    def _note(self, result: Result) -> Result:
+        self._results.add(result)
+        if result is Result.FAILED:
+            self._failures_in_a_row += 1
+        elif result is Result.MERGED:
+            self._failures_in_a_row = 0
+        return result
+
+    # --- large merges, one after the other
+
+    def _stream(self, merges: Sequence[_Planned]) -> None:
+        room = max(0, _STREAMS_WAITING - len(self._streams))
+        self._streaming.update(planned.owner for planned in merges[:room])
+        self._streams.add(merges[:room])
+
+    async def _make_from_queue(self, planned: _Planned) -> None:
+        try:
+            await self._make_streamed(planned)
+        finally:
+            self._large_one_ended.set()
+            self._streaming.discard(planned.owner)
+            self._active.discard(planned.owner)
+
+    async def _make_streamed(self, planned: _Planned) -> Result:
+        return self._note(await self._work.make(planned))
+
+    def _failed(self, planned: _Planned, problem: Exception) -> None:
+        self._note(self._work.report(planned.owner, problem))
+
+
+def _now_sec() -> float:
+    return clocks.steady_ms() / 1000

@@ -2,7 +2,7 @@
 
 from kafscale.log.life.log_start import LogStart
 from kafscale.log.partition import Partition
-from kafscale.log.writing.publisher import FencedError
+from kafscale.log.writing.record_writer import FencedError
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 HIGH_WATERMARK = -1

@@ -9,7 +9,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.writing.publisher import FencedError
+from kafscale.log.writing.record_writer import FencedError
 from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.tasks.owner import TaskOwner
@@ -42,11 +42,14 @@ class Removals:
     ) -> None:
         """Delete the segments, which no record names any more, and their indexes after the grace period.
 
+        An object that other segments may lie in stays.
         `before` is awaited first. If it raises what the stores raise, they are left to the garbage collector.
         """
         topic, index = partition.id.topic, partition.id.index
         keys = []
         for reference in references:
+            if object_keys.shares_its_object(reference):
+                continue
             key = object_keys.key_of_reference(self._namespace, topic, index, reference)
             keys += [key, object_keys.index_key_of(key)]
         if keys:

@@ -20,7 +20,7 @@ from kafscale.log.life.log_start import LogStart
 from kafscale.log.life.retention import Expiry, RetentionLimits, expiry, is_undated, limits_of
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.writing.publisher import FencedError
+from kafscale.log.writing.record_writer import FencedError
 from kafscale.objects.object_store import ObjectStore
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.ops.metrics import ExpiryReason, Metrics

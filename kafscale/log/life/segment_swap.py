@@ -6,14 +6,18 @@ nothing has changed; from then on nothing names the sources (docs/decisions/0016
 
 import logging
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
+from kafscale import clocks
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.partition_record import SegmentReference
+from kafscale.log import checkpointer as checkpoints
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
+from kafscale.log.partition_log import with_checkpoint
 from kafscale.log.references import SegmentReferences
-from kafscale.log.writing.publisher import FencedError
+from kafscale.log.writing.record_writer import FencedError
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,7 @@ class SegmentSwap:
     def __init__(self, logs: LogManager, checkpointer: Checkpointer) -> None:
         self._logs = logs
         self._checkpointer = checkpointer
+        self._listed_ms: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
 
     async def publish(
         self, partition: Partition, merged: SegmentReference, sources: Sequence[SegmentReference]
@@ -48,17 +53,16 @@ class SegmentSwap:
             named_end_offset = log.record.checkpoint_end_offset
             pointer = await self._checkpointer.write(partition, log, swapped)
             async with partition.record_lock:
-                if not log.may_publish:
-                    raise FencedError(f"this broker does not lead {partition.id} any more")
                 if not is_unchanged(references.sources_of(merged), sources):
                     # A merged segment published now would begin where no segment does any more, and garbage.py
                     # takes such segments for orphans.
                     return []
-                record = log.record_with(pointer)
-                revision = await self._logs.publisher.write_record(partition, record)
-                partition.publish(record, revision)
-                log.adopt(record)
+                await self._logs.records.write(
+                    partition, log, lambda record: with_checkpoint(record, pointer)
+                )
                 replaced = references.replace(merged)
+        if not self._is_listing_due(partition):
+            return replaced
         try:
             await self._checkpointer.remove_superseded(partition, named_end_offset)
         except (StoreError, CorruptDataError) as problem:
@@ -68,3 +72,15 @@ class SegmentSwap:
                 extra={"partition": str(partition.id), "problem": str(problem)},
             )
         return replaced
+
+    def _is_listing_due(self, partition: Partition) -> bool:
+        """True if old checkpoints may be deleted by now that the last listing had to leave.
+
+        A busy partition is merged every few seconds, and a listing costs as much as an upload.
+        """
+        now_ms = clocks.steady_ms()
+        listed_ms = self._listed_ms.get(partition)
+        if listed_ms is not None and now_ms - listed_ms < checkpoints.SUPERSEDED_GRACE_MS:
+            return False
+        self._listed_ms[partition] = now_ms
+        return True

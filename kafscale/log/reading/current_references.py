@@ -54,7 +54,7 @@ async def _vouch(logs: LogManager, partition: Partition, problem: OtherTopicErro
     format store what their clients sent.
     """
     if partition.compares_epochs:
-        if not await logs.is_same_still(partition):
+        if not await logs.stored.is_same_still(partition):
             raise StoreUnavailableError(f"{partition.id} is a partition of another topic by now") from problem
         logger.info("segments have other leader epochs than their record", extra={"problem": str(problem)})
         partition.compares_epochs = False
@@ -63,7 +63,7 @@ async def _vouch(logs: LogManager, partition: Partition, problem: OtherTopicErro
 async def _is_named(logs: LogManager, partition: Partition, reference: SegmentReference) -> bool:
     """True if the partition's references, as they are now, include this one."""
     if partition.is_followed and partition.references is not None and _names(partition, reference):
-        await logs.read_again(partition)
+        await logs.stored.read_again(partition)
     await logs.load(partition)
     return _names(partition, reference)
 

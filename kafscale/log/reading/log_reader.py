@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from kafscale.cache.lru import ByteLimitedLru
 from kafscale.cache.single_flight import SingleFlight
-from kafscale.formats.index import parse_index
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.log.partition import Partition
@@ -18,6 +17,7 @@ from kafscale.log.reading.read_ahead import ReadAhead, Unit
 from kafscale.log.reading.reply_memory import ReplyMemory
 from kafscale.log.reading.segment_loader import SegmentLoader, read_sizes
 from kafscale.log.reading.stored_segment import SegmentKey, segment_key
+from kafscale.log.reading.written_segments import combined_segment, published_segment
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.memory.slab import SlabPool
 from kafscale.objects.object_store import ObjectReader, ObjectStore
@@ -27,8 +27,6 @@ from kafscale.protocol.types import Buffer
 from kafscale.settings.broker import Settings
 from kafscale.tasks.thread_turns import ThreadTurns
 
-# Batches are copied out of slabs that are less used than this, so that the cache does not keep the unused rest.
-_KEPT_SLAB_FILL = 0.5
 # The most segments that one read takes records from: it must not block the event loop for long.
 MAX_SEGMENTS_PER_READ = 512
 # Views smaller than this on average are joined: many small ones cost more to write out than the copy does.
@@ -114,28 +112,33 @@ class LogReader:
 
     def add_published(self, partition: Partition, sealed: SealedSegment) -> None:
         """Take over the memory of a segment that has just been published."""
-        body = sealed.buffer.body()
-        slabs = sealed.buffer.take_slabs()
-        index = parse_index("published segment", sealed.index, sealed.reference.base_offset)
-        filled = sum(slab.used_bytes for slab in slabs)
-        if filled >= _KEPT_SLAB_FILL * sum(slab.capacity_bytes for slab in slabs):
-            pieces = [memoryview(part) for part in body]
-        else:
-            pieces = [memoryview(b"".join(body))]
-            for slab in slabs:
-                self._pool.release(slab)
-            slabs = []
-        self._keep(
-            CachedSegment(
-                sealed.reference,
-                pieces,
-                HEADER_SIZE,
-                index,
-                partition_number=partition.number,
-                slabs=slabs,
-                pool=self._pool,
-            )
-        )
+        self._keep(published_segment(partition, sealed, self._pool))
+
+    def copy_of(self, partition: Partition, reference: SegmentReference) -> bytes | None:
+        """The batches of a segment that is in memory as a whole, else None."""
+        held = self.cache.get(segment_key(partition, reference))
+        if held is None or not held.is_whole:
+            return None
+        return b"".join(held.slices(HEADER_SIZE, held.end))
+
+    def written(self, partition: Partition, reference: SegmentReference) -> CachedSegment | None:
+        """The segment, if this broker wrote it and has all of it in memory."""
+        held = self.cache.get(segment_key(partition, reference))
+        return None if held is None or held.is_from_store or not held.is_whole else held
+
+    def replace_slices(
+        self,
+        partition: Partition,
+        sources: Sequence[SegmentReference],
+        reference: SegmentReference,
+        batches: bytes,
+        index_entries: Sequence[tuple[int, int, int]],
+    ) -> None:
+        """Keep what slices were combined into in their place, as far as they were in memory until now."""
+        was_here = any(segment_key(partition, one) in self.cache for one in sources)
+        self.forget_segments(partition, sources)
+        if was_here:
+            self._keep(combined_segment(partition, reference, batches, index_entries))
 
     def forget(self, partition: Partition) -> None:
         """Remove the segments of a deleted partition from the caches."""

@@ -15,6 +15,7 @@ from kafscale.formats.object_keys import SegmentKey
 from kafscale.formats.segment_walk import SegmentWalk, check_totals
 from kafscale.log.producer_state import REMEMBERED_BATCHES
 from kafscale.protocol.record_batch import BatchHeader, sequence_before
+from kafscale.protocol.types import Buffer
 
 NO_EPOCH = -1
 MAX_PLAUSIBLE_EPOCH = 2**30
@@ -78,7 +79,8 @@ class InspectedSegment:
     """A segment whose every checksum is right.
 
     `max_timestamp_ms` is -1 when no batch carries one. `sequenced` has, of each idempotent producer, the
-    first batch and the newest five, in order.
+    first batch and the newest five, in order. `start`: where it begins in its object. `is_merged`: all that is in it
+    was published; so it is with slices of journals, too.
     """
 
     key: str
@@ -92,6 +94,7 @@ class InspectedSegment:
     spans: tuple[Span, ...]
     batches: BatchList
     sequenced: tuple[SequencedBatch, ...] = ()
+    start: int = 0
 
     @property
     def leader_epoch(self) -> int:
@@ -127,7 +130,7 @@ class SegmentInspection:
         self._first_batches: dict[int, SequencedBatch] = {}
         self._newest_batches: dict[int, deque[SequencedBatch]] = {}
 
-    def feed(self, data: bytes) -> list[memoryview]:
+    def feed(self, data: Buffer) -> list[memoryview]:
         """Take the next bytes of the object; returns the whole batches that are checked now."""
         return self._walk.feed(memoryview(data))
 

@@ -108,6 +108,8 @@ class SegmentLayouts:
     # --- by the index
 
     async def _load(self, segment: StoredSegment, objects: ObjectReader) -> SegmentLayout:
+        if not segment.has_index:
+            return await self.verified(segment, index_is_wrong=False)
         try:
             note_get()
             data = await objects.get(segment.index_key)
@@ -138,7 +140,7 @@ class SegmentLayouts:
             except CorruptDataError as damage:
                 logger.warning("a segment is damaged, reading it again", extra={"problem": str(damage)})
                 scan, layout = await self._scan_again(segment)
-        if index_is_wrong:
+        if index_is_wrong and segment.has_index:
             self._write_index(segment, scan)
         return self._put(segment.key, layout)
 

@@ -32,6 +32,11 @@ class StoredSegment:
         return self.expected.name
 
     @property
+    def has_index(self) -> bool:
+        """False for a slice of a journal's entry."""
+        return object_keys.has_index(self.expected.name)
+
+    @property
     def index_key(self) -> str:
         return object_keys.index_key_of(self.expected.name)
 

@@ -1,292 +1,312 @@
-"""Turns the buffers of all partitions into segments: a few at a time for each, published in their order."""
+"""Flushes what was appended: one entry of the journal for all partitions of the broker, and one PUT.
+
+Theory of operation. `FlushPacer` decides when an entry begins. A flush takes the oldest open buffer of each partition
+that has one, seals them as slices, and seals the entry; both happen under one lock, so that a partition's slices have
+the order of their entries. Entries are put side by side, and are committed in their order. The slices of a committed
+entry are applied to their partitions, in turns of `SLICES_PER_TURN`, also in the order of the entries.
+"""
 
 import asyncio
-import heapq
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from dataclasses import dataclass, replace
 
+from kafscale.formats.journal_entry import EntrySlice, SliceProducer
+from kafscale.formats.partition_record import ProducerBatch
+from kafscale.log.journal.broker_journal import BrokerJournal
+from kafscale.log.journal.writer import JournalBrokenError, JournalEndedError, SealedEntry, SliceImage
 from kafscale.log.leadership.events import Event
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_gap_guard import ProducerGapGuard
-from kafscale.log.writing.early_flushes import PAUSE_SEC, EarlyFlushes, is_stream
-from kafscale.log.writing.publisher import FencedError, KeyTakenError, Publisher
-from kafscale.log.writing.segment_buffer import SegmentBuffer
-from kafscale.log.writing.uploads import Upload
+from kafscale.log.sealed_segment import SealedSegment
+from kafscale.log.writing.flush_pacer import FlushPacer, FlushPolicy, Waiting
+from kafscale.log.writing.flush_times import EntryUpload
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.ops.metrics import FlushOutcome, Metrics
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
-MOST_TASKS = 4
-"""Flush tasks of one partition: those that publish, and those that wait for the index of what they published."""
-_LOOKS_AT_ONCE = 100
-"""Streams that are checked in one turn of the event loop."""
-
+SLICES_PER_TURN = 200
+_IDLE_STEP_SEC = 0.005
+MOST_SLICES = 20_000
+"""Of one entry. Partitions beyond are in the next one."""
 
 MakeRoom = Callable[[Partition, PartitionLog], Awaitable[None]]
+OnPublished = Callable[[Partition, SealedSegment], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlushPolicy:
-    """When a buffer is due: at its topic's segment size or at this age; 0 means at once.
+@dataclass(slots=True, eq=False)
+class _Taken:
+    """One partition's part of a flush."""
 
-    It is taken then unless two of its partition are in flight. While the memory budget has no room, all are due.
-    While fewer than `early` flushes are in progress, one that is not due may be taken too (`early_flushes`).
-    """
-
-    interval_ms: int
-    concurrency: int
-    early: int = 0
+    partition: Partition
+    log: PartitionLog
+    sealed: SealedSegment
 
 
 class Flusher:
-    """Runs flushes. A partition without buffered records costs nothing here.
+    """Flushes for all partitions that this broker leads. One without buffered records costs nothing here.
 
     `make_room` is awaited before a flush whose partition's record has none: see `PartitionLog.has_room`.
+    `on_published` is called with each segment that was committed, once its waiters are notified.
     """
 
     def __init__(
         self,
-        publisher: Publisher,
         policy: FlushPolicy,
         budget: MemoryBudget,
         now_ms: Callable[[], int],
         metrics: Metrics,
         gap_guard: ProducerGapGuard,
         make_room: MakeRoom,
+        on_published: OnPublished,
+        index_version: Callable[[], int],
     ) -> None:
-        self._gap_guard = gap_guard
-        self._publisher = publisher
-        self._make_room = make_room
         self._policy = policy
         self._budget = budget
         self._now_ms = now_ms
         self._metrics = metrics
-        self._slots = asyncio.Semaphore(policy.concurrency)
-        self._due: list[tuple[int, int, Partition]] = []
-        self._sequence = 0
+        self._gap_guard = gap_guard
+        self._make_room = make_room
+        self._on_published = on_published
+        self._index_version = index_version
+        self._pacer = FlushPacer(policy, time.monotonic())
+        # The partitions with an open buffer, those that waited longest first, with its bytes as counted.
+        self._waiting: dict[Partition, int] = {}
+        self._waiting_bytes = 0
+        self._is_urgent = False
         self._timer: asyncio.TimerHandle | None = None
-        self._in_flight: set[asyncio.Task[None]] = set()
-        self._early = EarlyFlushes(policy.early, time.monotonic())
-        # The partitions whose early flush is next, and streams with the buffer's size at the last check.
-        self._early_waiting: dict[Partition, None] = {}
-        self._gathering: dict[Partition, int] = {}
-        self._early_timer: asyncio.TimerHandle | None = None
+        self._flushes = TaskOwner()
+        # What is in entries whose outcome is not known yet, by the entry.
+        self._in_flight: dict[tuple[BrokerJournal, int], list[_Taken]] = {}
+        self._room_makers = TaskOwner()
+        self._sealing = asyncio.Lock()
+        self._applying = asyncio.Lock()
         self._draining = False
+        self._is_closed = False
         self._listeners: list[Callable[[Partition, Event], None]] = []
-        budget.subscribe_shortage(self._flush_scheduled)
+        budget.subscribe_shortage(self._consider)
 
     def subscribe(self, listener: Callable[[Partition, Event], None]) -> None:
         """Call `listener` with what the outcome of a flush means for the partition's leadership."""
         self._listeners.append(listener)
 
-    def _report(self, partition: Partition, event: Event) -> None:
-        for listener in self._listeners:
-            listener(partition, event)
+    # --- what waits
 
     def appended(self, partition: Partition) -> None:
         """Begin or schedule a flush, after something was appended."""
         log = partition.log
-        if log is None or not _may_begin(partition, log):
+        if log is None or not log.may_seal or partition in self._room_makers:
             return
         buffer = log.waiting
         if buffer is None:
             return
-        if self._is_due(partition, buffer) or (
-            self._early.are_allowed and self._may_be_early(partition, buffer)
-        ):
-            self._start(partition, log)
-        elif not partition.flush_scheduled:
-            self._schedule(partition, buffer.first_append_ms + self._policy.interval_ms)
+        counted_bytes = self._waiting.get(partition)
+        self._waiting_bytes += buffer.size_bytes - (counted_bytes or 0)
+        self._waiting[partition] = buffer.size_bytes
+        if not partition.is_led or buffer.size_bytes >= partition.rules.segment_bytes or buffer.is_full:
+            self._is_urgent = True
+        elif counted_bytes is not None and self._waiting_bytes < self._policy.entry_bytes:
+            return  # It waits already, and not for its size.
+        if len(self._flushes) < self._policy.in_flight:  # else when one of them has ended
+            self._consider()
 
-    def _is_due(self, partition: Partition, buffer: SegmentBuffer) -> bool:
-        return (
-            self._draining
-            or not partition.is_led
-            or not self._budget.has_room
-            or buffer.size_bytes >= partition.rules.segment_bytes
-            or buffer.is_full
-            or self._has_come(buffer.first_append_ms + self._policy.interval_ms)
-        )
-
-    def _has_come(self, due_ms: int) -> bool:
-        """True if the time is over, or the clock was set back: nothing waits until it has caught up."""
-        return not 0 < due_ms - self._now_ms() <= self._policy.interval_ms
-
-    def _schedule(self, partition: Partition, due_ms: int) -> None:
-        partition.flush_scheduled = True
-        self._sequence += 1
-        heapq.heappush(self._due, (due_ms, self._sequence, partition))
-        if self._due[0][2] is partition:
-            self._arm()
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_ms = min(max(0, self._due[0][0] - self._now_ms()), self._policy.interval_ms)
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
+    def _consider(self) -> None:
+        """Begin entries as long as they are due, and set the timer for the next one."""
+        while self._waiting and not self._is_closed:
+            delay_sec = self._delay_sec()
+            if delay_sec == 0:
+                self._begin()
+                continue
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if delay_sec is not None:
+                self._timer = asyncio.get_running_loop().call_later(delay_sec, self._on_timer)
+            return
 
     def _on_timer(self) -> None:
         self._timer = None
-        while self._due and self._has_come(self._due[0][0]):
-            partition = heapq.heappop(self._due)[2]
-            partition.flush_scheduled = False
-            self.appended(partition)
-        if self._due and self._timer is None:
-            self._arm()
+        self._consider()
 
-    def _may_be_early(self, partition: Partition, buffer: SegmentBuffer) -> bool:
-        """True if the buffer may be flushed early, now; if not, its partition is flushed as soon as it may be."""
-        if is_stream(partition, buffer):
-            self._early_waiting.pop(partition, None)
-            self._gathering.setdefault(partition, 0)
-            self._look_after(PAUSE_SEC)
-            return False
-        if self._early_waiting or not self._takes_early(buffer):
-            self._early_waiting[partition] = None
-            return False
-        return True
+    def _delay_sec(self) -> float | None:
+        first = next(iter(self._waiting))
+        buffer = None if first.log is None else first.log.waiting
+        waiting = Waiting(
+            since_ms=0 if buffer is None else buffer.first_append_ms,
+            size_bytes=self._waiting_bytes,
+            is_urgent=self._is_urgent or self._draining or not self._budget.has_room,
+        )
+        return self._pacer.delay_sec(waiting, len(self._flushes), time.monotonic(), self._now_ms())
 
-    def _takes_early(self, buffer: SegmentBuffer) -> bool:
-        if not self._early.have_place(len(self._in_flight)):
-            return False
-        wait_sec = self._early.wait_sec(time.monotonic())
-        if wait_sec:
-            self._look_after(wait_sec)
-            return False
-        self._early.take(buffer.size_bytes)
-        return True
+    # --- one flush
 
-    def _look_after(self, delay_sec: float) -> None:
-        if self._early_timer is None:
-            self._early_timer = asyncio.get_running_loop().call_later(delay_sec, self._look)
+    def _begin(self) -> None:
+        self._is_urgent = False
+        taken = self._take()
+        if taken:
+            self._metrics.journal.waited_for_budget(self._pacer.began(time.monotonic()))
+            flush = self._flushes.spawn(self._run(*taken), "flush")
+            # After the owner's own: there is a place for another one by then.
+            flush.add_done_callback(lambda _: self._consider())
 
-    def _look(self) -> None:
-        """Check the streams: one that has paused waits for an early flush like others."""
-        self._early_timer = None
-        for partition, seen_bytes in list(islice(self._gathering.items(), _LOOKS_AT_ONCE)):
-            del self._gathering[partition]
-            buffer = _waiting(partition)
-            if buffer is None:
+    def _take(self) -> tuple[BrokerJournal, list[tuple[Partition, PartitionLog]]] | None:
+        """The partitions of the next entry, and its journal; those of another journal stay for the one after."""
+        journal: BrokerJournal | None = None
+        taken: list[tuple[Partition, PartitionLog]] = []
+        size_bytes = 0
+        for partition, counted_bytes in list(self._waiting.items()):
+            log = partition.log
+            if log is None or not log.may_seal or log.waiting is None:
+                self._forget(partition)
                 continue
-            if buffer.size_bytes == seen_bytes:
-                self._early_waiting[partition] = None
-            else:
-                self._gathering[partition] = buffer.size_bytes
-        self._begin_early()
-        if self._gathering:
-            self._look_after(PAUSE_SEC)
-
-    def _begin_early(self) -> None:
-        """Begin as many early flushes as may begin now, those that waited longest first."""
-        while self._early_waiting:
-            partition = next(iter(self._early_waiting))
-            buffer = _waiting(partition)
-            if buffer is not None and not self._takes_early(buffer):
-                return
-            del self._early_waiting[partition]
-            if buffer is not None and partition.log is not None:
-                self._start(partition, partition.log)
-
-    def _start(self, partition: Partition, log: PartitionLog) -> None:
-        self._early_waiting.pop(partition, None)
-        self._gathering.pop(partition, None)
-        task = asyncio.create_task(self._run(partition, log), name=f"flush {partition.id}")
-        partition.flush_starting = task
-        partition.flush_tasks = (*partition.flush_tasks, task)
-        self._in_flight.add(task)
-        task.add_done_callback(partial(self._ended, partition))
-
-    def _ended(self, partition: Partition, ended: asyncio.Task[None]) -> None:
-        partition.flush_tasks = tuple(task for task in partition.flush_tasks if task is not ended)
-        if partition.flush_starting is ended:  # cancelled before it began
-            partition.flush_starting = None
-        self._in_flight.discard(ended)
-        if not ended.cancelled():
-            self.appended(partition)
-        self._begin_early()
-
-    async def _run(self, partition: Partition, log: PartitionLog) -> None:
-        try:
+            if journal is not None and partition.journal is not journal:
+                continue
+            if taken and (size_bytes >= self._policy.entry_bytes or len(taken) == MOST_SLICES):
+                break
+            self._forget(partition)
             if not log.has_room:
-                # Without a slot: that partition waits, and the others do not.
+                self._wait_for_room(partition, log)
+                continue
+            journal = partition.journal
+            assert journal is not None, "what is led has a journal"
+            taken.append((partition, log))
+            size_bytes += counted_bytes
+        return None if journal is None else (journal, taken)
+
+    def _forget(self, partition: Partition) -> None:
+        self._waiting_bytes -= self._waiting.pop(partition)
+
+    def _wait_for_room(self, partition: Partition, log: PartitionLog) -> None:
+        """That partition waits, and the others do not."""
+
+        async def make_room() -> None:
+            # What is in flight counts, and only what is published can be moved.
+            await self.settle(partition, None)
+            if not log.has_room:
                 await self._make_room(partition, log)
-            async with self._slots:
-                upload = await self._flush(partition, log)
-            self._published(partition)
-            if upload is not None:
-                await upload.index_is_there()
-        except FencedError as fenced:
-            logger.warning(
-                "lost the leadership of a partition",
-                extra={"partition": str(partition.id), "why": str(fenced)},
-            )
-            self._report(partition, Event.FENCED)
-        except KeyTakenError as taken:
-            logger.warning("a partition begins a new epoch", extra={"why": str(taken)})
-            self._report(partition, Event.KEY_TAKEN)
-        except Exception:
-            # A defect, after which the outcome of the last attempt is unknown: the next epoch starts from what is
-            # published, and skips what is not.
-            logger.exception("could not flush a partition", extra={"partition": str(partition.id)})
-            self._report(partition, Event.FLUSH_FAILED)
 
-    def _published(self, partition: Partition) -> None:
-        """A flush has published: the next one need not wait for its index."""
-        if self._early.are_allowed:
-            task = asyncio.current_task()
-            assert task is not None
-            self._in_flight.discard(task)
-            self.appended(partition)
-            self._begin_early()
+        making = self._room_makers.spawn(make_room(), f"make room in {partition.id}", key=partition)
+        making.add_done_callback(lambda _: asyncio.get_running_loop().call_soon(self.appended, partition))
 
-    async def _flush(self, partition: Partition, log: PartitionLog) -> Upload | None:
-        """Make a segment of the oldest open buffer, and publish it after those before it."""
-        partition.flush_starting = None
-        buffer = log.waiting if log.may_seal else None
-        if buffer is None:
-            return None
-        started = buffer.times.sealed_sec = time.perf_counter()
-        outcome = FlushOutcome.FAILED
-        before = partition.publication
-        partition.publication = mine = asyncio.get_running_loop().create_future()
-        upload: Upload | None = None
+    async def _run(self, journal: BrokerJournal, partitions: list[tuple[Partition, PartitionLog]]) -> None:
+        started_sec = time.perf_counter()
+        outcome, size_bytes = FlushOutcome.FAILED, 0
+        taken: list[_Taken] = []
+        upload = EntryUpload()
+        entry: SealedEntry | None = None
         try:
-            upload = await self._publisher.upload(partition, log)
-            buffer.times.uploaded_sec = time.perf_counter()
-            if before is not None:
-                await asyncio.wait([before])
-            if not log.may_publish or log.sealed is not upload.sealed:
-                return None  # The segment before it was not published: all waiters were refused, or will be.
-            upload = await self._publisher.publish(partition, log, upload)
+            entry = await self._seal(journal, partitions, taken, upload)
+            if entry is not None:
+                self._in_flight[journal, entry.sequence] = taken
+                await journal.writer.put(entry, upload.attempted)
+                uploaded_sec = time.perf_counter()
+                async with self._applying:
+                    size_bytes = await self._apply(entry, taken, uploaded_sec)
+                    journal.applied(entry)
             outcome = FlushOutcome.PUBLISHED
-            return upload
-        except FencedError:
+        except JournalEndedError as ended:
             outcome = FlushOutcome.FENCED
-            raise
+            _refuse(taken)
+            logger.warning("the journal of this broker was ended", extra={"why": str(ended)})
+        except JournalBrokenError as broken:
+            logger.warning("the journal cannot go on", extra={"why": str(broken)})
+        except Exception:
+            # A defect, or what no retry changes: what was taken may count or not.
+            logger.exception("a flush failed")
+            for partition, log in partitions:
+                if partition.log is log:
+                    self._report(partition, Event.FLUSH_FAILED)
         finally:
-            mine.set_result(None)
-            if partition.publication is mine:
-                partition.publication = None
+            if entry is not None:
+                del self._in_flight[journal, entry.sequence]
             if outcome is not FlushOutcome.PUBLISHED:
-                self._report(partition, Event.FLUSH_STOPPED)
-                if upload is not None:
-                    upload.cancel_index()
-            is_published = log.may_publish and not log.holds(buffer)
-            size_bytes = buffer.size_bytes if outcome is FlushOutcome.PUBLISHED else 0
-            self._metrics.flushes.observe(size_bytes, time.perf_counter() - started, outcome)
-            if is_published:
-                self._budget.release(buffer.charged_bytes)
+                for partition, log in partitions:
+                    if partition.log is log:
+                        self._report(partition, Event.FLUSH_STOPPED)
+            self._metrics.flushes.observe(size_bytes, time.perf_counter() - started_sec, outcome)
+
+    async def _seal(
+        self,
+        journal: BrokerJournal,
+        partitions: list[tuple[Partition, PartitionLog]],
+        taken: list[_Taken],
+        upload: EntryUpload,
+    ) -> SealedEntry | None:
+        """Seal the buffers and the entry; `taken` gets those that are in it. None if nothing is left to flush."""
+        images: list[SliceImage] = []
+        async with self._sealing:
+            version = self._index_version()
+            for number, (partition, log) in enumerate(partitions, 1):
+                if partition.log is log and log.may_seal and log.waiting is not None:
+                    sealed = await self._seal_one(log, version)
+                    sealed.buffer.times.upload = upload
+                    taken.append(_Taken(partition, log, sealed))
+                    images.append(_image(partition, sealed))
+                if number % SLICES_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                self.appended(partition)  # what came since into another buffer
+            return journal.writer.seal(images) if images else None
+
+    async def _seal_one(self, log: PartitionLog, index_version: int) -> SealedSegment:
+        buffer, base_offset = log.start_seal()
+        buffer.times.sealed_sec = time.perf_counter()
+        if buffer.is_costly_to_seal:
+            return await asyncio.to_thread(log.seal, buffer, base_offset, self._now_ms(), index_version)
+        return log.seal(buffer, base_offset, self._now_ms(), index_version)
+
+    async def _apply(self, entry: SealedEntry, taken: list[_Taken], uploaded_sec: float) -> int:
+        """Publish the slices of a committed entry, and return their bytes."""
+        size_bytes = 0
+        for number, one in enumerate(taken, 1):
+            try:
+                size_bytes += self._publish(entry, one, uploaded_sec)
+            except Exception:
+                # Its record is not written any more by this broker: who claims it reads the entry.
+                logger.exception("could not publish", extra={"partition": str(one.partition.id)})
+                self._report(one.partition, Event.FLUSH_FAILED)
+            if number % SLICES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return size_bytes
+
+    def _publish(self, entry: SealedEntry, one: _Taken, uploaded_sec: float) -> int:
+        partition, log, sealed = one.partition, one.log, one.sealed
+        if not log.in_flight_count:
+            return 0  # The log was closed meanwhile: its waiters were answered that the outcome is unknown.
+        start = entry.starts[partition.topic_id, partition.id.index]
+        sealed.reference = replace(sealed.reference, object_key=entry.key, start=start)
+        buffer = sealed.buffer
+        buffer.times.uploaded_sec = uploaded_sec
+        buffer.times.published_sec = time.perf_counter()
+        partition.publish(log.published(sealed, sealed.reference), sealed.reference, entry.sequence)
+        size_bytes = buffer.size_bytes
+        self._budget.release(buffer.charged_bytes)
+        self._metrics.flushed(partition.id.topic)
+        self._on_published(partition, sealed)
+        partition.notify_grown(size_bytes)
+        return size_bytes
+
+    # --- the end of a journal, of a partition, of the broker
+
+    def journal_ended(self, journal: BrokerJournal) -> None:
+        """Before logs are closed: note what is certain not to count, of entries whose requests are on their way."""
+        for (one, sequence), taken in self._in_flight.items():
+            if one is journal and journal.writer.is_refused(sequence):
+                _refuse(taken)
+
+    def _report(self, partition: Partition, event: Event) -> None:
+        for listener in self._listeners:
+            listener(partition, event)
 
     def close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
         """Close the partition's log, if it was opened: refuse what waits in it, and release its memory."""
         log, partition.log = partition.log, None
+        if partition in self._waiting:
+            self._forget(partition)
         if log is not None:
             for batch in log.unpublished_batches():
                 self._gap_guard.refused_unpublished((partition.id.topic, partition.id.index), batch)
@@ -297,45 +317,77 @@ class Flusher:
         """Publish what was appended to a partition that is not led any more; False if the time is over first."""
         try:
             async with asyncio.timeout(timeout_sec):
-                while True:
+                while (log := partition.log) is not None and not log.is_empty:
                     self.appended(partition)
-                    if not partition.flush_tasks:
-                        return True
-                    await asyncio.wait(partition.flush_tasks)
+                    await self._step()
         except TimeoutError:
             return False
+        return True
 
-    async def settle(self, partition: Partition, timeout_sec: float) -> None:
-        """Wait for flushes in flight, and cancel those that take longer. The state must allow no new ones."""
-        tasks = partition.flush_tasks
+    async def _step(self) -> None:
+        """Wait until a flush or a making of room that is in progress now has ended."""
+        tasks = [*self._flushes.tasks, *self._room_makers.tasks]
         if tasks:
-            await asyncio.wait(tasks, timeout=timeout_sec)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # Without one it depends on others, such as a claim: not a reason to keep the loop busy.
+        await asyncio.sleep(0 if tasks else _IDLE_STEP_SEC)
 
-    def drain(self) -> None:
-        """From now on every buffer is due at once: the broker is stopping."""
+    async def settle(self, partition: Partition, timeout_sec: float | None) -> None:
+        """Wait for what is in flight of a partition, at most so long. No more of its flushes may begin."""
+        try:
+            async with asyncio.timeout(timeout_sec):
+                while (log := partition.log) is not None and log.in_flight_count:
+                    await self._step()
+        except TimeoutError:
+            logger.debug("left in flight", extra={"partition": str(partition.id)})
+
+    async def drain(self) -> None:
+        """Flush everything that is buffered, and return when all of it is published or refused.
+
+        From now on every buffer is due at once: the broker is stopping.
+        """
         self._draining = True
-        self._flush_scheduled()
-        for timer in (self._timer, self._early_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._early_timer = None
+        self._consider()
+        while self._waiting or self._flushes or self._room_makers:
+            await self._step()
 
-    def _flush_scheduled(self) -> None:
-        """Flush the partitions that are scheduled, if they are due."""
-        scheduled, self._due = self._due, []
-        for _, _, partition in scheduled:
-            partition.flush_scheduled = False
-            self.appended(partition)
-
-
-def _waiting(partition: Partition) -> SegmentBuffer | None:
-    """The buffer that a flush of the partition would take now; None if there is none or no flush may begin."""
-    log = partition.log
-    return log.waiting if log is not None and _may_begin(partition, log) else None
+    async def close(self) -> None:
+        """Cancel what is in flight: its outcome is not known."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._room_makers.close()
+        await self._flushes.close()
 
 
-def _may_begin(partition: Partition, log: PartitionLog) -> bool:
-    return partition.flush_starting is None and len(partition.flush_tasks) < MOST_TASKS and log.may_seal
+def _refuse(taken: list[_Taken]) -> None:
+    for one in taken:
+        one.sealed.is_refused = True
+
+
+def _image(partition: Partition, sealed: SealedSegment) -> SliceImage:
+    reference = sealed.reference
+    producers = tuple(
+        SliceProducer(
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            batch=ProducerBatch(
+                one.first_sequence, one.last_sequence, reference.base_offset + one.relative_offset
+            ),
+        )
+        for one in sealed.buffer.producer_batches
+    )
+    row = EntrySlice(
+        topic_id=partition.topic_id,
+        topic=partition.id.topic,
+        partition=partition.id.index,
+        leader_epoch=reference.leader_epoch,
+        base_offset=reference.base_offset,
+        last_offset=reference.last_offset,
+        record_count=reference.record_count,
+        max_timestamp_ms=reference.max_timestamp_ms,
+        size_bytes=reference.size_bytes,
+        body_crc=sealed.body_crc,
+        producers=producers,
+    )
+    return SliceImage(row=row, parts=sealed.parts)

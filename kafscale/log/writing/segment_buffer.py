@@ -1,7 +1,7 @@
 """The batches that will become one segment, laid one after the other in slabs while they are collected."""
 
 from struct import Struct
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.memory.slab import Slab, SlabPool
@@ -16,7 +16,7 @@ COSTLY_BATCHES = 2000
 
 SEGMENT_BUFFER_LIMIT_BYTES = 64 * 1024 * 1024
 MOST_SEGMENT_PRODUCERS = 1024
-"""Idempotent producers with a batch in one segment: its publication puts all of them into the partition's record."""
+"""Idempotent producers with a batch in one segment: they all go into the partition's record."""
 
 
 class AppendWaiter(Protocol):
@@ -29,11 +29,21 @@ class AppendWaiter(Protocol):
         """The records will not be published."""
 
 
+class ProducerAppend(NamedTuple):
+    """A batch of an idempotent producer in a buffer. `relative_offset` counts from the buffer's first record."""
+
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    last_sequence: int
+    relative_offset: int
+
+
 class SegmentBuffer:
     """One segment in the making. Offsets are relative to its first one until it is sealed.
 
     `codec` is what the segment's header will name: the batches' codec where they agree, else none.
-    `charged_bytes` is what the memory budget was charged for the buffer. `producers`: the ids of `producer_ids`.
+    `charged_bytes` is what the memory budget was charged for the buffer. `producers`: those of `producer_batches`.
     """
 
     __slots__ = (
@@ -43,7 +53,7 @@ class SegmentBuffer:
         "codec",
         "first_append_ms",
         "max_timestamp_ms",
-        "producer_ids",
+        "producer_batches",
         "producers",
         "record_count",
         "size_bytes",
@@ -62,7 +72,7 @@ class SegmentBuffer:
         self.times = FlushTimes()
         self.codec = Codec.NONE
         self.waiters: list[tuple[AppendWaiter, int]] = []
-        self.producer_ids: list[tuple[int, int]] = []
+        self.producer_batches: list[ProducerAppend] = []
         self.producers: set[int] = set()
 
     @property

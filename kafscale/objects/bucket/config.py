@@ -14,7 +14,9 @@ from kafscale.objects.bucket.multipart import PART_BYTES
 from kafscale.objects.bucket.multipart_client import MultipartClient
 from kafscale.objects.bucket.requests import DEFAULT_PATIENCE, Patience
 from kafscale.objects.bucket.store import MULTIPART_ABOVE_BYTES, BucketStore
+from kafscale.objects.request_meter import RequestLog
 from kafscale.settings.broker import Settings
+from kafscale.settings.journal import is_directory_bucket
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config, S3Credential, S3CredentialProvider
@@ -28,6 +30,9 @@ _BACKUP_HINT = (
     " (this is the bucket of the backups: KAFSCALE_BACKUP_BUCKET, and its _REGION, _ENDPOINT, _ACCESS_KEY and "
     "_SECRET_KEY where it has its own)"
 )
+_JOURNAL_HINT = (
+    " (this is the bucket of the journals: KAFSCALE_JOURNAL_BUCKET, and its _REGION and _ENDPOINT)"
+)
 # What a bucket that is not S3's takes from its own environment variables.
 _OF_S3_ONLY = ("s3_region", "s3_endpoint", "s3_access_key", "s3_secret_key", "s3_session_token", "s3_kms_arn")
 
@@ -39,24 +44,28 @@ def open_bucket(
     multipart_above_bytes: int = MULTIPART_ABOVE_BYTES,
     part_bytes: int = PART_BYTES,
     refusal_hint: str = "",
+    meter: RequestLog | None = None,
 ) -> BucketStore:
     """The store of `KAFSCALE_S3_BUCKET`. Makes no request: `bucket_probe` finds out whether it works.
 
-    The sizes and the hint are `BucketStore`'s. Raises `SettingError`.
+    The sizes, the hint and the meter are `BucketStore`'s. Raises `SettingError`.
     """
     if settings.s3_bucket is None:
         raise SettingError("KAFSCALE_S3_BUCKET is not set; it names the bucket that holds the records")
     scheme, _, name = settings.s3_bucket.rpartition("://")
+    is_directory = is_directory_bucket(settings.s3_bucket)
     try:
         if scheme in ("", "s3"):
             return BucketStore(
                 _s3(settings, name),
                 concurrency=settings.s3_concurrency,
-                multipart=MultipartClient(settings, name),
+                multipart=None if is_directory else MultipartClient(settings, name, meter),
                 multipart_above_bytes=multipart_above_bytes,
                 part_bytes=part_bytes,
                 patience=patience,
                 refusal_hint=refusal_hint,
+                meter=meter,
+                lists_in_order=not is_directory,
             )
         _check_not_of_s3(settings)
         of_others = GCSStore if scheme == "gs" else AzureStore
@@ -67,13 +76,14 @@ def open_bucket(
             deletes_in_bulk=False,
             patience=patience,
             refusal_hint=refusal_hint,
+            meter=meter,
         )
     except (BaseError, ValueError) as problem:
         said = str(problem).partition("\n")[0]
         raise SettingError(f"KAFSCALE_S3_BUCKET={settings.s3_bucket} cannot be used: {said}") from problem
 
 
-def open_replica(settings: Settings) -> BucketStore:
+def open_replica(settings: Settings, meter: RequestLog | None = None) -> BucketStore:
     """The store of `KAFSCALE_S3_READ_BUCKET`, only to be read from. Raises `SettingError`."""
     if settings.s3_read_bucket is None:
         raise SettingError("KAFSCALE_S3_READ_BUCKET is not set; it names the replica of the bucket")
@@ -84,7 +94,7 @@ def open_replica(settings: Settings) -> BucketStore:
         s3_endpoint=settings.s3_read_endpoint or settings.s3_endpoint,
     )
     try:
-        return open_bucket(replica, _REPLICA_PATIENCE)
+        return open_bucket(replica, _REPLICA_PATIENCE, meter=meter)
     except SettingError as problem:
         # It speaks of the settings of the bucket itself, which these stand in for.
         raise SettingError(
@@ -92,14 +102,38 @@ def open_replica(settings: Settings) -> BucketStore:
         ) from problem
 
 
+def open_journal_bucket(settings: Settings, meter: RequestLog | None = None) -> BucketStore:
+    """The store of `KAFSCALE_JOURNAL_BUCKET`. Raises `SettingError`."""
+    if settings.journal_bucket is None:
+        raise SettingError("KAFSCALE_JOURNAL_BUCKET is not set; it names the bucket that holds journals")
+    records = _without_s3(settings, settings.journal_bucket)
+    endpoint, kms_arn = records.s3_endpoint, records.s3_kms_arn
+    if is_directory_bucket(settings.journal_bucket):
+        # It encrypts with the key that it is created with, and no request can name one. Amazon's has endpoints of its
+        # own, by zone.
+        kms_arn = None
+        endpoint = None if _is_amazons(endpoint) else endpoint
+    journals = replace(
+        records,
+        s3_bucket=settings.journal_bucket,
+        s3_region=settings.journal_region or records.s3_region,
+        s3_endpoint=settings.journal_endpoint or endpoint,
+        s3_kms_arn=kms_arn,
+    )
+    try:
+        return open_bucket(journals, refusal_hint=_JOURNAL_HINT, meter=meter)
+    except SettingError as problem:
+        # It speaks of the settings of the records' bucket, which these stand in for.
+        raise SettingError(
+            f"KAFSCALE_JOURNAL_BUCKET={settings.journal_bucket} cannot be used: {problem}"
+        ) from problem
+
+
 def open_backup_bucket(settings: Settings) -> BucketStore:
     """The store of `KAFSCALE_BACKUP_BUCKET`. Raises `SettingError`."""
     if settings.backup_bucket is None:
         raise SettingError("KAFSCALE_BACKUP_BUCKET is not set; it names the bucket that holds the backups")
-    records = settings
-    if settings.backup_bucket.startswith(("gs://", "az://")):
-        nothing: dict[str, Any] = dict.fromkeys(_OF_S3_ONLY)
-        records = replace(settings, **nothing)  # what is said of the records' S3 is not of this one
+    records = _without_s3(settings, settings.backup_bucket)
     has_own_key = settings.backup_access_key is not None
     backups = replace(
         records,
@@ -120,6 +154,18 @@ def open_backup_bucket(settings: Settings) -> BucketStore:
         ) from problem
 
 
+def _without_s3(settings: Settings, bucket: str) -> Settings:
+    """The settings for another bucket: one that is not S3's has nothing of what is said of the records' S3."""
+    if not bucket.startswith(("gs://", "az://")):
+        return settings
+    nothing: dict[str, Any] = dict.fromkeys(_OF_S3_ONLY)
+    return replace(settings, **nothing)
+
+
+def _is_amazons(endpoint: str | None) -> bool:
+    return (urlsplit(endpoint or "").hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
 def s3_config(settings: Settings, bucket: str) -> "S3Config":
     """The library's own configuration; what is not in it comes from the platform's environment variables."""
     config: S3Config = {
@@ -134,6 +180,10 @@ def s3_config(settings: Settings, bucket: str) -> "S3Config":
         config["region"] = settings.s3_region
     if settings.s3_endpoint is not None:
         config["endpoint"] = _endpoint(settings.s3_endpoint, bucket, path_style=settings.s3_path_style)
+    elif is_directory_bucket(bucket):
+        # Amazon's own: requests are signed with a session's credentials, which the library renews, and go to the
+        # zone that the name tells.
+        config["s3_express"] = True
     if settings.s3_kms_arn is not None:
         config["server_side_encryption"] = "aws:kms"
         config["sse_kms_key_id"] = settings.s3_kms_arn

@@ -17,11 +17,21 @@ from crc32c import crc32c
 
 from kafscale.objects.bucket.errors import Failure, Outcome, classify_answer
 from kafscale.objects.bucket.requests import AttemptError
+from kafscale.objects.request_meter import RequestLog, Unmetered
+from kafscale.ops.prices import Operation
 from kafscale.settings.broker import Settings
 
 T = TypeVar("T")
 
 NO_SUCH_UPLOAD = "NoSuchUpload"
+
+_OPERATIONS = {
+    "create_multipart_upload": Operation.CREATE_MULTIPART_UPLOAD,
+    "upload_part": Operation.UPLOAD_PART,
+    "complete_multipart_upload": Operation.COMPLETE_MULTIPART_UPLOAD,
+    "abort_multipart_upload": Operation.ABORT_MULTIPART_UPLOAD,
+    "head_object": Operation.HEAD_OBJECT,
+}
 
 # Tells whose object lies under a key: a header of the object that names the upload that made it.
 _MARK = "kafscale-upload"
@@ -54,8 +64,9 @@ class MultipartClient:
     the connections; threads that are still at it then do not keep the process.
     """
 
-    def __init__(self, settings: Settings, bucket: str) -> None:
+    def __init__(self, settings: Settings, bucket: str, meter: RequestLog | None = None) -> None:
         self._settings = settings
+        self._meter = meter or Unmetered()
         self._bucket = bucket
         self._lock = threading.Lock()
         self._session: Any = None
@@ -137,6 +148,7 @@ class MultipartClient:
     ) -> Any:
         if upload is not None:
             arguments["UploadId"] = upload
+        self._meter.sent(_OPERATIONS[operation], key, arguments.get("ContentLength", 0))
 
         def call() -> Any:
             client = self._client(size_bytes)

@@ -1,11 +1,12 @@
 """The body of an upload: small objects in one copy, large ones from where they lie."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import obstore
 from obstore.store import ObjectStore as Bucket
 
+from kafscale.ops.prices import Operation
 from kafscale.protocol.types import Buffer
 
 _MIB = 2**20
@@ -54,6 +55,16 @@ class Payload:
             )
         finally:
             await _until_released(views)
+
+    def replacement_requests(self) -> Iterator[tuple[Operation, int]]:
+        """The requests that `replace` makes, each with the bytes that it sends."""
+        if self.size_bytes <= _MULTIPART_BYTES:
+            yield Operation.PUT_OBJECT, self.size_bytes
+            return
+        yield Operation.CREATE_MULTIPART_UPLOAD, 0
+        for start in range(0, self.size_bytes, _PART_BYTES):
+            yield Operation.UPLOAD_PART, min(_PART_BYTES, self.size_bytes - start)
+        yield Operation.COMPLETE_MULTIPART_UPLOAD, 0
 
     async def lies_under(self, bucket: Bucket, key: str) -> bool:
         """True if the object under the key has these very bytes. Raises as the library does."""

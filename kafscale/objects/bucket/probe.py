@@ -5,7 +5,7 @@ A store whose conditional writes are not atomic could replace a published segmen
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from kafscale.errors import (
@@ -29,17 +29,23 @@ _NEXT_STEP = (
 )
 
 
-async def prove_conditional_writes(objects: ObjectStore, namespace: str, token: str) -> None:
+async def prove_conditional_writes(
+    objects: ObjectStore,
+    namespace: str,
+    token: str,
+    key_of: Callable[[str, str, int], str] = object_keys.probe_key,
+) -> None:
     """Race creators for a few objects below `_kafscale/{namespace}/`, and remove them again.
 
-    `token`: letters and digits, new for every probe. Raises `StartupError` when two creators win, an object is
-    replaced, or the store refuses to work for this broker; `StoreUnavailableError` when it is away.
+    `token`: letters and digits, new for every probe. `key_of` makes keys in one folder, of one of the buckets. Raises
+    `StartupError` when two creators win, an object is replaced, or the store refuses to work for this broker;
+    `StoreUnavailableError` when it is away.
     """
-    keys = [object_keys.probe_key(namespace, token, number) for number in range(ROUNDS)]
+    keys = [key_of(namespace, token, number) for number in range(ROUNDS)]
     try:
         for key in keys:
             await _race(objects, key)
-        listed = {info.key async for info in objects.list(object_keys.probe_prefix(namespace, token))}
+        listed = {info.key async for info in objects.list(f"{keys[0].rpartition('/')[0]}/")}
         if listed != set(keys):
             raise StartupError(
                 f"the object store lists {sorted(listed)} where {keys} were put: check KAFSCALE_S3_*"

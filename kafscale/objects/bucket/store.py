@@ -22,7 +22,7 @@ from kafscale.errors import (
 from kafscale.formats.object_keys import object_key_problem
 from kafscale.memory.chunks import ExactChunks, check_streamed_size, collect
 from kafscale.objects.bucket.errors import LIBRARY_ERRORS, Outcome, is_cut_off
-from kafscale.objects.bucket.listing import Listing
+from kafscale.objects.bucket.listing import Listing, UnorderedListing
 from kafscale.objects.bucket.multipart import MAX_OBJECT_BYTES, PART_BYTES, MultipartCreation
 from kafscale.objects.bucket.multipart_client import MultipartClient
 from kafscale.objects.bucket.payload import Payload
@@ -35,6 +35,8 @@ from kafscale.objects.bucket.requests import (
     Requester,
 )
 from kafscale.objects.object_store import ObjectInfo
+from kafscale.objects.request_meter import RequestLog, Unmetered
+from kafscale.ops.prices import Operation
 from kafscale.protocol.types import Buffer
 
 # S3's limit for one request. A larger object would need several, and could not be created conditionally.
@@ -56,7 +58,8 @@ class BucketStore:
 
     `deletes_in_bulk`: whether one request deletes many objects, and an object that is not there is no error.
     `multipart`: streamed objects of more than `multipart_above_bytes` come in parts of `part_bytes`; without
-    it none may have more than 256 MiB.
+    it none may have more than 256 MiB. `meter` notes every request. `lists_in_order`: whether listings of the bucket
+    are in the order of keys.
     """
 
     def __init__(
@@ -71,8 +74,12 @@ class BucketStore:
         patience: Patience = DEFAULT_PATIENCE,
         jitter: random.Random | None = None,
         refusal_hint: str = "",
+        meter: RequestLog | None = None,
+        lists_in_order: bool = True,
     ) -> None:
         self._bucket = bucket
+        self._listing = Listing if lists_in_order else UnorderedListing
+        self._meter = meter or Unmetered()
         self._deletes_in_bulk = deletes_in_bulk
         self._requests = Requester(concurrency, patience, jitter or random.Random(), refusal_hint)
         self._multipart_above_bytes = multipart_above_bytes
@@ -94,6 +101,7 @@ class BucketStore:
             raise ValueError(f"{key!r} has {payload.size_bytes} bytes; legal are up to {MAX_CREATE_BYTES}")
 
         async def attempt(allow: Allow) -> None:
+            self._meter.sent(Operation.PUT_OBJECT, key, payload.size_bytes)
             try:
                 await payload.create(self._bucket, key)
             except LIBRARY_ERRORS as problem:
@@ -131,6 +139,8 @@ class BucketStore:
         payload = Payload(parts)
 
         async def attempt(_: Allow) -> None:
+            for operation, size_bytes in payload.replacement_requests():
+                self._meter.sent(operation, key, size_bytes)
             await payload.replace(self._bucket, key)
 
         try:
@@ -143,9 +153,12 @@ class BucketStore:
         _check(key)
 
         async def attempt(allow: Allow) -> bytes:
+            self._meter.sent(Operation.GET_OBJECT, key)
             found = await obstore.get_async(self._bucket, key)
             allow(found.meta["size"])
-            return bytes(await found.bytes_async())
+            content = bytes(await found.bytes_async())
+            self._meter.received(Operation.GET_OBJECT, key, len(content))
+            return content
 
         try:
             return await self._requests.until_done(attempt, Kind.READ)
@@ -181,6 +194,7 @@ class BucketStore:
 
         # Not a HEAD: its 404 has no body, which would distinguish a missing object from a missing bucket.
         async def attempt(_: Allow) -> int:
+            self._meter.sent(Operation.GET_OBJECT, key)
             found = await obstore.get_async(self._bucket, key, options={"range": (0, 1)})
             await found.bytes_async()
             return found.meta["size"]
@@ -194,7 +208,7 @@ class BucketStore:
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """See `ObjectStore`. Goes on after a failure behind the last object that it saw."""
-        listing = Listing(self._bucket, prefix)
+        listing = self._listing(self._bucket, prefix, self._meter)
 
         async def attempt(_: Allow) -> list[ObjectInfo]:
             return await listing.next_page()
@@ -234,7 +248,10 @@ class BucketStore:
         """One range of at least one byte, in memory of the library's."""
 
         async def attempt(_: Allow) -> obstore.Bytes | bytes:
-            return await obstore.get_range_async(self._bucket, key, start=start, length=length)
+            self._meter.sent(Operation.GET_OBJECT, key)
+            found = await obstore.get_range_async(self._bucket, key, start=start, length=length)
+            self._meter.received(Operation.GET_OBJECT, key, len(found))
+            return found
 
         try:
             return await self._requests.until_done(attempt, Kind.READ, min(length, _MOST_EXPECTED_BYTES))
@@ -249,6 +266,7 @@ class BucketStore:
         A server that knows from the request's head that the key is taken may say so and hang up before it has
         the body. Who still sends then never sees that answer, and would not however often it tried again.
         """
+        self._meter.sent(Operation.GET_OBJECT, key)
         try:
             if await payload.lies_under(self._bucket, key):
                 return True
@@ -257,7 +275,10 @@ class BucketStore:
         raise ObjectExistsError(key)
 
     async def _delete(self, keys: Sequence[str]) -> None:
+        operation = Operation.DELETE_OBJECTS if self._deletes_in_bulk else Operation.DELETE_OBJECT
+
         async def attempt(_: Allow) -> None:
+            self._meter.sent(operation, "")
             await obstore.delete_async(self._bucket, keys)
 
         try:

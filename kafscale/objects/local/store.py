@@ -8,7 +8,6 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 from kafscale.errors import (
@@ -16,27 +15,20 @@ from kafscale.errors import (
     StoreIndeterminateError,
     StoreUnavailableError,
 )
-from kafscale.memory.chunks import ExactChunks, check_streamed_size
+from kafscale.memory.chunks import ExactChunks, check_streamed_size, collect
 from kafscale.objects.local.entries import check_folders, check_object
 from kafscale.objects.local.files import FileWriter, NewFile
 from kafscale.objects.local.folders import Folders
-from kafscale.objects.local.reader import LocalReader, key_problem, store_errors
+from kafscale.objects.local.reader import LocalReader, store_errors
 from kafscale.objects.local.temporary import open_root
-from kafscale.objects.object_store import ObjectInfo
 from kafscale.protocol.types import Buffer
 
 _Result = TypeVar("_Result")
 
 # The largest offset that a file has: Linux ends a write behind it with EFBIG or earlier with ENOSPC.
 _MAX_FILE_BYTES = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A name in a folder: an object, or a folder when `info` is None."""
-
-    key: str
-    info: ObjectInfo | None
+# A streamed object up to here is collected in memory.
+_COLLECTED_BYTES = 1024 * 1024
 
 
 class LocalStore(LocalReader):
@@ -66,10 +58,15 @@ class LocalStore(LocalReader):
         """See `ObjectStore`."""
         path = self._path(key)
         check_streamed_size(key, size_bytes, self.max_streamed_bytes)
+        exact = ExactChunks(key, chunks, size_bytes)
+        if size_bytes <= _COLLECTED_BYTES:
+            # One job for the threads instead of one for each chunk.
+            await self.put_if_absent(key, [await collect(exact, size_bytes)])
+            return
         temporary = self._new_temporary()
         file = self._files.begin(temporary)
         try:
-            async for chunk in ExactChunks(key, chunks, size_bytes):
+            async for chunk in exact:
                 await self._run_to_its_end(_append, key, file, chunk)
             await self._run_to_its_end(self._place, key, path, temporary, os.link, file.finish)
         finally:
@@ -88,21 +85,6 @@ class LocalStore(LocalReader):
     async def size_bytes(self, key: str) -> int:
         """See `ObjectStore`."""
         return await self._run(self._size_bytes, key, self._path(key))
-
-    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """See `ObjectStore`. A folder is read when the listing arrives at it, whole."""
-        folder, slash, name_prefix = prefix.rpartition("/")
-        if slash and key_problem(folder) is not None:
-            return
-        pending = [iter(await self._run(self._scan, folder, name_prefix))]
-        while pending:
-            entry = next(pending[-1], None)
-            if entry is None:
-                pending.pop()
-            elif entry.info is None:
-                pending.append(iter(await self._run(self._scan, entry.key, "")))
-            else:
-                yield entry.info
 
     async def delete(self, keys: Sequence[str]) -> None:
         """See `ObjectStore`."""
@@ -162,32 +144,6 @@ class LocalStore(LocalReader):
             check_object(key, path, status.st_mode)
             return status.st_size
 
-    def _scan(self, folder: str, name_prefix: str) -> Sequence[_Entry]:
-        """The entries of a folder whose names start with `name_prefix`, in the order of the keys' bytes."""
-        found: dict[bytes, _Entry] = {}
-        try:
-            check_folders(self._root, f"{folder}/")
-            with os.scandir(os.path.join(self._root, folder)) as entries:
-                for entry in entries:
-                    if not entry.name.startswith(name_prefix):
-                        continue
-                    key = f"{folder}/{entry.name}" if folder else entry.name
-                    if key_problem(key) is not None:
-                        continue  # A temporary file, or not put there by a store: no key leads to it.
-                    if entry.is_dir(follow_symlinks=False):
-                        # `/` takes part in the order of keys: "a-b" comes before "a/c".
-                        found[os.fsencode(entry.name) + b"/"] = _Entry(key, None)
-                        continue
-                    with suppress(FileNotFoundError):  # Deleted since the folder was read.
-                        status = entry.stat(follow_symlinks=False)
-                        check_object(key, entry.path, status.st_mode)
-                        found[os.fsencode(entry.name)] = _Entry(key, _object_info(key, status))
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        except OSError as problem:
-            raise StoreUnavailableError(f"cannot list {folder!r}: {problem}") from problem
-        return [found[name] for name in sorted(found)]
-
     def _delete(self, objects: Sequence[tuple[str, str]]) -> None:
         folders: dict[str, None] = {}
         try:
@@ -221,7 +177,3 @@ def _abandon(file: NewFile, temporary: str) -> None:
         file.close()
     with suppress(OSError):
         os.unlink(temporary)
-
-
-def _object_info(key: str, status: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key=key, size_bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)

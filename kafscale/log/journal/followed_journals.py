@@ -1,0 +1,140 @@
+"""Follows the journals of other brokers for the partitions that consumers read here.
+
+A leader tells its progress in the metadata store, at most every 100 ms; each entry that is new by then is read once,
+for all partitions. What the record of a partition shows later is the same (docs/format/journal.md).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from kafscale.errors import CorruptDataError, StoreError
+from kafscale.journal.partition_state import slice_reference
+from kafscale.journal.replay import PlacedSlice
+from kafscale.log.journal.followed_journal import FollowedJournal, JournalReader, newest_record
+from kafscale.log.partition import Partition
+from kafscale.metadata import keys
+from kafscale.metadata.store import MetadataStore, Snapshot
+from kafscale.ops.journal_metrics import JournalMetrics
+from kafscale.tasks.owner import TaskOwner
+
+logger = logging.getLogger(__name__)
+
+_RETRY_DELAY_SEC = 0.5
+
+
+ReadAgain = Callable[[Partition], None]
+
+
+class FollowedJournals:
+    """One broker's. `read_again` is called with a partition whose record must be read: an entry of it is gone."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        reader: JournalReader,
+        read_again: ReadAgain,
+        metrics: JournalMetrics | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._reader = reader
+        _, self._namespace, _ = reader
+        self._read_again = read_again
+        self._metrics = metrics or JournalMetrics()
+        self._journals: dict[str, FollowedJournal] = {}
+        self._tasks = TaskOwner()
+
+    def attach(self, partition: Partition) -> None:
+        """Follow the journal that the partition's record names, from its position on; and no other for it."""
+        position = partition.record.journal
+        self.detach(partition, except_for="" if position is None else position.journal_id)
+        if position is None:
+            return
+        journal = self._journals.get(position.journal_id)
+        if journal is None:
+            journal = self._journals[position.journal_id] = FollowedJournal(
+                self._metadata,
+                self._reader,
+                position.journal_id,
+                position.sequence,
+                self._arrived,
+                self._metrics,
+            )
+            self._tasks.spawn(self._follow(journal), f"follow journal {journal.journal_id}")
+        if partition not in journal.partitions:
+            journal.partitions[partition] = None
+            if position.sequence < journal.remembered_from - 1:
+                journal.begin_again_at(position.sequence)
+                # Its leader may have nothing more to report.
+                self._tasks.spawn(self._read_reported(journal), f"read journal {journal.journal_id} again")
+            for placed in journal.remembered:
+                self._apply(partition, placed)
+
+    def detach(self, partition: Partition, except_for: str = "") -> None:
+        """Follow no journal for the partition, but for this one."""
+        for journal in self._journals.values():
+            if journal.journal_id != except_for:
+                journal.partitions.pop(partition, None)
+
+    async def catch_up(self, partition: Partition, patience_sec: float | None = None) -> None:
+        """Apply every slice behind the partition's record that was committed before this call.
+
+        See `FollowedJournal.catch_up`.
+        """
+        self.attach(partition)
+        position = partition.record.journal
+        if position is not None:
+            await self._journals[position.journal_id].catch_up(patience_sec)
+
+    async def close(self) -> None:
+        """Stop following."""
+        await self._tasks.close()
+
+    async def _follow(self, journal: FollowedJournal) -> None:
+        key = keys.journal(journal.journal_id)
+        try:
+            while journal.partitions:
+                try:
+                    async with aclosing(self._metadata.watch_key(key)) as events:
+                        async for event in events:
+                            changes = event.items if isinstance(event, Snapshot) else event.puts_and_deletes
+                            record = newest_record(changes)
+                            if record is not None:
+                                await journal.read(record)
+                            if not journal.partitions:
+                                return
+                except (StoreError, CorruptDataError) as problem:
+                    self._log_failure(journal, problem)
+                await asyncio.sleep(_RETRY_DELAY_SEC)
+        finally:
+            if self._journals.get(journal.journal_id) is journal:
+                del self._journals[journal.journal_id]
+
+    async def _read_reported(self, journal: FollowedJournal) -> None:
+        try:
+            await journal.read_reported()
+        except (StoreError, CorruptDataError) as problem:
+            self._log_failure(journal, problem)
+
+    def _log_failure(self, journal: FollowedJournal, problem: Exception) -> None:
+        logger.warning(
+            "cannot follow a journal, trying again",
+            extra={"journal": journal.journal_id, "problem": str(problem)},
+        )
+
+    def _arrived(self, journal: FollowedJournal, placed: PlacedSlice) -> None:
+        for partition in tuple(journal.partitions):
+            self._apply(partition, placed)
+
+    def _apply(self, partition: Partition, placed: PlacedSlice) -> None:
+        position = partition.record.journal
+        if (
+            position is None
+            or (placed.slice.topic_id, placed.slice.partition) != (position.topic_id, partition.id.index)
+            or not partition.is_followed
+        ):
+            return
+        reference = slice_reference(self._namespace, position.journal_id, placed)
+        if not partition.follow_slice(reference, placed.sequence):
+            self._read_again(partition)

@@ -1,0 +1,260 @@
+"""Composes the parts of a broker that lead and follow partitions, for the composition root.
+
+Nothing of it runs yet: `work` gives the background loops, and `begin_journal` comes first, once the broker is
+registered.
+"""
+
+import math
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from kafscale import clocks
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.features import SEGMENT_FORMAT
+from kafscale.formats.index import index_version_at
+from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.journal.broker_journal import BrokerJournal, BrokerJournals
+from kafscale.log.journal.collector import LONGEST_GRACE_SEC, LONGEST_INTERVAL_SEC, JournalCollector
+from kafscale.log.journal.journal_gauges import register_journal_gauges
+from kafscale.log.journal.progress import JournalProgress
+from kafscale.log.journal.replays import JournalReplays
+from kafscale.log.journal.writer import JournalWriter
+from kafscale.log.life.seal_debt import SealDebt
+from kafscale.log.life.segment_life import SegmentLife
+from kafscale.log.manager import LogManager
+from kafscale.log.partition import Partition
+from kafscale.log.partition_log import PartitionLog
+from kafscale.log.partition_service import PartitionService
+from kafscale.log.producer_gap_guard import ProducerGapGuard
+from kafscale.log.reading.log_reader import LogReader
+from kafscale.log.sealed_segment import SealedSegment
+from kafscale.log.writing.conditional_put import ConditionalPut
+from kafscale.log.writing.flush_pacer import FlushPolicy
+from kafscale.log.writing.flusher import Flusher
+from kafscale.log.writing.record_writer import RecordWriter
+from kafscale.log.writing.store_retries import StoreRetries
+from kafscale.memory.memory_budget import MemoryBudget
+from kafscale.memory.slab import SlabPool
+from kafscale.metadata.store import MetadataStore
+from kafscale.objects.health import ObjectStoreHealth
+from kafscale.objects.hedging import Hedge
+from kafscale.objects.object_store import ObjectStore
+from kafscale.objects.request_meter import SharedCost, unshared
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.ops.metrics import Metrics
+from kafscale.settings.broker import Settings
+
+_FLUSHES_PER_SEC = 4
+
+
+def flush_policy(settings: Settings) -> FlushPolicy:
+    """When a broker with these settings flushes."""
+    per_sec: float | None = settings.flushes_per_sec
+    if per_sec is None:
+        # On a bucket each is a paid request.
+        per_sec = math.inf if settings.s3_bucket is None else _FLUSHES_PER_SEC
+    return FlushPolicy(
+        interval_ms=settings.flush_interval_ms,
+        entry_bytes=settings.flush_bytes,
+        flushes_per_sec=per_sec,
+        in_flight=settings.flushes_in_flight,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSurroundings:
+    """What the parts need of the broker around them.
+
+    `lease`: the lease that claims are bound to. `end_lease` is called when the journal of the present registration
+    takes no more entries. `unrenewed_ms`: for how long the lease was not renewed.
+    `new_random` and `new_token` give what no other process draws.
+    """
+
+    settings: Settings
+    metrics: Metrics
+    metadata: MetadataStore
+    objects: ObjectStore
+    health: ObjectStoreHealth
+    view: ClusterView
+    pool: SlabPool
+    budget: MemoryBudget
+    lease: Callable[[], int]
+    end_lease: Callable[[], None]
+    unrenewed_ms: Callable[[], int]
+    new_random: Callable[[], random.Random]
+    new_token: Callable[[], str]
+    hedge: Hedge | None = None
+    shared_cost: SharedCost = unshared
+    now_ms: Callable[[], int] = clocks.now_ms
+    steady_ms: Callable[[], int] = clocks.steady_ms
+
+
+class LogParts:
+    """The parts, put together. `reader`: see `log_reader`."""
+
+    def __init__(self, around: LogSurroundings, reader: LogReader) -> None:
+        self._around = around
+        self.reader = reader
+        settings, metrics = around.settings, around.metrics
+        namespace, failures = settings.s3_namespace, metrics.background_failures
+        self.checkpointer = Checkpointer(
+            around.objects, around.metadata, namespace, around.now_ms, around.new_token, failures
+        )
+        self.gap_guard = ProducerGapGuard()
+        self.seal_debt: SealDebt[Partition] = SealDebt()
+        self._retries = StoreRetries(around.new_random())
+        self.journals = BrokerJournals(self._make_journal)
+        self.logs = self._make_logs()
+        self.journals.subscribe_ended(self._journal_ended)
+        replays = JournalReplays(
+            around.objects,
+            around.metadata,
+            around.view,
+            namespace,
+            settings.broker_id,
+            self.journals,
+            self._retries,
+            around.now_ms,
+            ItemFailures(BackgroundWork.CLAIMS, failures),
+            metrics.journal,
+        )
+        self.partitions = PartitionService(
+            around.metadata, around.view, around.lease, self.logs, settings.broker_id, replays
+        )
+        self.segment_life = SegmentLife(
+            around.objects,
+            around.health,
+            self.logs,
+            self.checkpointer,
+            settings,
+            metrics,
+            cluster_id=around.view.cluster_id,
+            now_ms=around.now_ms,
+            steady_ms=around.steady_ms,
+            index_version=self.index_version,
+            shared_cost=around.shared_cost,
+        )
+        self._collector = JournalCollector(
+            around.objects,
+            around.metadata,
+            namespace,
+            self.journals,
+            self.logs.partitions,
+            replays,
+            self._is_first_broker,
+            self._retries,
+            around.now_ms,
+            ItemFailures(BackgroundWork.JOURNALS, failures),
+            grace_sec=min(settings.garbage_grace_sec, LONGEST_GRACE_SEC),
+            interval_sec=min(settings.garbage_check_interval_sec, LONGEST_INTERVAL_SEC),
+            on_collected=self._on_collected,
+        )
+
+        self._on_collected(0)
+        register_journal_gauges(
+            metrics,
+            self.journals,
+            self.seal_debt,
+            settings,
+            flush_policy(settings),
+            lambda: around.steady_ms() / 1000,
+        )
+
+    async def begin_journal(self, journal_id: str) -> None:
+        """Begin the journal of a registration; before it, nothing is claimed."""
+        await self.journals.begin(journal_id)
+
+    def work(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """The background loops, by name; they run as long as the broker does."""
+        return {**self.segment_life.work(), "journal collector": self._collector.run()}
+
+    def index_version(self) -> int:
+        """The version in which indexes are written."""
+        return index_version_at(self._around.view.feature_level(SEGMENT_FORMAT))
+
+    def _make_logs(self) -> LogManager:
+        around = self._around
+        flusher = Flusher(
+            flush_policy(around.settings),
+            around.budget,
+            around.now_ms,
+            around.metrics,
+            self.gap_guard,
+            self._make_room,
+            self._on_published,
+            self.index_version,
+        )
+        return LogManager(
+            around.view,
+            around.metadata,
+            flusher,
+            RecordWriter(around.metadata, around.new_random(), self._on_stored),
+            self.journals,
+            (around.objects, around.settings.s3_namespace, self._retries),
+            self.reader,
+            self.checkpointer,
+            around.pool,
+            around.budget,
+            around.settings,
+            around.metrics,
+        )
+
+    def _make_journal(self, journal_id: str, ended: Callable[[bool], None]) -> BrokerJournal:
+        around = self._around
+        writer = JournalWriter(
+            around.objects,
+            ConditionalPut(around.objects, self._retries, around.hedge),
+            self._retries,
+            around.settings.s3_namespace,
+            journal_id,
+            around.settings.broker_id,
+            now_ms=around.now_ms,
+            ended=ended,
+            unrenewed_ms=around.unrenewed_ms,
+            steady_ms=around.steady_ms,
+            shared_cost=around.shared_cost,
+            metrics=around.metrics.journal,
+        )
+        progress = JournalProgress(
+            around.metadata,
+            journal_id,
+            around.settings.broker_id,
+            around.new_random(),
+            lambda place: ended(False) if place is None else writer.told_of_end(place),
+        )
+        return BrokerJournal(journal_id, writer, progress)
+
+    def _journal_ended(self, journal: BrokerJournal, is_certain: bool) -> None:
+        if journal is self.journals.current:
+            self._around.end_lease()
+
+    def _is_first_broker(self) -> bool:
+        running = self._around.view.brokers_to_read_from()
+        return bool(running) and running[0].broker_id == self._around.settings.broker_id
+
+    def _on_collected(self, deleted: int) -> None:
+        counts = self._around.metrics.journal
+        counts.collected += deleted
+        counts.collected_at_sec = self._around.steady_ms() / 1000
+
+    def _on_stored(self, partition: Partition, state: PartitionRecord) -> None:
+        self.seal_debt.stored(partition, state.segments, self._around.steady_ms() / 1000)
+
+    def _on_published(self, partition: Partition, sealed: SealedSegment) -> None:
+        self.seal_debt.added(partition, sealed.reference, self._around.steady_ms() / 1000)
+        self.reader.add_published(partition, sealed)
+        self.checkpointer.consider(partition)
+        self.segment_life.sealer.published(partition, sealed)
+
+    async def _make_room(self, partition: Partition, log: PartitionLog) -> None:
+        await self.segment_life.sealer.make_room(partition, log)
+        await self.checkpointer.make_room(partition, log)
+
+    async def close(self) -> None:
+        """Cancel what is in progress. `partitions` is closed before."""
+        await self.segment_life.close()
+        await self.logs.close()
+        await self.journals.close()

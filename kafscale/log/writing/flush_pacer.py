@@ -1,0 +1,92 @@
+"""Decides when a broker writes the journal's next entry. Pure.
+
+An entry costs one PUT, whatever is in it. So one is begun at once while none is in flight and the budget of PUTs
+allows it: with little traffic an acknowledgement waits for one PUT. What comes meanwhile gathers, until the oldest of
+it is as old as the flush interval, or there is enough of it that another entry is worth its PUT.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+SAVED_SEC: Final = 10.0
+"""So many seconds' worth of PUTs can be saved up while there is nothing to flush."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushPolicy:
+    """`interval_ms`: the age at which waiting records are flushed; 0: at once. `entry_bytes`: the size at which.
+
+    `flushes_per_sec`: how many entries are begun before either on average; infinity: no limit. `in_flight`: the
+    limit on entries on their way.
+    """
+
+    interval_ms: int
+    entry_bytes: int
+    flushes_per_sec: float
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What waits to be flushed: since when the oldest of it does, how much, and if it can wait no longer."""
+
+    since_ms: int
+    size_bytes: int
+    is_urgent: bool = False
+
+
+class FlushPacer:
+    """The budget of one broker. `now_sec`: by a clock that does not go back; `now_ms`: of the appends."""
+
+    __slots__ = ("_counted_at_sec", "_held_since_sec", "_policy", "_saved")
+
+    def __init__(self, policy: FlushPolicy, now_sec: float) -> None:
+        self._policy = policy
+        self._saved = policy.flushes_per_sec * SAVED_SEC
+        self._counted_at_sec = now_sec
+        self._held_since_sec: float | None = None
+
+    def delay_sec(self, waiting: Waiting, in_flight: int, now_sec: float, now_ms: int) -> float | None:
+        """Seconds until the next entry begins if nothing changes; 0 for now, None for when one has ended."""
+        policy = self._policy
+        if in_flight >= policy.in_flight:
+            return None
+        age_ms = now_ms - waiting.since_ms
+        # A clock that was set back: nothing waits until it has caught up.
+        if (
+            waiting.is_urgent
+            or waiting.size_bytes >= policy.entry_bytes
+            or not 0 <= age_ms < policy.interval_ms
+        ):
+            return 0.0
+        until_old_sec = (policy.interval_ms - age_ms) / 1000
+        if in_flight:
+            return until_old_sec
+        until_allowed_sec = self._until_allowed_sec(now_sec)
+        if until_allowed_sec and self._held_since_sec is None:
+            self._held_since_sec = now_sec
+        return min(until_old_sec, until_allowed_sec)
+
+    def began(self, now_sec: float) -> float:
+        """An entry was begun, for whatever reason: it takes a PUT of those that are saved up.
+
+        Returns the seconds for which only the budget had kept it from beginning.
+        """
+        self._count(now_sec)
+        self._saved = max(0.0, self._saved - 1)
+        held_since_sec, self._held_since_sec = self._held_since_sec, None
+        return 0.0 if held_since_sec is None else now_sec - held_since_sec
+
+    def _until_allowed_sec(self, now_sec: float) -> float:
+        rate = self._policy.flushes_per_sec
+        if math.isinf(rate):
+            return 0.0
+        self._count(now_sec)
+        return max(0.0, 1 - self._saved) / rate if rate else math.inf
+
+    def _count(self, now_sec: float) -> None:
+        rate = self._policy.flushes_per_sec
+        if not math.isinf(rate):
+            self._saved = min(self._saved + (now_sec - self._counted_at_sec) * rate, rate * SAVED_SEC)
+        self._counted_at_sec = now_sec
