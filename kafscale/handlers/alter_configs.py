@@ -32,7 +32,15 @@ async def handle(
             validate_only=message.validate_only,
         )
 
-    results = await alter_each(broker, message.resources, alter_topic, _result, lambda config: False)
+    results = await alter_each(
+        broker,
+        request,
+        message.resources,
+        alter_topic,
+        _result,
+        lambda config: False,
+        validate_only=bool(message.validate_only),
+    )
     return AlterConfigsResponse(responses=results)
 
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.serving.authorization import check_access
 from kafscale.serving.placement import ReachableBrokers, place_partitions, reachable_brokers
 from kafscale.tasks.in_turns import Turns
 
@@ -34,6 +36,7 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition of the request, in its order, with the outcome of its assignment."""
+    denial = _denial(request)
     assignments = _Assignments(broker, request, may_resize=message.allow_replication_factor_change)
     topics, turns = [], Turns()
     for topic in message.topics:
@@ -43,6 +46,8 @@ async def handle(
             await turns.part_done()
             code, problem = ErrorCode.NONE, None
             try:
+                if denial is not None:
+                    raise KafkaError(denial.code, denial.message)
                 assignments.check(topic.name, asked.partition_index, asked.replicas)
             except KafkaError as refusal:
                 code, problem = refusal.code, refusal.message or None
@@ -52,10 +57,19 @@ async def handle(
         topics.append(_Topic(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=message.allow_replication_factor_change,
-        error_code=ErrorCode.NONE,
-        error_message=None,
+        error_code=ErrorCode.NONE if denial is None else denial.code,
+        error_message=None if denial is None else denial.message,
         responses=topics,
     )
+
+
+def _denial(request: "RequestContext") -> KafkaError | None:
+    """The error of the request and, as in Kafka, of each partition, if its client must not alter the cluster."""
+    try:
+        check_access(request, Operation.ALTER)
+    except KafkaError as denial:
+        return denial
+    return None
 
 
 class _Assignments:

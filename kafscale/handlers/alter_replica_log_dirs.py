@@ -6,6 +6,7 @@ succeeds at once, any other directory is unknown.
 
 from typing import TYPE_CHECKING
 
+from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
 from kafscale.protocol.api_messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.placement import log_directory
@@ -32,11 +33,13 @@ async def handle(
             for index in topic.partitions:
                 of_topic[index] = directory.path
                 await turns.part_done()
+    is_allowed = request.access.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     results = []
     for name, partitions in wanted.items():
         answers = []
         for index, path in partitions.items():
-            answers.append(_Partition(partition_index=index, error_code=_code(broker, name, index, path)))
+            code = _code(broker, name, index, path) if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            answers.append(_Partition(partition_index=index, error_code=code))
             await turns.part_done()
         results.append(_Topic(topic_name=name, partitions=answers))
         await turns.part_done()

@@ -5,9 +5,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafscale.errors import StoreUnavailableError
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import DeleteGroupsRequest, DeleteGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.serving.authorization import check_access
 from kafscale.serving.store_deadline import store_deadline
 from kafscale.tasks.concurrently import for_each
 
@@ -19,11 +21,17 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     """Delete each group, once however often it is named."""
-    results = await for_each(dict.fromkeys(message.groups_names), partial(_delete, broker))
+    results = await for_each(dict.fromkeys(message.groups_names), partial(_delete, broker, request))
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)
 
 
-async def _delete(broker: "Broker", group_id: str) -> DeleteGroupsResponse.DeletableGroupResult:
+async def _delete(
+    broker: "Broker", request: "RequestContext", group_id: str
+) -> DeleteGroupsResponse.DeletableGroupResult:
+    try:
+        check_access(request, Operation.DELETE, ResourceType.GROUP, group_id)
+    except KafkaError as refusal:
+        return DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=refusal.code)
     # A deletion in progress goes on: it deletes the offsets first, and must not stop half way.
     deletion = broker.started.spawn(_result(broker, group_id), f"delete group {quoted(group_id)}")
     try:

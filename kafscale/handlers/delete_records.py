@@ -6,14 +6,17 @@ if the timeout is 0: it waits for the store as long as a request without a timeo
 
 import asyncio
 import logging
+from collections.abc import Container
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import DeleteRecordsRequest, DeleteRecordsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.serving import store_deadline
+from kafscale.serving.authorization import denied
 from kafscale.serving.named_once import named_once
 from kafscale.serving.partition_lookup import served_partition
 
@@ -37,13 +40,23 @@ async def handle(
     named = await named_once(
         ((topic.name, topic.partitions) for topic in message.topics), lambda wanted: wanted.partition_index
     )
+    refused = await denied(request, Operation.DELETE, ResourceType.TOPIC, named.topics)
     topics = await named.answer_each(
-        partial(_delete, broker, deadline_sec), lambda topic, answers: _Topic(name=topic, partitions=answers)
+        partial(_delete, broker, deadline_sec, refused),
+        lambda topic, answers: _Topic(name=topic, partitions=answers),
     )
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
-async def _delete(broker: "Broker", deadline_sec: float, topic: str, wanted: _Wanted) -> _Partition:
+async def _delete(
+    broker: "Broker", deadline_sec: float, refused: Container[str], topic: str, wanted: _Wanted
+) -> _Partition:
+    if topic in refused:
+        return _Partition(
+            partition_index=wanted.partition_index,
+            low_watermark=_NO_LOW_WATERMARK,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     # A write in progress goes on: only the client does not know whether it moved the offset.
     deletion = broker.started.spawn(_delete_before(broker, topic, wanted), "delete records")
     try:

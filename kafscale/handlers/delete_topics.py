@@ -1,21 +1,28 @@
 """DeleteTopics (20), versions 0 to 6.
 
-v1: throttle time. v4: flexible. v5: error messages (KIP-599). v6: topics may be named by id (KIP-516).
+v1: throttle time. v4: flexible. v5: error messages, quota errors (KIP-599). v6: topics may be named by id (KIP-516).
 """
 
 import uuid
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
 from kafscale.protocol.api_messages import DeleteTopicsRequest, DeleteTopicsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.security.audit import changed
+from kafscale.serving.authorization import denied
+from kafscale.serving.mutations import counted_mutations
 from kafscale.tasks.concurrently import for_each
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
+_STRICT_SINCE: Final = 5
+
 _Result = DeleteTopicsResponse.DeletableTopicResult
+_NOT_ALLOWED = "Topic authorization failed."
 
 
 async def handle(
@@ -43,12 +50,43 @@ async def handle(
     for topic_id in [topic_id for topic_id, count in ids.items() if count > 1]:
         del ids[topic_id]
         results.append(_result(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id."))
+    results += await _refused(broker, request, names, ids)
     topics, failed = await _resolve(broker, names, ids)
     results += failed
-    results += await for_each(
-        topics.items(), lambda topic: _delete(broker, topic[1], topic[0], message.timeout_ms)
+    deleted = await for_each(
+        topics.items(), lambda topic: _delete(broker, request, topic[1], topic[0], message.timeout_ms)
     )
-    return DeleteTopicsResponse(responses=results)
+    done = [result.name or "" for result in deleted if result.error_code == ErrorCode.NONE]
+    changed(request.access.principal, request.client_host, "topics deleted", done)
+    return DeleteTopicsResponse(responses=[*results, *deleted])
+
+
+async def _refused(
+    broker: "Broker", request: "RequestContext", names: Counter[str], ids: Counter[uuid.UUID]
+) -> list[_Result]:
+    """Take the topics that the client must not delete out of `names` and `ids`; the answers for them.
+
+    As in Kafka the answer for an id has the topic's name only if the client may describe the topic.
+    """
+    if request.access.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
+        return []
+    by_id = {topic_id: record.name for topic_id in ids if (record := broker.view.topic_by_id(topic_id))}
+    asked = [*names, *by_id.values()]
+    refused = await denied(request, Operation.DELETE, ResourceType.TOPIC, asked)
+    hidden = await denied(request, Operation.DESCRIBE, ResourceType.TOPIC, asked, quiet=True)
+    results = []
+    # That a topic does not exist is told only to those who may describe it.
+    for name in [
+        name for name in names if name in hidden or (name in refused and broker.view.topic(name) is not None)
+    ]:
+        del names[name]
+        results.append(_result(name, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED))
+    for topic_id, name in by_id.items():
+        if name in refused:
+            del ids[topic_id]
+            shown = None if name in hidden else name
+            results.append(_result(shown, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NOT_ALLOWED))
+    return results
 
 
 async def _resolve(
@@ -76,9 +114,14 @@ async def _resolve(
     return topics, failed
 
 
-async def _delete(broker: "Broker", name: str, topic_id: uuid.UUID, timeout_ms: int) -> _Result:
+async def _delete(
+    broker: "Broker", request: "RequestContext", name: str, topic_id: uuid.UUID, timeout_ms: int
+) -> _Result:
+    record = broker.view.topic(name)
+    partition_count = 0 if record is None else record.partition_count
     try:
-        await broker.topics.delete(name, topic_id=topic_id, timeout_ms=timeout_ms)
+        with counted_mutations(request, partition_count, _STRICT_SINCE):
+            await broker.topics.delete(name, topic_id=topic_id, timeout_ms=timeout_ms)
     except KafkaError as error:
         return _result(name, topic_id, error.code, error.message or None)
     return _result(name, topic_id, ErrorCode.NONE, None)

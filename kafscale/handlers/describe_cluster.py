@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafscale.protocol.api_messages import DescribeClusterRequest, DescribeClusterResponse
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS
+from kafscale.serving.authorized_operations import bits_of, cluster_operations
 from kafscale.serving.placement import reachable
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
-_CLUSTER_OPERATIONS: Final = frozenset(bit for bit in range(31) if CLUSTER_OPERATIONS >> bit & 1)
 
 
 def handle(
@@ -44,7 +43,9 @@ def handle(
             for live, endpoint in reachable(broker.metadata_brokers.live(), request.listener)
         ],
         # kafka-python's own name and form of `cluster_authorized_operations`; None: not requested
-        authorized_operations=_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else None,
+        authorized_operations=bits_of(cluster_operations(request.access))
+        if message.include_cluster_authorized_operations
+        else None,
     )
 
 

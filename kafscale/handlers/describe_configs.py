@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafscale.cluster.broker_configs import describe_broker
 from kafscale.cluster.config_description import ConfigEntry, describe_topic
+from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import DescribeConfigsRequest
 from kafscale.protocol.describe_configs import (
     DescribedConfig,
@@ -22,7 +23,12 @@ from kafscale.protocol.describe_configs import (
 )
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.serving.config_resources import ResourceType, check_broker_name, check_topic_name
+from kafscale.serving.config_resources import (
+    ResourceType,
+    check_broker_name,
+    check_config_access,
+    check_topic_name,
+)
 from kafscale.settings.broker import Settings
 from kafscale.tasks.in_turns import in_turns
 
@@ -59,7 +65,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: DescribeC
     results: list[bytes] = []
     room_bytes = MAX_REPLY_BYTES
     async for resource, keys in in_turns(_wanted(message.resources).items(), _RESOURCES_PER_TURN):
-        result = _describe(broker, form, resource, keys, own, room_bytes)
+        result = _describe(broker, request, form, resource, keys, own, room_bytes)
         room_bytes -= len(result)
         results.append(result)
     return encode_describe_configs_response(request.correlation_id, form.version, results)
@@ -80,6 +86,7 @@ def _wanted(resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource])
 
 def _describe(
     broker: "Broker",
+    request: "RequestContext",
     form: _Form,
     resource: Resource,
     keys: set[str],
@@ -88,6 +95,7 @@ def _describe(
 ) -> bytes:
     """The encoded result. `own`: the broker's configs, once they were requested."""
     try:
+        check_config_access(request, Operation.DESCRIBE_CONFIGS, *resource)
         encoded = _encoded(broker, form, resource, own)
         configs = [data for name, data in encoded.items() if not keys or name in keys]
         if sum(map(len, configs)) > room_bytes:

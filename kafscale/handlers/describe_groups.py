@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final
 from kafscale.groups.group import Group, Member
 from kafscale.groups.shards import unknown_group
 from kafscale.groups.states import GroupState
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import DescribeGroupsRequest, DescribeGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.serving.authorized_operations import GROUP_OPERATIONS
+from kafscale.serving.authorization import check_access
+from kafscale.serving.authorized_operations import bits_of, group_operations
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 _Group = DescribeGroupsResponse.DescribedGroup
 _Member = _Group.DescribedGroupMember
 
-# kafka-python's own form of the field; None: not requested
-_GROUP_OPERATIONS: Final = frozenset(bit for bit in range(31) if GROUP_OPERATIONS >> bit & 1)
 _GROUPS_PER_TURN: Final = 8
 _FIRST_VERSION_WITH_UNKNOWN_GROUPS: Final = 6
 
@@ -30,18 +30,16 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """Each group once, however often it is named: an answer is larger than a name."""
-    operations = _GROUP_OPERATIONS if message.include_authorized_operations else None
     groups = [
-        _describe(broker, request, group_id, operations)
+        _describe(broker, request, group_id, with_operations=bool(message.include_authorized_operations))
         async for group_id in in_turns(dict.fromkeys(message.groups), _GROUPS_PER_TURN)
     ]
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
 
 
-def _describe(
-    broker: "Broker", request: "RequestContext", group_id: str, operations: frozenset[int] | None
-) -> _Group:
+def _describe(broker: "Broker", request: "RequestContext", group_id: str, *, with_operations: bool) -> _Group:
     try:
+        check_access(request, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = broker.groups.describe(group_id)
     except KafkaError as refusal:
         return _refused(refusal, group_id)
@@ -53,7 +51,10 @@ def _describe(
         error_code=ErrorCode.NONE,
         group_id=group_id,
         group_state=GroupState.DEAD.value,
-        authorized_operations=operations,
+        # None: not requested
+        authorized_operations=bits_of(group_operations(request.access, group_id))
+        if with_operations
+        else None,
     )
     if group is not None:
         _fill(answer, group)

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kafscale.errors import CorruptDataError, StoreError
+from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import DescribeLogDirsRequest, DescribeLogDirsResponse
-from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorization import check_access
 from kafscale.serving.placement import log_directory
 from kafscale.serving.store_deadline import store_deadline
 from kafscale.tasks.in_turns import in_turns
@@ -26,6 +28,10 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """The sizes, or KAFKA_STORAGE_ERROR for the directory if the size of a partition cannot be read."""
+    try:
+        check_access(request, Operation.DESCRIBE)
+    except KafkaError as refusal:
+        return DescribeLogDirsResponse(error_code=refusal.code, results=[])
     try:
         async with store_deadline():
             topics = [

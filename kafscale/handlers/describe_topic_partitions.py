@@ -5,16 +5,18 @@ first partition of the next page. There are no eligible leader replicas: any bro
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Final
 
 from kafscale.cluster.new_topic import INTERNAL_TOPICS
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.serving.authorized_operations import NOT_ASKED_FOR, TOPIC_OPERATIONS
+from kafscale.serving.authorization import denied
+from kafscale.serving.authorized_operations import NOT_ASKED_FOR, topic_operations
 from kafscale.serving.placement import place_partitions, reachable_brokers
 from kafscale.tasks.in_turns import in_turns
 
@@ -45,23 +47,43 @@ async def handle(
             ],
             next_cursor=None,
         )
+    hidden = await _hidden(broker, request, names)
     first = "" if cursor is None else cursor.topic_name
     if not names:
         await broker.read_replicas.prepare()
     # No await from here on: the page is of one state of the view.
     wanted: Iterable[tuple[str, TopicRecord | None]]
     if names:
-        after = (name for name in names if name >= first)
+        after = (name for name in names if name >= first and name not in hidden)
         wanted = ((name, broker.view.topic(name)) for name in heapq.nsmallest(MOST_TOPICS + 1, after))
     else:
         records = dropwhile(lambda record: record.name < first, broker.view.topics())
-        wanted = ((record.name, record) for record in records)
+        wanted = (
+            (record.name, record)
+            for record in records
+            # Asked again: a topic may have come since.
+            if record.name not in hidden
+            and request.access.allows(Operation.DESCRIBE, ResourceType.TOPIC, record.name, quiet=True)
+        )
     page = _Page(broker, request, min(max(message.response_partition_limit, 1), MOST_PARTITIONS))
     for name, record in wanted:
         start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         if not page.add(name, record, start):
             break
+    if names:
+        # As in Kafka after the others, and on each page.
+        refused = (name for name in hidden if name >= first)
+        page.topics += [
+            _failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, NOT_ASKED_FOR)
+            async for name in in_turns(refused)
+        ]
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
+
+
+async def _hidden(broker: "Broker", request: "RequestContext", names: Collection[str]) -> frozenset[str]:
+    """The topics, of `names` or without names of all, that the client must not see."""
+    every = names or [record.name for record in broker.view.topics()]
+    return await denied(request, Operation.DESCRIBE, ResourceType.TOPIC, every, quiet=not names)
 
 
 def _is_legal(cursor: DescribeTopicPartitionsRequest.Cursor, names: Iterable[str]) -> bool:
@@ -75,6 +97,7 @@ class _Page:
         self.topics: list[_Topic] = []
         self.next_cursor: _Cursor | None = None
         self._view = broker.view
+        self._access = request.access
         self._read_replicas = broker.read_replicas
         self._brokers = reachable_brokers(broker.view, request.listener)
         self._partitions_left = partitions_left
@@ -87,7 +110,7 @@ class _Page:
         if record is None:
             is_legal = topic_name_problem(name) is None
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION
-            self.topics.append(_failed(code, name, TOPIC_OPERATIONS))
+            self.topics.append(_failed(code, name, topic_operations(self._access, name)))
             return True
         end = min(start + self._partitions_left, record.partition_count)
         self.topics.append(
@@ -97,7 +120,7 @@ class _Page:
                 topic_id=record.topic_id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=self._partitions(record, range(start, end)),
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=topic_operations(self._access, name),
             )
         )
         self._partitions_left -= max(0, end - start)

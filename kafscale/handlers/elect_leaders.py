@@ -10,9 +10,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import ElectLeadersRequest, ElectLeadersResponse
-from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.serving.authorization import check_access
 from kafscale.tasks.in_turns import Turns, in_turns
 
 if TYPE_CHECKING:
@@ -50,9 +52,15 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     """Each partition of the request; a request for all is answered, as in Kafka, for those without a leader."""
+    try:
+        check_access(request, Operation.ALTER)
+    except KafkaError as refusal:
+        return await _refused(message, refusal.code, refusal.message)
     kind = message.election_type if request.api_version >= _FIRST_VERSION_WITH_TYPE else _Election.PREFERRED
     if kind not in _NOT_AVAILABLE:
-        return await _refused(message)
+        return await _refused(
+            message, ErrorCode.INVALID_REQUEST, f"Unknown election type {message.election_type}"
+        )
     election = _Election(kind)
     if message.topic_partitions is None:
         results = [result async for result in _without_leader(broker.view, election)]
@@ -91,19 +99,18 @@ async def _without_leader(view: "ClusterView", election: _Election) -> AsyncIter
             yield _Topic(topic=record.name, partition_result=missing)
 
 
-async def _refused(message: ElectLeadersRequest) -> ElectLeadersResponse:
-    """An election of an unknown kind: the error stands for the request and, as in Kafka, for each partition."""
-    problem = f"Unknown election type {message.election_type}"
+async def _refused(message: ElectLeadersRequest, code: ErrorCode, problem: str) -> ElectLeadersResponse:
+    """The error stands for the request and, as in Kafka, for each partition."""
     asked_for: Iterable[_Asked] = message.topic_partitions or ()
     topics, turns = [], Turns()
     for asked in asked_for:
         partitions = []
         await turns.part_done()
         for index in asked.partitions:
-            partitions.append(_result(index, ErrorCode.INVALID_REQUEST, problem))
+            partitions.append(_result(index, code, problem))
             await turns.part_done()
         topics.append(_Topic(topic=asked.topic, partition_result=partitions))
-    return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=topics)
+    return ElectLeadersResponse(error_code=code, replica_election_results=topics)
 
 
 def _is_led(view: "ClusterView", record: TopicRecord, index: int) -> bool:

@@ -9,9 +9,10 @@ a consumer to a broker of its zone (KIP-392). v12: flexible. v13: topic ids (KIP
 
 import asyncio
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_response
 from kafscale.serving.context import Broker, Reply, RequestContext
@@ -42,7 +43,7 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
     if len(body) <= BODY_MAX_BYTES:
         asked = request.api_version, bytes(body)
         answer = broker.idle_answers.find(asked)
-        if answer is not None:
+        if answer is not None and _may_read_all(request, answer.topics):
             IdleFetch(broker, request, answer, reply).start()
             return None
     if len(body) > LARGE_BODY_BYTES:
@@ -51,7 +52,7 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
     if fetch.session_epoch > _FIRST_EPOCH:
         _refuse_session(request, reply)
     else:
-        topics = [_topic(broker, topic) for topic in fetch.topics]
+        topics = [_topic(broker, request, topic) for topic in fetch.topics]
         PendingFetch(broker, request, fetch, topics, reply, asked).start()
     return None
 
@@ -64,19 +65,22 @@ async def _handle_large(
     if fetch.session_epoch > _FIRST_EPOCH:
         _refuse_session(request, reply)
         return
-    topics = await _topics_in_turns(broker, fetch)
+    topics = await _topics_in_turns(broker, request, fetch)
     PendingFetch(broker, request, fetch, topics, reply, asked).start()
 
 
-async def _topics_in_turns(broker: Broker, fetch: FetchRequest) -> list[TopicFetch]:
+async def _topics_in_turns(broker: Broker, request: RequestContext, fetch: FetchRequest) -> list[TopicFetch]:
     topics, turns = [], Turns()
     for asked in fetch.topics:
         name, unknown = _place(broker, asked)
+        is_denied = _is_denied(request, name)
         topic = TopicFetch(asked.name, asked.topic_id, [])
         topics.append(topic)
         await turns.part_done()
         for wanted in asked.partitions:
-            topic.partitions.append(_partition(broker, name, wanted, unknown))
+            topic.partitions.append(
+                _denied(wanted, unknown) if is_denied else _partition(broker, name, wanted, unknown)
+            )
             await turns.part_done()
     return topics
 
@@ -89,11 +93,35 @@ def _refuse_session(request: RequestContext, reply: Reply) -> None:
     )
 
 
-def _topic(broker: Broker, topic: FetchTopic) -> TopicFetch:
+def _topic(broker: Broker, request: RequestContext, topic: FetchTopic) -> TopicFetch:
     name, unknown = _place(broker, topic)
+    if _is_denied(request, name):
+        refused = [_denied(wanted, unknown) for wanted in topic.partitions]
+        return TopicFetch(topic.name, topic.topic_id, refused)
     return TopicFetch(
         topic.name, topic.topic_id, [_partition(broker, name, wanted, unknown) for wanted in topic.partitions]
     )
+
+
+def _may_read_all(request: RequestContext, topics: Iterable[str]) -> bool:
+    """True if an answer that another client got is this client's, too."""
+    access = request.access
+    return not access.is_restricted or all(
+        access.allows(Operation.READ, ResourceType.TOPIC, topic, quiet=True) for topic in topics
+    )
+
+
+def _is_denied(request: RequestContext, topic: str | None) -> bool:
+    access = request.access
+    return (
+        access.is_restricted
+        and topic is not None
+        and not access.allows(Operation.READ, ResourceType.TOPIC, topic)
+    )
+
+
+def _denied(wanted: FetchPartition, unknown: ErrorCode) -> PartitionFetch:
+    return PartitionFetch(wanted, None, unknown, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _place(broker: Broker, topic: FetchTopic) -> tuple[str | None, ErrorCode]:

@@ -7,9 +7,11 @@ with an error that clients take for final: there are no transactions (docs/skipp
 from typing import TYPE_CHECKING
 
 from kafscale.metadata.keys import shard_of
-from kafscale.metadata.model import Endpoint, ListenerName
+from kafscale.metadata.model import Endpoint
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import FindCoordinatorRequest, FindCoordinatorResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorization import check_access
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ async def handle(
 
 def _answer(broker: "Broker", request: "RequestContext", key_type: int, key: str) -> _Coordinator:
     try:
-        broker_id, endpoint = _find(broker, request.listener, key_type, key)
+        broker_id, endpoint = _find(broker, request, key_type, key)
     except KafkaError as refusal:
         return _Coordinator(
             key=key,
@@ -66,17 +68,19 @@ def _answer(broker: "Broker", request: "RequestContext", key_type: int, key: str
     )
 
 
-def _find(broker: "Broker", listener: ListenerName, key_type: int, key: str) -> tuple[int, Endpoint]:
+def _find(broker: "Broker", request: "RequestContext", key_type: int, key: str) -> tuple[int, Endpoint]:
     if key_type == _TRANSACTION:
+        check_access(request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactions are not supported (docs/skipped.md)",
         )
     if key_type != _GROUP:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not here")
+    check_access(request, Operation.DESCRIBE, ResourceType.GROUP, key)
     broker_id = broker.view.coordinator(shard_of(key))
     found = None if broker_id is None else broker.view.broker(broker_id)
-    endpoint = None if found is None else found.endpoint(listener)
+    endpoint = None if found is None else found.endpoint(request.listener)
     if found is None or endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group has no coordinator at the moment")
     return found.broker_id, endpoint

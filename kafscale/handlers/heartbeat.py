@@ -5,8 +5,10 @@ v1: throttle time. v3: static members (KIP-345). v4: flexible.
 
 from typing import TYPE_CHECKING
 
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import HeartbeatRequest, HeartbeatResponse
 from kafscale.protocol.error_codes import KafkaError
+from kafscale.serving.authorization import check_access
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 def handle(broker: "Broker", request: "RequestContext", message: HeartbeatRequest) -> HeartbeatResponse:
     """Answer at once; nothing is written."""
     try:
+        check_access(request, Operation.READ, ResourceType.GROUP, message.group_id)
         code = broker.groups.heartbeat(
             message.group_id,
             member_id=message.member_id,

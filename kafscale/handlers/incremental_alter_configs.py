@@ -46,7 +46,15 @@ async def handle(
             validate_only=message.validate_only,
         )
 
-    results = await alter_each(broker, message.resources, alter_topic, _result, _may_be_null)
+    results = await alter_each(
+        broker,
+        request,
+        message.resources,
+        alter_topic,
+        _result,
+        _may_be_null,
+        validate_only=bool(message.validate_only),
+    )
     return IncrementalAlterConfigsResponse(responses=results)
 
 

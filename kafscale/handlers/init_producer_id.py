@@ -8,6 +8,7 @@ refused with an error that clients take for final: there are no transactions yet
 from typing import TYPE_CHECKING
 
 from kafscale.errors import StoreError
+from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
 from kafscale.protocol.api_messages import InitProducerIdRequest, InitProducerIdResponse
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving.store_deadline import store_deadline
@@ -22,8 +23,15 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """Answer with a new producer id and epoch 0."""
+    access = request.access
     if message.transactional_id is not None:
+        # Counted and logged as a refusal where it is one; there is no other answer yet.
+        access.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id)
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not access.allows(
+        Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True
+    ) and not access.allows_any(Operation.WRITE, ResourceType.TOPIC):
+        return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         async with store_deadline():
             producer_id = await broker.producer_ids.next_producer_id()

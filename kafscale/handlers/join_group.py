@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from kafscale.groups.effects import Joined
 from kafscale.groups.events import Protocol
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import JoinGroupRequest, JoinGroupResponse
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.protocol.quoting import logged_reason
+from kafscale.serving.authorization import check_access
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: JoinGroup
     has_rebalance_timeout = version >= _FIRST_VERSION_WITH_REBALANCE_TIMEOUT
     protocols = [Protocol(one.name, one.metadata) async for one in in_turns(message.protocols)]
     try:
+        check_access(request, Operation.READ, ResourceType.GROUP, message.group_id)
         joined = await broker.groups.join(
             message.group_id,
             member_id=message.member_id,

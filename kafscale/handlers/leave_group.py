@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from kafscale.groups.effects import Left
 from kafscale.groups.events import LeavingMember
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import LeaveGroupRequest, LeaveGroupResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import logged_reason
+from kafscale.serving.authorization import check_access
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ async def handle(
         else [LeavingMember(message.member_id)]
     )
     try:
+        check_access(request, Operation.READ, ResourceType.GROUP, message.group_id)
         left = await broker.groups.leave(message.group_id, tuple(members))
     except KafkaError as refusal:
         left = Left(refusal.code)

@@ -7,8 +7,10 @@ names types, none for all. Kafka also lists the loggers of brokers, whose levels
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import ListConfigResourcesRequest, ListConfigResourcesResponse
-from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorization import check_access
 from kafscale.serving.config_resources import ResourceType
 from kafscale.tasks.in_turns import in_turns
 
@@ -46,6 +48,10 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """The names of each requested type, or UNSUPPORTED_VERSION if there is no such type."""
+    try:
+        check_access(request, Operation.DESCRIBE_CONFIGS)
+    except KafkaError as refusal:
+        return ListConfigResourcesResponse(error_code=refusal.code, config_resources=[])
     asked: Iterable[int] = (_CLIENT_METRICS,)
     if request.api_version >= _FIRST_VERSION_WITH_TYPES:
         asked = dict.fromkeys(message.resource_types or _NAMES)

@@ -6,6 +6,7 @@ v1: throttle time. v3: flexible. v4: states, and a filter of them (KIP-518). v5:
 
 from typing import TYPE_CHECKING, Final
 
+from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
 from kafscale.protocol.api_messages import ListGroupsRequest, ListGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.tasks.in_turns import in_turns
@@ -19,7 +20,10 @@ GROUP_TYPE: Final = "classic"
 async def handle(
     broker: "Broker", request: "RequestContext", message: ListGroupsRequest
 ) -> ListGroupsResponse:
-    """The groups that pass both filters; clients request them from every broker and merge the answers."""
+    """The groups that the client may describe and that pass both filters; clients ask every broker."""
+    access = request.access
+    # As in Kafka, where a rule for the cluster was the only way before groups had rules.
+    sees_all = access.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True)
     states = {state.strip().lower() for state in message.states_filter}
     types = {group_type.lower() for group_type in message.types_filter}
     try:
@@ -34,6 +38,7 @@ async def handle(
             group_type=GROUP_TYPE,
         )
         async for group in in_turns(groups)
-        if not states or group.state.value.lower() in states
+        if (not states or group.state.value.lower() in states)
+        and (sees_all or access.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id, quiet=True))
     ]
     return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)

@@ -5,8 +5,6 @@ changes nothing without transactions. v4: leader epochs (KIP-320). v6: flexible.
 largest timestamp (KIP-734).
 """
 
-import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -19,8 +17,10 @@ from kafscale.log.reading.timestamp_search import (
     find_at_or_after,
     find_max_timestamp,
 )
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import ListOffsetsRequest, ListOffsetsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorization import denied
 from kafscale.serving.named_once import named_once
 from kafscale.serving.partition_lookup import served_partition
 from kafscale.serving.store_deadline import store_deadline
@@ -36,8 +36,6 @@ MAX_TIMESTAMP = -3
 
 _FIRST_VERSION_WITH_ONE_OFFSET = 1
 _FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
-# While the metadata store is away, the last known end is better than none.
-_PUBLICATION_WAIT_SEC = 1.0
 _NO_OFFSET = -1
 _NO_EPOCH = -1
 _NOTHING = (_NO_OFFSET, NO_TIMESTAMP)
@@ -55,7 +53,13 @@ async def handle(
         ((topic.name, topic.partitions) for topic in message.topics), lambda wanted: wanted.partition_index
     )
 
+    hidden = await denied(request, Operation.DESCRIBE, ResourceType.TOPIC, named.topics)
+
     async def answer(topic: str, wanted: _Wanted) -> _Partition:
+        if topic in hidden:
+            refused = _nothing(wanted)
+            refused.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return refused
         if (topic, wanted.partition_index) in named.again:
             refused = _nothing(wanted)
             refused.error_code = ErrorCode.INVALID_REQUEST
@@ -118,9 +122,6 @@ async def _find(broker: "Broker", partition: Partition, timestamp_ms: int) -> Fo
 
 async def _log_end_offset(partition: Partition) -> int:
     """Not below any offset that another broker has served, unless the metadata store does not answer."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_PUBLICATION_WAIT_SEC):
-            await partition.publication_known()
     return partition.record.log_end_offset
 
 

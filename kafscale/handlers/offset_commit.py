@@ -6,7 +6,7 @@ retention; offsets are kept as long as their group (KIP-211). v6: leader epochs 
 """
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -14,9 +14,11 @@ from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.groups.commits import PartlyCommittedError
 from kafscale.metadata.model import TopicRecord
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import OffsetCommitRequest, OffsetCommitResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.serving.authorization import check_access, denied
 from kafscale.serving.error_per_partition import answer_each, partitions_of
 from kafscale.serving.store_deadline import store_deadline
 from kafscale.tasks.in_turns import in_turns
@@ -31,6 +33,8 @@ _Partition = _Topic.OffsetCommitResponsePartition
 
 _NO_RETENTION = -1
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+# Errors of a topic itself: whether the member may commit changes nothing.
+_SETTLED = (_UNKNOWN, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 # A view that lags behind lacks few topics; a client may name any number.
 _MAX_TOPICS_TO_ASK_FOR = 1024
 _MAX_TIMESTAMP_MS = (1 << 63) - 1
@@ -42,16 +46,26 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: OffsetCommitRequest
 ) -> OffsetCommitResponse:
     """Store all legal offsets or none, and answer for each partition when they are durable."""
-    records, absent = await _topics(broker, message)
-    codes, offsets = await _sort_out(broker, message, records, absent)
-    if any(code is not _UNKNOWN for code in codes):
+    names = (topic.name for topic in message.topics)
+    hidden = await denied(request, Operation.READ, ResourceType.TOPIC, names)
+    try:
+        check_access(request, Operation.READ, ResourceType.GROUP, message.group_id)
+    except KafkaError as refusal:
+        return await _response(message, [refusal.code async for _ in in_turns(_named(message))])
+    records, absent = await _topics(broker, message, hidden)
+    codes, offsets = await _sort_out(broker, message, records, absent, hidden)
+    if any(code not in _SETTLED for code in codes):
         failure, stored = await _commit(broker, message, offsets)
         if failure is not ErrorCode.NONE:
             codes = [
                 # As in Kafka, a member that may not commit gets that error, whatever its texts.
-                code if code is _UNKNOWN or (code is ErrorCode.NONE and partition in stored) else failure
+                code if code in _SETTLED or (code is ErrorCode.NONE and partition in stored) else failure
                 async for partition, code in in_turns(zip(_named(message), codes, strict=True))
             ]
+    return await _response(message, codes)
+
+
+async def _response(message: OffsetCommitRequest, codes: Iterable[ErrorCode]) -> OffsetCommitResponse:
     topics = await answer_each(
         message.topics,
         codes,
@@ -62,7 +76,7 @@ async def handle(
 
 
 async def _topics(
-    broker: "Broker", message: OffsetCommitRequest
+    broker: "Broker", message: OffsetCommitRequest, hidden: Container[str]
 ) -> tuple[list[TopicRecord | None], ErrorCode]:
     """Each topic of the request, and the error code of its other partitions.
 
@@ -71,6 +85,8 @@ async def _topics(
     records = [broker.view.topic(topic.name) for topic in message.topics]
     unsettled: dict[str, None] = {}
     async for topic, record, wanted in in_turns(partitions_of(message.topics, records)):
+        if topic.name in hidden:
+            continue
         if record is None or wanted.partition_index >= record.partition_count:
             unsettled[topic.name] = None
     legal = [name for name in unsettled if topic_name_problem(name) is None][:_MAX_TOPICS_TO_ASK_FOR]
@@ -92,7 +108,11 @@ def _named(message: OffsetCommitRequest) -> Iterator[tuple[str, int]]:
 
 
 async def _sort_out(
-    broker: "Broker", message: OffsetCommitRequest, records: list[TopicRecord | None], absent: ErrorCode
+    broker: "Broker",
+    message: OffsetCommitRequest,
+    records: list[TopicRecord | None],
+    absent: ErrorCode,
+    hidden: Container[str],
 ) -> tuple[list[ErrorCode], Offsets]:
     """The error code of each partition that is refused beforehand, and the offsets of the others."""
     now_ms = broker.now_ms()
@@ -102,7 +122,9 @@ async def _sort_out(
     offsets: Offsets = {}
     async for topic, record, wanted in in_turns(partitions_of(message.topics, records)):
         index, metadata = wanted.partition_index, wanted.committed_metadata or ""
-        if record is None or not 0 <= index < record.partition_count:
+        if topic.name in hidden:
+            codes.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif record is None or not 0 <= index < record.partition_count:
             codes.append(absent)
         elif _length(metadata) > metadata_max:
             codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import OffsetDeleteRequest, OffsetDeleteResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorization import check_access, denied
 from kafscale.serving.error_per_partition import answer_each, partitions_of
 from kafscale.tasks.in_turns import in_turns
 
@@ -18,10 +20,18 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
     """The outcome for each partition's offset; a missing offset is no error."""
+    try:
+        check_access(request, Operation.DELETE, ResourceType.GROUP, message.group_id)
+    except KafkaError as refusal:
+        return OffsetDeleteResponse(error_code=refusal.code, throttle_time_ms=0, topics=[])
+    names = (topic.name for topic in message.topics)
+    hidden = await denied(request, Operation.READ, ResourceType.TOPIC, names)
     records = [broker.view.topic(topic.name) for topic in message.topics]
     named = [
         (topic.name, partition.partition_index)
-        if record is not None and 0 <= partition.partition_index < record.partition_count
+        if record is not None
+        and topic.name not in hidden
+        and 0 <= partition.partition_index < record.partition_count
         else None
         async for topic, record, partition in in_turns(partitions_of(message.topics, records))
     ]
@@ -32,8 +42,14 @@ async def handle(
         )
     except KafkaError as refusal:
         return OffsetDeleteResponse(error_code=refusal.code, throttle_time_ms=0, topics=[])
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    codes = (unknown if one is None else deleted[one] for one in named)
+    codes = (
+        deleted[one]
+        if one is not None
+        else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic.name in hidden
+        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for one, (topic, _, _) in zip(named, partitions_of(message.topics, records), strict=True)
+    )
     topics = await answer_each(
         message.topics,
         codes,

@@ -5,14 +5,16 @@ time. v5: leader epochs (KIP-320). v6: flexible. v7: `require_stable`, which cha
 transactions except that commits in flight are waited for (KIP-447). v8: several groups (KIP-709).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.formats.committed_offset import NO_LEADER_EPOCH, CommittedOffset
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import OffsetFetchRequest, OffsetFetchResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorization import check_access, denied
 from kafscale.serving.store_deadline import store_deadline
 from kafscale.tasks.concurrently import for_each
 from kafscale.tasks.in_turns import in_turns
@@ -53,7 +55,9 @@ async def handle(
     """Each group and partition once, however often it is named: an answer is longer than its request."""
     if request.api_version >= _FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = _wanted((group.group_id, group.topics) for group in message.groups)
-        answers = await for_each(wanted.items(), partial(_answer_group, broker, message.require_stable))
+        answers = await for_each(
+            wanted.items(), partial(_answer_group, broker, request, message.require_stable)
+        )
         return OffsetFetchResponse(throttle_time_ms=0, groups=answers)
     return await _answer_single(broker, request, message)
 
@@ -70,11 +74,14 @@ def _wanted(groups: Iterable[tuple[str, Iterable[_WantedTopic] | None]]) -> dict
     return wanted
 
 
-async def _answer_group(broker: "Broker", require_stable: bool, asked: tuple[str, Wanted]) -> _Group:
+async def _answer_group(
+    broker: "Broker", request: "RequestContext", require_stable: bool, asked: tuple[str, Wanted]
+) -> _Group:
     group_id, wanted = asked
-    code, stored = await _fetch(broker, group_id, require_stable)
+    code, stored = await _fetch(broker, request, group_id, require_stable)
     topics = {} if code is not ErrorCode.NONE else _found(wanted, stored)
-    answers = await _partitions(_GroupTopic.OffsetFetchResponsePartitions, topics)
+    topics, hidden = await _visible(request, topics, wanted)
+    answers = await _partitions(_GroupTopic.OffsetFetchResponsePartitions, topics, hidden)
     return _Group(
         group_id=group_id,
         error_code=code,
@@ -86,11 +93,12 @@ async def _answer_single(
     broker: "Broker", request: "RequestContext", message: OffsetFetchRequest
 ) -> OffsetFetchResponse:
     ((group_id, wanted),) = _wanted([(message.group_id, message.topics)]).items()
-    code, stored = await _fetch(broker, group_id, message.require_stable)
+    code, stored = await _fetch(broker, request, group_id, message.require_stable)
     failed = code is not ErrorCode.NONE
     if failed and request.api_version >= _FIRST_VERSION_WITH_ERROR_OF_REQUEST:
         return OffsetFetchResponse(throttle_time_ms=0, error_code=code, topics=[])
-    answers = await _partitions(_Topic.OffsetFetchResponsePartition, _found(wanted, stored), code)
+    topics, hidden = await _visible(request, _found(wanted, stored), wanted)
+    answers = await _partitions(_Topic.OffsetFetchResponsePartition, topics, hidden, code)
     return OffsetFetchResponse(
         throttle_time_ms=0,
         error_code=code,
@@ -102,8 +110,23 @@ Stored = Mapping[tuple[str, int], CommittedOffset]
 Found = Mapping[str, Mapping[int, CommittedOffset | None]]
 
 
-async def _fetch(broker: "Broker", group_id: str, require_stable: bool) -> tuple[ErrorCode, Stored]:
+async def _visible(request: "RequestContext", found: Found, wanted: Wanted) -> tuple[Found, Container[str]]:
+    """The topics to answer for, and those of them whose offsets the client must not see.
+
+    Of a request for all topics, those are left out.
+    """
+    is_for_all = wanted is None
+    hidden = await denied(request, Operation.DESCRIBE, ResourceType.TOPIC, found, quiet=is_for_all)
+    if is_for_all and hidden:
+        found = {name: indexes for name, indexes in found.items() if name not in hidden}
+    return found, hidden
+
+
+async def _fetch(
+    broker: "Broker", request: "RequestContext", group_id: str, require_stable: bool
+) -> tuple[ErrorCode, Stored]:
     try:
+        check_access(request, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         async with store_deadline():
             return ErrorCode.NONE, await broker.groups.fetch_offsets(group_id, require_stable=require_stable)
     except StoreUnavailableError:
@@ -127,19 +150,23 @@ def _found(wanted: Wanted, stored: Stored) -> Found:
 
 
 async def _partitions(
-    partition_class: type[_Partition], found: Found, code: ErrorCode = ErrorCode.NONE
+    partition_class: type[_Partition],
+    found: Found,
+    hidden: Container[str],
+    code: ErrorCode = ErrorCode.NONE,
 ) -> dict[str, list[_Partition]]:
     """The answers by topic, in the class of the version."""
     topics: dict[str, list[_Partition]] = {name: [] for name in found}
     partitions = ((name, index, one) for name, indexes in found.items() for index, one in indexes.items())
-    async for name, index, committed in in_turns(partitions):
+    async for name, index, offset in in_turns(partitions):
+        committed = None if name in hidden else offset
         topics[name].append(
             partition_class(
                 partition_index=index,
                 committed_offset=_NO_OFFSET if committed is None else committed.offset,
                 committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
                 metadata="" if committed is None else committed.metadata,
-                error_code=code,
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in hidden else code,
             )
         )
     return topics

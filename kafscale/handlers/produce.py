@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from kafscale.cluster.leadership import TopicPartition
 from kafscale.log.partition import Partition
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.produce import ProduceRequest, decode_produce_request
 from kafscale.serving import store_deadline
 from kafscale.serving.batch_checks import FIRST_VERSION_WITH_BATCHES
@@ -40,9 +41,10 @@ def handle(broker: Broker, request: RequestContext, body: memoryview, reply: Rep
         if (partition := broker.logs.partition(name, index)) is not None
         and partition.is_led
         and not broker.object_store_health.refuses_produce
+        and _may_write(request, name)
         and broker.logs.open_now(partition) is None
     ]
-    claimed = _claimed(broker, produce) if broker.logs.claims.are_any else []
+    claimed = _claimed(broker, request, produce) if broker.logs.claims.are_any else []
     topics = produce.topics
     many = len(topics) + sum(len(partitions) for _, partitions in topics) > LARGE_PARTITION_COUNT
     if unopened or claimed or many or request.api_version < FIRST_VERSION_WITH_BATCHES:
@@ -58,13 +60,19 @@ async def _open(broker: Broker, partition: Partition) -> None:
         await broker.logs.open(partition)
 
 
-def _claimed(broker: Broker, produce: ProduceRequest) -> list[TopicPartition]:
+def _may_write(request: RequestContext, topic: str) -> bool:
+    """True if there is a reason to prepare for the topic. The answer is the appender's."""
+    access = request.access
+    return not access.is_restricted or access.allows(Operation.WRITE, ResourceType.TOPIC, topic, quiet=True)
+
+
+def _claimed(broker: Broker, request: RequestContext, produce: ProduceRequest) -> list[TopicPartition]:
     return list(
         dict.fromkeys(
             (name, index)
             for name, partitions in produce.topics
             for index, _ in partitions
-            if (name, index) in broker.logs.claims
+            if (name, index) in broker.logs.claims and _may_write(request, name)
         )
     )
 

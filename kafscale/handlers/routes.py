@@ -3,14 +3,16 @@
 ApiVersions and docs/supported-apis.md derive from this table.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from kafscale.handlers import (
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     api_versions,
     create_acls,
     create_partitions,
@@ -20,11 +22,13 @@ from kafscale.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
     describe_topic_partitions,
+    describe_user_scram_credentials,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -43,14 +47,20 @@ from kafscale.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     update_features,
 )
+from kafscale.handlers.needs import Need, Needs, Open, cluster, group, topic, transactional_id
+from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.api_messages import (
+    AlterClientQuotasRequest,
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
     AlterReplicaLogDirsRequest,
+    AlterUserScramCredentialsRequest,
     ApiVersionsRequest,
     ApiVersionsResponse,
     CreateAclsRequest,
@@ -61,11 +71,13 @@ from kafscale.protocol.api_messages import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeAclsRequest,
+    DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
+    DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -84,6 +96,8 @@ from kafscale.protocol.api_messages import (
     OffsetForLeaderEpochRequest,
     Request,
     Response,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
     SyncGroupRequest,
     UpdateFeaturesRequest,
 )
@@ -105,6 +119,8 @@ BodyHandler = Callable[[Broker, RequestContext, memoryview, Reply], Awaitable[No
 class Route:
     """One API. Exactly one of the two handlers is set.
 
+    `needs`: what the client's access must allow; the handler asks, for each resource. Raises `ValueError` without.
+
     `waits_for_clients`: other clients of the group decide when it is answered, within times that the client chose.
     What such a request keeps meanwhile counts in the memory for groups, and its bytes are released.
     """
@@ -112,9 +128,14 @@ class Route:
     api: ApiKey
     min_version: int
     max_version: int
+    needs: Needs
     message_handler: MessageHandler[Any] | None = None
     body_handler: BodyHandler | None = None
     waits_for_clients: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.needs:
+            raise ValueError(f"the route of {self.api.name} says nothing of what a client must be allowed")
 
 
 def _cold(
@@ -122,7 +143,7 @@ def _cold(
     min_version: int,
     max_version: int,
     handler: MessageHandler[R],
-    *,
+    *needs: Need | Open,
     waits_for_clients: bool = False,
 ) -> Route:
     """An API whose requests are decoded by their schema, into what the handler takes."""
@@ -130,13 +151,26 @@ def _cold(
         api=ApiKey(request.API_KEY),
         min_version=min_version,
         max_version=max_version,
+        needs=_needs(needs),
         message_handler=handler,
         waits_for_clients=waits_for_clients,
     )
 
 
-def _hot(api: ApiKey, min_version: int, max_version: int, handler: BodyHandler) -> Route:
-    return Route(api=api, min_version=min_version, max_version=max_version, body_handler=handler)
+def _hot(api: ApiKey, min_version: int, max_version: int, handler: BodyHandler, *needs: Need | Open) -> Route:
+    return Route(
+        api=api,
+        min_version=min_version,
+        max_version=max_version,
+        needs=_needs(needs),
+        body_handler=handler,
+    )
+
+
+def _needs(given: Sequence[Need | Open]) -> Needs:
+    if len(given) == 1 and isinstance(given[0], Open):
+        return given[0]
+    return tuple(need for need in given if isinstance(need, Need))
 
 
 def _api_versions(
@@ -150,45 +184,182 @@ def version_range(route: Route) -> api_versions.VersionRange:
     return api_versions.VersionRange(int(route.api), route.min_version, route.max_version)
 
 
+_TO_AUTHENTICATE: Final = "a client authenticates itself with it"
+_TO_CREATE: Final = "to create a topic that is not there"
+_OR_CREATE: Final = "to create it, if the cluster's is not allowed"
+
 ROUTES: Final = (
     # From 0: librdkafka switches features on by the advertised minimum.
-    _hot(ApiKey.PRODUCE, 0, 9, produce.handle),
-    _hot(ApiKey.FETCH, 4, 13, fetch.handle),
-    _cold(ListOffsetsRequest, 0, 7, list_offsets.handle),
-    _cold(MetadataRequest, 0, 12, metadata.handle),
-    _cold(OffsetCommitRequest, 2, 8, offset_commit.handle),
-    _cold(OffsetFetchRequest, 1, 8, offset_fetch.handle),
-    _cold(FindCoordinatorRequest, 0, 4, find_coordinator.handle),
-    _cold(JoinGroupRequest, 0, 9, join_group.handle, waits_for_clients=True),
-    _cold(HeartbeatRequest, 0, 4, heartbeat.handle),
-    _cold(LeaveGroupRequest, 0, 5, leave_group.handle),
-    _cold(SyncGroupRequest, 0, 5, sync_group.handle, waits_for_clients=True),
-    _cold(DescribeGroupsRequest, 0, 6, describe_groups.handle),
-    _cold(ListGroupsRequest, 0, 5, list_groups.handle),
-    _cold(ApiVersionsRequest, 0, 4, _api_versions),
-    _cold(CreateTopicsRequest, 0, 7, create_topics.handle),
-    _cold(DeleteTopicsRequest, 0, 6, delete_topics.handle),
-    _cold(DeleteRecordsRequest, 0, 2, delete_records.handle),
-    _cold(InitProducerIdRequest, 0, 4, init_producer_id.handle),
-    _cold(OffsetForLeaderEpochRequest, 2, 4, offset_for_leader_epoch.handle),
-    _cold(DescribeAclsRequest, 1, 3, describe_acls.handle),
-    _cold(CreateAclsRequest, 1, 3, create_acls.handle),
-    _cold(DeleteAclsRequest, 1, 3, delete_acls.handle),
-    _cold(DescribeConfigsRequest, 1, 4, describe_configs.handle),
-    _cold(AlterConfigsRequest, 0, 2, alter_configs.handle),
-    _cold(AlterReplicaLogDirsRequest, 1, 2, alter_replica_log_dirs.handle),
-    _cold(DescribeLogDirsRequest, 1, 4, describe_log_dirs.handle),
-    _cold(CreatePartitionsRequest, 0, 3, create_partitions.handle),
-    _cold(DeleteGroupsRequest, 0, 2, delete_groups.handle),
-    _cold(ElectLeadersRequest, 0, 2, elect_leaders.handle),
-    _cold(IncrementalAlterConfigsRequest, 0, 1, incremental_alter_configs.handle),
-    _cold(AlterPartitionReassignmentsRequest, 0, 1, alter_partition_reassignments.handle),
-    _cold(ListPartitionReassignmentsRequest, 0, 0, list_partition_reassignments.handle),
-    _cold(OffsetDeleteRequest, 0, 0, offset_delete.handle),
-    _cold(UpdateFeaturesRequest, 0, 2, update_features.handle),
-    _cold(DescribeClusterRequest, 0, 1, describe_cluster.handle),
-    _cold(ListConfigResourcesRequest, 0, 1, list_config_resources.handle),
-    _cold(DescribeTopicPartitionsRequest, 0, 0, describe_topic_partitions.handle),
+    _hot(
+        ApiKey.PRODUCE,
+        0,
+        9,
+        produce.handle,
+        topic(Operation.WRITE),
+        transactional_id(Operation.WRITE, "with a transactional id"),
+    ),
+    _hot(ApiKey.FETCH, 4, 13, fetch.handle, topic(Operation.READ)),
+    _cold(ListOffsetsRequest, 0, 7, list_offsets.handle, topic(Operation.DESCRIBE)),
+    _cold(
+        MetadataRequest,
+        0,
+        12,
+        metadata.handle,
+        topic(Operation.DESCRIBE),
+        cluster(Operation.CREATE, _TO_CREATE),
+        topic(Operation.CREATE, _OR_CREATE),
+        cluster(Operation.DESCRIBE, "for the authorized operations of the cluster"),
+    ),
+    _cold(OffsetCommitRequest, 2, 8, offset_commit.handle, group(Operation.READ), topic(Operation.READ)),
+    _cold(
+        OffsetFetchRequest, 1, 8, offset_fetch.handle, group(Operation.DESCRIBE), topic(Operation.DESCRIBE)
+    ),
+    _cold(
+        FindCoordinatorRequest,
+        0,
+        4,
+        find_coordinator.handle,
+        group(Operation.DESCRIBE, "of a group"),
+        transactional_id(Operation.DESCRIBE, "of a transactional id"),
+    ),
+    _cold(JoinGroupRequest, 0, 9, join_group.handle, group(Operation.READ), waits_for_clients=True),
+    _cold(HeartbeatRequest, 0, 4, heartbeat.handle, group(Operation.READ)),
+    _cold(LeaveGroupRequest, 0, 5, leave_group.handle, group(Operation.READ)),
+    _cold(SyncGroupRequest, 0, 5, sync_group.handle, group(Operation.READ), waits_for_clients=True),
+    _cold(DescribeGroupsRequest, 0, 6, describe_groups.handle, group(Operation.DESCRIBE)),
+    _cold(
+        ListGroupsRequest,
+        0,
+        5,
+        list_groups.handle,
+        cluster(Operation.DESCRIBE, "for all groups"),
+        group(Operation.DESCRIBE, "else for each group"),
+    ),
+    _cold(SaslHandshakeRequest, 0, 1, sasl_handshake.handle, Open(_TO_AUTHENTICATE)),
+    _cold(
+        ApiVersionsRequest,
+        0,
+        4,
+        _api_versions,
+        Open("a client must know the versions before it can authenticate itself"),
+    ),
+    _cold(
+        CreateTopicsRequest,
+        0,
+        7,
+        create_topics.handle,
+        cluster(Operation.CREATE),
+        topic(Operation.CREATE, "if the cluster's is not allowed"),
+        topic(Operation.DESCRIBE_CONFIGS, "for the configs in the answer"),
+    ),
+    _cold(
+        DeleteTopicsRequest,
+        0,
+        6,
+        delete_topics.handle,
+        cluster(Operation.DELETE),
+        topic(Operation.DELETE, "if the cluster's is not allowed"),
+        topic(Operation.DESCRIBE, "to learn of a topic that it is not there"),
+    ),
+    _cold(DeleteRecordsRequest, 0, 2, delete_records.handle, topic(Operation.DELETE)),
+    _cold(
+        InitProducerIdRequest,
+        0,
+        4,
+        init_producer_id.handle,
+        transactional_id(Operation.WRITE, "with a transactional id"),
+        cluster(Operation.IDEMPOTENT_WRITE, "else"),
+        topic(Operation.WRITE, "else with any topic"),
+    ),
+    _cold(
+        OffsetForLeaderEpochRequest,
+        2,
+        4,
+        offset_for_leader_epoch.handle,
+        cluster(Operation.CLUSTER_ACTION),
+        topic(Operation.DESCRIBE, "if the cluster's is not allowed"),
+    ),
+    _cold(DescribeAclsRequest, 1, 3, describe_acls.handle, cluster(Operation.DESCRIBE)),
+    _cold(CreateAclsRequest, 1, 3, create_acls.handle, cluster(Operation.ALTER)),
+    _cold(DeleteAclsRequest, 1, 3, delete_acls.handle, cluster(Operation.ALTER)),
+    _cold(
+        DescribeConfigsRequest,
+        1,
+        4,
+        describe_configs.handle,
+        topic(Operation.DESCRIBE_CONFIGS, "of topics"),
+        cluster(Operation.DESCRIBE_CONFIGS, "of brokers"),
+        group(Operation.DESCRIBE_CONFIGS, "of groups"),
+    ),
+    _cold(
+        AlterConfigsRequest,
+        0,
+        2,
+        alter_configs.handle,
+        topic(Operation.ALTER_CONFIGS, "of topics"),
+        cluster(Operation.ALTER_CONFIGS, "of brokers"),
+        group(Operation.ALTER_CONFIGS, "of groups"),
+    ),
+    _cold(AlterReplicaLogDirsRequest, 1, 2, alter_replica_log_dirs.handle, cluster(Operation.ALTER)),
+    _cold(DescribeLogDirsRequest, 1, 4, describe_log_dirs.handle, cluster(Operation.DESCRIBE)),
+    _cold(SaslAuthenticateRequest, 0, 2, sasl_authenticate.handle, Open(_TO_AUTHENTICATE)),
+    _cold(CreatePartitionsRequest, 0, 3, create_partitions.handle, topic(Operation.ALTER)),
+    _cold(DeleteGroupsRequest, 0, 2, delete_groups.handle, group(Operation.DELETE)),
+    _cold(ElectLeadersRequest, 0, 2, elect_leaders.handle, cluster(Operation.ALTER)),
+    _cold(
+        IncrementalAlterConfigsRequest,
+        0,
+        1,
+        incremental_alter_configs.handle,
+        topic(Operation.ALTER_CONFIGS, "of topics"),
+        cluster(Operation.ALTER_CONFIGS, "of brokers"),
+        group(Operation.ALTER_CONFIGS, "of groups"),
+    ),
+    _cold(
+        AlterPartitionReassignmentsRequest,
+        0,
+        1,
+        alter_partition_reassignments.handle,
+        cluster(Operation.ALTER),
+    ),
+    _cold(
+        ListPartitionReassignmentsRequest,
+        0,
+        0,
+        list_partition_reassignments.handle,
+        cluster(Operation.DESCRIBE),
+    ),
+    _cold(OffsetDeleteRequest, 0, 0, offset_delete.handle, group(Operation.DELETE), topic(Operation.READ)),
+    _cold(
+        DescribeClientQuotasRequest, 0, 1, describe_client_quotas.handle, cluster(Operation.DESCRIBE_CONFIGS)
+    ),
+    _cold(AlterClientQuotasRequest, 0, 1, alter_client_quotas.handle, cluster(Operation.ALTER_CONFIGS)),
+    _cold(
+        DescribeUserScramCredentialsRequest,
+        0,
+        0,
+        describe_user_scram_credentials.handle,
+        cluster(Operation.DESCRIBE),
+    ),
+    _cold(
+        AlterUserScramCredentialsRequest,
+        0,
+        0,
+        alter_user_scram_credentials.handle,
+        cluster(Operation.ALTER),
+    ),
+    _cold(UpdateFeaturesRequest, 0, 2, update_features.handle, cluster(Operation.ALTER)),
+    _cold(
+        DescribeClusterRequest,
+        0,
+        1,
+        describe_cluster.handle,
+        cluster(Operation.DESCRIBE, "for the authorized operations of the cluster"),
+    ),
+    _cold(
+        ListConfigResourcesRequest, 0, 1, list_config_resources.handle, cluster(Operation.DESCRIBE_CONFIGS)
+    ),
+    _cold(DescribeTopicPartitionsRequest, 0, 0, describe_topic_partitions.handle, topic(Operation.DESCRIBE)),
 )
 
 ROUTES_BY_KEY: Final = {int(route.api): route for route in ROUTES}

@@ -7,8 +7,10 @@ of the group (KIP-559).
 from typing import TYPE_CHECKING
 
 from kafscale.groups.effects import Synced
+from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import SyncGroupRequest, SyncGroupResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorization import check_access
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
@@ -19,6 +21,7 @@ _FIRST_VERSION_WITH_PROTOCOL = 5
 async def handle(broker: "Broker", request: "RequestContext", message: SyncGroupRequest) -> SyncGroupResponse:
     """Answer with the member's part, byte for byte, once the leader's assignments are durable."""
     try:
+        check_access(request, Operation.READ, ResourceType.GROUP, message.group_id)
         synced = await _sync(broker, request, message)
     except KafkaError as refusal:
         synced = Synced(error_code=refusal.code)

@@ -7,8 +7,10 @@ which are all or none anyway (KIP-1022). Every broker serves it.
 from typing import TYPE_CHECKING, Final
 
 from kafscale.cluster.feature_updates import FeatureUpdate, UpgradeType
+from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.authorization import check_access
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
@@ -26,6 +28,7 @@ async def handle(
     """Finalize all levels, or with validate-only check whether they could be; one refusal refuses all."""
     has_type = request.api_version >= _FIRST_VERSION_WITH_UPGRADE_TYPE
     try:
+        check_access(request, Operation.ALTER)
         if len(message.feature_updates) > MAX_UPDATES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {MAX_UPDATES} features in one request.")
         await broker.features.update(

@@ -10,10 +10,10 @@ and nothing more is read until the gate opens. The gate is closed
   handles one request of a connection at a time, except that produce requests run together;
 - for Produce while the memory budget is exhausted, until the budget has served earlier requests;
 - while the client does not take its replies, or too many bytes wait behind a late reply;
+- while the connection is muted, because its client has exceeded a quota (`Mute`);
 - after a number of requests in a row, until the loop has served other connections.
 
-A large frame begins only while the gate is open to it: a client that takes no replies, or that has another request
-in flight, must not keep memory from the others. Bytes that are kept count in their address's share.
+A large frame begins only while the gate is open to it. Bytes that are kept count in their address's share.
 """
 
 import asyncio
@@ -21,56 +21,65 @@ import time
 from collections.abc import Awaitable
 from typing import cast
 
-from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.listeners import ListenerName, SecurityProtocol
 from kafscale.protocol.wire import MalformedRequestError
-from kafscale.server.connection_host import ConnectionHost
+from kafscale.security.access import UNRESTRICTED, Access
+from kafscale.security.principal import ANONYMOUS, Principal
+from kafscale.server.activity import Activity
+from kafscale.server.connection_host import ConnectionGate, ConnectionHost, RequestDispatcher
 from kafscale.server.frame_lanes import share_key
-from kafscale.server.frames import FrameInProgress, FrameTooLargeError, frame_length, is_large
+from kafscale.server.frames import (
+    MIN_FRAME_BYTES,
+    FrameInProgress,
+    FrameLimits,
+    FrameTooLargeError,
+    frame_length,
+    is_large,
+    is_produce,
+)
+from kafscale.server.kept_bytes import KeptBytes
 from kafscale.server.memory_turn import MemoryTurn
-from kafscale.server.reply_queue import ReplyQueue, ReplySlot
+from kafscale.server.mute import Mute
+from kafscale.server.reply_queue import ReplyQueue, ReplySlot, new_slot
 from kafscale.server.reply_writer import ReplyWriter
 from kafscale.serving.context import ClientSoftware
+from kafscale.serving.request_throttle import RequestThrottle
 
-LENGTH_BYTES = 4
-API_KEY_BYTES = 2
-# Bytes that a connection may keep of requests that wait without counting in its address's share.
-UNCOUNTED_KEPT_BYTES = 4 * 1024
-# Produce requests of a client that may await their replies, and bytes of replies that await an earlier one.
-MAX_UNANSWERED = 10_000
-MAX_READY_BYTES = 1024 * 1024
-# Requests of a client that are handled before others have their turn.
-MAX_REQUESTS_IN_A_ROW = 100
+LENGTH_BYTES, API_KEY_BYTES = 4, 2
+MAX_UNANSWERED, MAX_READY_BYTES = 10_000, 1024 * 1024  # Produce requests; replies that await an earlier one
+MAX_REQUESTS_IN_A_ROW = 100  # of a client, before others have their turn
 
 
 class Connection(asyncio.BufferedProtocol):
     """Created by the listener for each client."""
 
-    def __init__(self, host: ConnectionHost, listener: ListenerName = ListenerName.PLAINTEXT) -> None:
+    def __init__(
+        self,
+        host: ConnectionHost,
+        listener: ListenerName = ListenerName.PLAINTEXT,
+        protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
+    ) -> None:
         self._host = host
-        self.listener = listener
-        self.software = ClientSoftware()
+        self.listener, self.protocol, self.software = listener, protocol, ClientSoftware()
+        self.access: Access = UNRESTRICTED
+        self.frame_limits = FrameLimits(MIN_FRAME_BYTES, host.frame_max_bytes)
+        self._gate: ConnectionGate | None = None
+        self._dispatcher: RequestDispatcher
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frame: FrameInProgress | None = None
         self._handled: FrameInProgress | None = None
-        self._kept = b""
-        self._counted_kept_bytes = 0
+        self._kept = KeptBytes(host.frame_memory)
         self._replies = ReplyQueue()
         self._writer = ReplyWriter(self._replies, host, self._written)
-        self._appending = False
-        self._reading_paused = False
+        self._appending = self._reading_paused = self._ended = self.is_stopping = False
         self._memory = MemoryTurn(host.budget, self._go_on_soon)
-        self._unsent_bytes = 0
-        self._ended = False
-        self.is_stopping = False
+        self.mute = Mute(host.metrics.connections, self._unmuted)
         self.peer_host = ""
-        self._share_key = ""
-        self.last_active_sec = 0.0
+        self._activity = Activity()
         self.connected_at_sec = self._received_sec = self.now_sec()
-
-    # --- asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -78,21 +87,30 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else "unknown"
         self._writer.start(self._transport, self.peer_host)
-        self._share_key = share_key(self.peer_host)
-        self.last_active_sec = self._loop.time()
+        self._kept.share_key = share_key(self.peer_host)
+        self.access = self._host.access_of(ANONYMOUS, self.peer_host)
+        self._activity.moved(self._loop.time())
         if not self._host.admit(self):
             self._transport.abort()
+            return
+        self._gate = self._host.open_gate(self)
+        self._dispatcher = self._gate or self._host.dispatcher
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._transport = None
         self._ended = True
         self._host.remove(self)
-        self._drop_frame()
+        if self._gate is not None:
+            self._gate.close()
+        if self._frame is not None:
+            self._frame.give_back()
+            self._frame = None
         self._memory.cancel()
+        self.mute.close()
         self._replies.abandon()
         self._writer.close()
-        self._set_kept(b"")
+        self._kept.take()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The memory for the next bytes."""
@@ -103,14 +121,14 @@ class Connection(asyncio.BufferedProtocol):
             self._is_busy
             or not self._replies.only_produce
             or not host.budget.has_room
-            or not host.frame_memory.has_room(self._share_key)
+            or not host.frame_memory.has_room(self._kept.share_key)
         ):
             return host.small_receive_buffer
         return host.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived."""
-        self.last_active_sec = self._loop.time()
+        self._activity.moved(self._loop.time())
         self._received_sec = self.now_sec()
         if self._frame is not None:
             self._frame.filled(nbytes)
@@ -120,9 +138,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._pause_reading()
         else:
             received = self._host.receive_buffer[:nbytes]
-            if self._kept:
-                received = memoryview(self._kept + bytes(received))
-                self._set_kept(b"")
+            if self._kept.data:
+                received = memoryview(self._kept.take() + bytes(received))
             self._consume(received)
 
     def eof_received(self) -> bool:
@@ -138,6 +155,10 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.resume()
         self._go_on()
 
+    def authenticated(self, principal: Principal) -> None:
+        """The client is known: by its certificate, or by SASL."""
+        self.access = self._host.access_of(principal, self.peer_host)
+
     # --- frames
 
     def _consume(self, data: memoryview) -> None:
@@ -145,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         position, end, requests = 0, len(data), 0
         while end - position >= LENGTH_BYTES:
             try:
-                length = frame_length(data, position, self._host.frame_max_bytes)
+                length = frame_length(data, position, self.frame_limits)
             except FrameTooLargeError as problem:
                 self.refuse(problem.reason, str(problem))
                 return
@@ -169,14 +190,14 @@ class Connection(asyncio.BufferedProtocol):
             if self._ended:
                 return
         if position < end:
-            self._set_kept(bytes(data[position:end]))
+            self._kept.keep(bytes(data[position:end]))
 
     def _begin_frame(self, length: int, first: memoryview) -> bool:
         """Give the frame memory of its own; False if it must wait for it: `_go_on` will be called."""
         if is_large(length) and not self._may_be_next(first):
             return False
         try:
-            self._frame = self._host.frame_memory.begin(length, first, self._share_key, self)
+            self._frame = self._host.frame_memory.begin(length, first, self._kept.share_key, self)
         except OSError as problem:
             self.refuse(
                 FrameRefusal.TOO_LARGE, f"no memory for a frame of {length} bytes: {problem.strerror}"
@@ -196,8 +217,6 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._pause_reading()
 
-    # --- a frame's owner
-
     @property
     def takes_replies(self) -> bool:
         """True if the client reads its replies."""
@@ -211,11 +230,6 @@ class Connection(asyncio.BufferedProtocol):
         """The client does not send the rest of its frame in time."""
         self.refuse(FrameRefusal.TOO_SLOW, "the rest of a frame did not come in time")
 
-    def _drop_frame(self) -> None:
-        if self._frame is not None:
-            self._frame.give_back()
-            self._frame = None
-
     # --- the gate
 
     @property
@@ -224,6 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._writer.is_paused
             or self._appending
+            or self.mute.is_on
             or len(self._replies) >= MAX_UNANSWERED
             or self._replies.ready_bytes >= MAX_READY_BYTES
         )
@@ -232,13 +247,13 @@ class Connection(asyncio.BufferedProtocol):
         """True if the connection's other requests allow this one to be handled."""
         if self._is_busy:
             return False
-        return not self._replies or (_is_produce(request) and self._replies.only_produce)
+        return not self._replies or (is_produce(request) and self._replies.only_produce)
 
     def _gate_open(self, request: memoryview, *, is_counted: bool = False) -> bool:
         """True if the request may be handled now. A large frame has waited for its memory (`is_counted`)."""
         if not self._may_be_next(request):
             return False
-        if is_counted or not _is_produce(request):
+        if is_counted or not is_produce(request):
             return True
         if self._memory.granted_bytes or self._host.budget.has_room:
             return True
@@ -246,15 +261,8 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _keep(self, data: memoryview) -> None:
-        self._set_kept(bytes(data))
+        self._kept.keep(bytes(data))
         self._pause_reading()
-
-    def _set_kept(self, data: bytes) -> None:
-        counted_bytes = len(data) if len(data) > UNCOUNTED_KEPT_BYTES else 0
-        more_bytes = counted_bytes - self._counted_kept_bytes
-        self._kept, self._counted_kept_bytes = data, counted_bytes
-        if more_bytes:
-            self._host.frame_memory.keep(self._share_key, more_bytes)
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and self._transport is not None:
@@ -263,6 +271,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on_soon(self) -> None:
         self._loop.call_soon(self._go_on)
+
+    def _unmuted(self) -> None:
+        self._activity.moved(self._loop.time())
+        self._go_on()
 
     def _go_on(self) -> None:
         """The gate may have opened: handle the kept bytes, then read on."""
@@ -273,11 +285,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._take_whole_frame(self._frame)
             elif not self._frame.waits:
                 self._resume_reading()
-        elif self._kept:
-            kept = memoryview(self._kept)
-            self._set_kept(b"")
+        elif self._kept.data:
             self._reading_paused = False
-            self._consume(kept)
+            self._consume(memoryview(self._kept.take()))
             if not self._reading_paused:
                 self._resume_reading()
         else:
@@ -288,18 +298,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.resume_reading()
 
-    # --- requests
-
     def _dispatch(self, body: memoryview, frame: FrameInProgress | None) -> None:
         self._handled = frame
         try:
-            appending = self._host.dispatcher.dispatch(self, body)
-        except MalformedRequestError as problem:
-            self.refuse(FrameRefusal.MALFORMED, str(problem))
-            appending = None
-        except Exception as problem:  # noqa: BLE001 - it is logged, and ends only this connection
-            self._host.log_failure(self.peer_host, problem)
-            self.abort()
+            appending = self._dispatcher.dispatch(self, body)
+        except Exception as problem:  # noqa: BLE001 - it is reported, and ends only this connection
+            self._fail(problem)
             appending = None
         if appending is not None:
             self._appending = True
@@ -310,15 +314,19 @@ class Connection(asyncio.BufferedProtocol):
     async def _finish(self, appending: Awaitable[None], frame: FrameInProgress | None) -> None:
         try:
             await appending
-        except MalformedRequestError as problem:
-            self.refuse(FrameRefusal.MALFORMED, str(problem))
-        except Exception as problem:  # noqa: BLE001 - it is logged, and ends only this connection
-            self._host.log_failure(self.peer_host, problem)
-            self.abort()
+        except Exception as problem:  # noqa: BLE001 - it is reported, and ends only this connection
+            self._fail(problem)
         finally:
             self._appending = False
             self._done_with(frame)
         self._go_on()
+
+    def _fail(self, problem: Exception) -> None:
+        if isinstance(problem, MalformedRequestError):
+            self.refuse(FrameRefusal.MALFORMED, str(problem))
+        else:
+            self._host.log_failure(self.peer_host, problem)
+            self.abort()
 
     def _done_with(self, frame: FrameInProgress | None) -> None:
         """The request has been handled: its bytes are not needed any more."""
@@ -334,13 +342,12 @@ class Connection(asyncio.BufferedProtocol):
             # Later, because the caller's caller has a view of them.
             self._loop.call_soon(self._handled.give_back)
 
-    def open_slot(self, api_key: ApiKey) -> ReplySlot:
+    def open_slot(self, api_key: ApiKey, throttle: RequestThrottle | None = None) -> ReplySlot:
         """The place of the next reply."""
-        slot = ReplySlot(self, self._host.metrics.api(api_key), api_key is ApiKey.PRODUCE, self._received_sec)
+        metrics, is_produce = self._host.metrics.api(api_key), api_key is ApiKey.PRODUCE
+        slot = new_slot(self, metrics, is_produce, self._received_sec, throttle)
         self._replies.add(slot)
         return slot
-
-    # --- replies
 
     def now_sec(self) -> float:
         """A monotonic clock; finer than the loop's, which stands still while a callback runs."""
@@ -360,13 +367,10 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle_since(self, before_sec: float) -> bool:
         """True if nothing has moved since then. A slow reader of replies is not idle."""
         if self._writer.is_paused and self._transport is not None:
-            unsent_bytes = self._transport.get_write_buffer_size()
-            if unsent_bytes != self._unsent_bytes:
-                self._unsent_bytes = unsent_bytes
-                self.last_active_sec = self._loop.time()
-        elif self._replies or self._appending:
+            self._activity.unsent(self._transport.get_write_buffer_size(), self._loop.time())
+        elif self._replies or self._appending or self.mute.is_on:
             return False
-        return self.last_active_sec < before_sec
+        return self._activity.is_before(before_sec)
 
     def refuse(self, reason: FrameRefusal, problem: str) -> None:
         """Close the connection because of a frame that its client sent."""
@@ -377,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
     def stop_reading(self) -> None:
         """The broker is stopping: answer the requests in flight, and handle no more."""
         self.is_stopping = True
-        self._set_kept(b"")
+        self._kept.take()
         self._memory.cancel()
         self._pause_reading()
 
@@ -394,7 +398,3 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = True
         if self._transport is not None:
             self._transport.abort()
-
-
-def _is_produce(request: memoryview) -> bool:
-    return request[0] == 0 and request[1] == ApiKey.PRODUCE

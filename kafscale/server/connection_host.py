@@ -4,12 +4,16 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol
 
 from kafscale.memory.memory_budget import MemoryBudget
-from kafscale.metadata.model import ListenerName
 from kafscale.ops.metrics import FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
-from kafscale.server.frames import FrameMemory
+from kafscale.protocol.listeners import ListenerName, SecurityProtocol
+from kafscale.security.access import Access, AccessFactory
+from kafscale.security.principal import Principal
+from kafscale.server.frames import FrameLimits, FrameMemory
+from kafscale.server.mute import Mute
 from kafscale.server.reply_queue import ReplySlot
 from kafscale.serving.context import ClientSoftware
+from kafscale.serving.request_throttle import RequestThrottle
 
 
 class Requester(Protocol):
@@ -17,10 +21,13 @@ class Requester(Protocol):
 
     peer_host: str
     listener: ListenerName
+    protocol: SecurityProtocol
     software: ClientSoftware
+    access: Access
+    mute: Mute
 
-    def open_slot(self, api_key: ApiKey) -> ReplySlot:
-        """The place of the reply."""
+    def open_slot(self, api_key: ApiKey, throttle: RequestThrottle | None = None) -> ReplySlot:
+        """The place of the reply. `throttle`: of a client with quotas."""
 
     def body_is_read(self) -> None:
         """The request's bytes are not needed any more, although its answer may take long."""
@@ -33,6 +40,7 @@ class HostedConnection(Protocol):
     """A connection as the listener sees it."""
 
     peer_host: str
+    mute: Mute
 
     @property
     def takes_replies(self) -> bool:
@@ -62,10 +70,31 @@ class RequestDispatcher(Protocol):
         """See `Dispatcher.dispatch`."""
 
 
+class ConnectionGate(RequestDispatcher, Protocol):
+    """Takes the frames of one connection before the dispatcher does, as long as its client is not known."""
+
+    def close(self) -> None:
+        """The connection is gone."""
+
+
+class GatedConnection(Requester, Protocol):
+    """A connection as its gate sees it."""
+
+    protocol: SecurityProtocol
+    frame_limits: FrameLimits
+
+    def authenticated(self, principal: Principal) -> None:
+        """The client is known."""
+
+    def close(self) -> None:
+        """Close when every reply that may leave has left."""
+
+
 class ConnectionHost(Protocol):
     """The things that all connections of a broker share (`Listener`).
 
-    `slow_request_sec`: a request that takes so long is logged; infinity for none.
+    `slow_request_sec`: a request that takes so long is logged; infinity for none. `access_of`: gives a connection its
+    access when its client is known.
     """
 
     receive_buffer: memoryview
@@ -75,10 +104,14 @@ class ConnectionHost(Protocol):
     budget: MemoryBudget
     metrics: Metrics
     slow_request_sec: float
+    access_of: AccessFactory
 
     @property
     def dispatcher(self) -> RequestDispatcher:
         """Takes whole frames."""
+
+    def open_gate(self, connection: GatedConnection) -> ConnectionGate | None:
+        """The gate of a connection whose client must authenticate itself; None for another one."""
 
     def admit(self, connection: HostedConnection) -> bool:
         """True if there is a place for one more client."""

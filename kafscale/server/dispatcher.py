@@ -18,6 +18,7 @@ from kafscale.server.connection_host import Requester
 from kafscale.server.reply_queue import ReplySlot
 from kafscale.serving.context import Broker, RequestContext
 from kafscale.serving.lasting_body import lasting
+from kafscale.serving.request_throttle import RequestThrottle
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Dispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._quotas = broker.quotas
 
     def dispatch(self, requester: Requester, frame: memoryview) -> Awaitable[None] | None:
         """Hand the request to its handler.
@@ -44,7 +46,11 @@ class Dispatcher:
         if route is None or not route.min_version <= header.api_version <= route.max_version:
             self._unsupported(requester, header)
             return None
+        throttle = self._throttle(requester, header, route) if self._quotas.are_any else None
         body = frame[header.body_offset :]
+        access = requester.access
+        if access.is_restricted:
+            access = access.in_request(route.api)
         request = RequestContext(
             header.api_version,
             header.correlation_id,
@@ -53,8 +59,30 @@ class Dispatcher:
             requester.software,
             requester.listener,
             len(body),
+            access,
+            throttle,
         )
-        slot = requester.open_slot(route.api)
+        slot = requester.open_slot(route.api, throttle)
+        if throttle is None:
+            return self._call(route, requester, request, body, slot)
+        if route.api is ApiKey.PRODUCE:
+            throttle.produced(len(frame))
+        return throttle.run(lambda: self._call(route, requester, request, body, slot))
+
+    def _throttle(self, requester: Requester, header: RequestHeader, route: Route) -> RequestThrottle:
+        return RequestThrottle(
+            self._quotas,
+            self._broker.metrics,
+            requester.mute,
+            user=requester.access.principal.name,
+            client_id=header.client_id,
+            api=route.api,
+            version=header.api_version,
+        )
+
+    def _call(
+        self, route: Route, requester: Requester, request: RequestContext, body: memoryview, slot: ReplySlot
+    ) -> Awaitable[None] | None:
         if route.body_handler is not None:
             return route.body_handler(self._broker, request, body, slot)
         if len(body) > LARGE_MESSAGE_BYTES:
@@ -108,6 +136,8 @@ class Dispatcher:
             await answering
 
     def _answer(self, answer: Answer, request: RequestContext, slot: ReplySlot) -> Awaitable[None] | None:
+        if request.throttle is not None:
+            answer = request.throttle.answered(answer)
         if isinstance(answer, bytes):
             slot.send((answer,))
         elif is_large(answer):

@@ -2,15 +2,19 @@
 
 import asyncio
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kafscale.errors import KafscaleError
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import Slab, SlabPool
 from kafscale.ops.metrics import FrameRefusal
+from kafscale.protocol.api_keys import ApiKey
 from kafscale.server.frame_lanes import FrameLane, Passage
 
 _LENGTH = Struct(">i")
+
+# A TLS handshake record, read as a length: type 22, version 3.0 to 3.4.
+_TLS_STARTS = frozenset(0x160300 + minor for minor in range(5))
 
 # API key, API version and correlation id: nothing shorter is a request.
 MIN_FRAME_BYTES = 8
@@ -18,6 +22,14 @@ MIN_FRAME_BYTES = 8
 SMALL_FRAME_BYTES = 64 * 1024
 # Received whatever the lane says: a connection learns only by receiving that its client has sent more.
 MIN_ROOM_BYTES = 4 * 1024
+
+
+class FrameLimits(NamedTuple):
+    """The sizes that a frame may have, and the setting that the larger one comes from."""
+
+    least_bytes: int
+    most_bytes: int
+    setting: str = "KAFSCALE_FRAME_MAX_BYTES"
 
 
 class FrameTooLargeError(KafscaleError):
@@ -28,25 +40,33 @@ class FrameTooLargeError(KafscaleError):
         self.reason = reason
 
 
-def frame_length(data: memoryview, position: int, max_bytes: int) -> int:
+def frame_length(data: memoryview, position: int, limits: FrameLimits) -> int:
     """The length of the frame whose four length bytes are at `position`. Raises `FrameTooLargeError`."""
     (length,) = _LENGTH.unpack_from(data, position)
-    if MIN_FRAME_BYTES <= length <= max_bytes:
+    least_bytes, most_bytes, setting = limits
+    if least_bytes <= length <= most_bytes:
         return int(length)
-    if length > max_bytes:
+    if length > most_bytes and length >> 8 in _TLS_STARTS:
+        raise FrameTooLargeError(FrameRefusal.TLS, "the client speaks TLS, which this listener does not")
+    if length > most_bytes:
         raise FrameTooLargeError(
             FrameRefusal.TOO_LARGE,
-            f"a frame of {length} bytes is over KAFSCALE_FRAME_MAX_BYTES ({max_bytes})",
+            f"a frame of {length} bytes is over {setting} ({most_bytes})",
         )
     raise FrameTooLargeError(
         FrameRefusal.BAD_LENGTH,
-        f"a frame length of {length} bytes is not legal, the least is {MIN_FRAME_BYTES}",
+        f"a frame length of {length} bytes is not legal, the least is {least_bytes}",
     )
 
 
 def is_large(length: int) -> bool:
     """True if a frame of this length goes in the lane of large ones."""
     return length > SMALL_FRAME_BYTES
+
+
+def is_produce(request: memoryview) -> bool:
+    """True if a frame, of which there are at least two bytes, is a Produce request."""
+    return request[0] == 0 and request[1] == ApiKey.PRODUCE
 
 
 class FrameOwner(Protocol):

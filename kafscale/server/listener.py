@@ -4,20 +4,30 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from kafscale.clocks import now_ms, steady_ms
 from kafscale.errors import cannot_listen
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import SlabPool
-from kafscale.metadata.model import ListenerName
 from kafscale.ops.line_limit import RepeatedLines
 from kafscale.ops.metrics import Metrics
+from kafscale.protocol.listeners import SecurityProtocol
+from kafscale.security.access import AccessFactory, unrestricted
+from kafscale.security.client_quotas import ConnectionQuota
+from kafscale.security.quota_rules import plain_address
+from kafscale.security.rates import Windows
+from kafscale.security.sasl_service import SaslService
 from kafscale.server.connection import Connection
-from kafscale.server.connection_host import HostedConnection
+from kafscale.server.connection_host import ConnectionGate, GatedConnection, HostedConnection
+from kafscale.server.connection_rate import apply_connection_quota
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.frames import FrameMemory
-from kafscale.settings.kinds import Address
+from kafscale.server.sasl_gate import SaslGate
+from kafscale.server.tls_transport import TlsServices, TlsTransport
+from kafscale.settings.listener_list import ListenerSpec
 from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
@@ -27,11 +37,11 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 SMALL_RECEIVE_BUFFER_BYTES = 4 * 1024
 BACKLOG = 1024
 
-_SET_BY = {
-    ListenerName.PLAINTEXT: "KAFSCALE_BROKER_ADDR",
-    ListenerName.EXTERNAL: "KAFSCALE_EXTERNAL_ADDR",
-}
+MOST_CONNECTIONS = 2**31 - 1
 _IDLE_CHECKS_PER_TIMEOUT = 10
+
+NewTls = Callable[[SecurityProtocol, FrameMemory], TlsServices]
+"""Makes what the TLS connections of a protocol share."""
 
 
 class Listener:
@@ -47,8 +57,16 @@ class Listener:
         max_connections: int,
         max_idle_ms: int,
         slow_request_ms: int = 0,
+        max_per_ip: int = MOST_CONNECTIONS,
+        max_of_ips: Mapping[str, int] | None = None,
+        connection_quota: ConnectionQuota | None = None,
+        access_of: AccessFactory = unrestricted,
+        tls: NewTls | None = None,
     ) -> None:
-        """`slow_request_ms`: a request that takes longer is logged; 0 for none."""
+        """`slow_request_ms`: a request that takes longer is logged; 0 for none. `max_of_ips`: their own `max_per_ip`.
+
+        `tls`: makes the services of a listener with TLS; None where there is none.
+        """
         self.dispatcher: Dispatcher
         self.budget = budget
         self.metrics = metrics
@@ -58,6 +76,12 @@ class Listener:
         self.small_receive_buffer = self.receive_buffer[:SMALL_RECEIVE_BUFFER_BYTES]
         self.frame_memory = FrameMemory(pool, budget)
         self.slow_request_sec = slow_request_ms / 1000 or math.inf
+        self.access_of = access_of
+        self._tls = tls
+        self._max_per_ip = max_per_ip
+        self._max_of_ips = max_of_ips or {}
+        self._count_by_ip: Counter[str] = Counter()
+        self._connection_quota = connection_quota or ConnectionQuota(Windows(1, 1000), 1)
         self._max_connections = max_connections
         self._max_idle_sec = max_idle_ms / 1000
         self._connections: set[HostedConnection] = set()
@@ -67,35 +91,52 @@ class Listener:
         self._no_connections = asyncio.Event()
         self._no_connections.set()
         self._repeated_lines = RepeatedLines(time.monotonic)
+        self._sasl: SaslService | None = None
 
-    async def bind(
-        self, host: str, port: int, name: ListenerName = ListenerName.PLAINTEXT
-    ) -> tuple[str, int]:
+    async def bind(self, spec: ListenerSpec) -> tuple[str, int]:
         """Bind an address without accepting clients yet; returns the one in use (for port 0 the system's choice).
 
         Raises `StartupError` if that is not possible.
         """
         loop = asyncio.get_running_loop()
+        host, port = spec.address.host, spec.address.port
         try:
             server = await loop.create_server(
-                lambda: Connection(self, name), host, port, backlog=BACKLOG, start_serving=False
+                self._factory(spec), host, port, backlog=BACKLOG, start_serving=False
             )
         except OSError as problem:
             for taken in self._servers:
                 taken.close()
-            raise cannot_listen(Address(host, port), "Kafka clients", problem, _SET_BY[name]) from problem
+            raise cannot_listen(spec.address, "Kafka clients", problem, spec.set_by) from problem
         self._servers.append(server)
         bound = server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])
 
-    async def start(self, dispatcher: Dispatcher) -> None:
-        """Accept clients at the bound addresses."""
+    def _factory(self, spec: ListenerSpec) -> Callable[[], asyncio.BufferedProtocol]:
+        """Makes the protocol of a new client's socket."""
+        if not spec.protocol.is_tls:
+            return lambda: Connection(self, spec.name, spec.protocol)
+        assert self._tls is not None
+        services = self._tls(spec.protocol, self.frame_memory)
+        return lambda: TlsTransport(Connection(self, spec.name, spec.protocol), services)
+
+    async def start(self, dispatcher: Dispatcher, sasl: SaslService | None = None) -> None:
+        """Accept clients at the bound addresses. `sasl`: for those of listeners with SASL."""
         self.dispatcher = dispatcher
+        self._sasl = sasl
         for server in self._servers:
             await server.start_serving()
         self._check_idle()
 
     # --- services for connections
+
+    def open_gate(self, connection: GatedConnection) -> ConnectionGate | None:
+        """See `ConnectionHost`. Raises `RuntimeError` where SASL is wanted and there is none."""
+        if not connection.protocol.is_sasl:
+            return None
+        if self._sasl is None:
+            raise RuntimeError(f"the listener {connection.listener} has no SASL")
+        return SaslGate(connection, self._sasl, self.dispatcher, now_ms=now_ms, steady_ms=steady_ms)
 
     def admit(self, connection: HostedConnection) -> bool:
         """True if there is a place for one more client."""
@@ -104,6 +145,7 @@ class Listener:
         counters = self.metrics.connections
         counters.accepted += 1
         counters.current += 1
+        self._count_by_ip[connection.peer_host] += 1
         if len(self._connections) > self._max_connections:
             counters.rejected += 1
             self.log_refusal(
@@ -112,13 +154,34 @@ class Listener:
                 f"there are KAFSCALE_MAX_CONNECTIONS ({self._max_connections}) already",
             )
             return False
+        most = self._most_of(connection.peer_host)
+        if self._count_by_ip[connection.peer_host] > most:
+            counters.rejected_per_ip += 1
+            setting = "KAFSCALE_MAX_CONNECTIONS_PER_IP" + ("" if most == self._max_per_ip else "_OVERRIDES")
+            self.log_refusal(
+                "connections per ip",
+                connection.peer_host,
+                f"there are {setting} ({most}) of this address already",
+            )
+            return False
+        if self._connection_quota.is_set:
+            apply_connection_quota(self._connection_quota, connection, self.metrics)
         return True
+
+    def _most_of(self, host: str) -> int:
+        """How many connections the address may have."""
+        if not self._max_of_ips:
+            return self._max_per_ip
+        return self._max_of_ips.get(plain_address(host) or host, self._max_per_ip)
 
     def remove(self, connection: HostedConnection) -> None:
         """The connection is gone."""
         if connection in self._connections:
             self._connections.remove(connection)
             self.metrics.connections.current -= 1
+            self._count_by_ip[connection.peer_host] -= 1
+            if not self._count_by_ip[connection.peer_host]:
+                del self._count_by_ip[connection.peer_host]
             if not self._connections:
                 self._no_connections.set()
 

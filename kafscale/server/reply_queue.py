@@ -7,6 +7,7 @@ from typing import Protocol
 from kafscale.ops.metrics import ApiMetrics
 from kafscale.protocol.types import Buffer
 from kafscale.serving.context import Held
+from kafscale.serving.request_throttle import RequestThrottle
 from kafscale.serving.request_times import RequestTimes
 
 
@@ -107,6 +108,40 @@ class ReplySlot:
     def end_connection(self) -> None:
         """There is no reply, and the client must not go on as if there had been one."""
         self._sink.abort()
+
+
+class ThrottledSlot(ReplySlot):
+    """The place of a reply to a client with quotas: it leaves with the throttle time."""
+
+    __slots__ = ("_throttle",)
+
+    def __init__(
+        self,
+        sink: ReplySink,
+        metrics: ApiMetrics,
+        is_produce: bool,
+        received_sec: float | None,
+        throttle: RequestThrottle,
+    ) -> None:
+        super().__init__(sink, metrics, is_produce, received_sec)
+        self._throttle = throttle
+
+    def send(self, buffers: Sequence[Buffer], held: Held | None = None, error_code: int = 0) -> None:
+        """See `ReplySlot.send`."""
+        super().send(self._throttle.marked(buffers), held, error_code)
+
+
+def new_slot(
+    sink: ReplySink,
+    metrics: ApiMetrics,
+    is_produce: bool,
+    received_sec: float,
+    throttle: RequestThrottle | None,
+) -> ReplySlot:
+    """The place of a reply, of a client with quotas (`throttle`) or without."""
+    if throttle is None:
+        return ReplySlot(sink, metrics, is_produce, received_sec)
+    return ThrottledSlot(sink, metrics, is_produce, received_sec, throttle)
 
 
 class ReplyQueue:

@@ -1,0 +1,42 @@
+"""What an API needs of its client's access: declared with each route, asked by its handler."""
+
+from typing import NamedTuple
+
+from kafscale.protocol.acl_codes import Operation, ResourceType
+
+
+class Need(NamedTuple):
+    """An operation on a resource that the request names, or on the cluster. `when`: for people; empty: always."""
+
+    resource_type: ResourceType
+    operation: Operation
+    when: str = ""
+
+
+class Open(NamedTuple):
+    """Every client may use the API. `reason`: for people."""
+
+    reason: str
+
+
+Needs = tuple[Need, ...] | Open
+
+
+def topic(operation: Operation, when: str = "") -> Need:
+    """An operation on a topic."""
+    return Need(ResourceType.TOPIC, operation, when)
+
+
+def group(operation: Operation, when: str = "") -> Need:
+    """An operation on a group."""
+    return Need(ResourceType.GROUP, operation, when)
+
+
+def transactional_id(operation: Operation, when: str = "") -> Need:
+    """An operation on a transactional id."""
+    return Need(ResourceType.TRANSACTIONAL_ID, operation, when)
+
+
+def cluster(operation: Operation, when: str = "") -> Need:
+    """An operation on the cluster."""
+    return Need(ResourceType.CLUSTER, operation, when)
