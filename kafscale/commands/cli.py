@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafscale.commands.cost_options import cost
 from kafscale.commands.running import (
     EXIT_SETTINGS,
     EXIT_STARTUP,
@@ -19,6 +20,7 @@ from kafscale.commands.running import (
     run_broker,
     with_settings,
 )
+from kafscale.commands.users import users
 from kafscale.errors import KafscaleError, SettingError
 from kafscale.operator.operator_command import operator
 from kafscale.settings.broker import SETTINGS, SettingRow, Settings, load_settings
@@ -55,6 +57,8 @@ def main() -> None:
 
 
 main.add_command(operator)
+main.add_command(cost)
+main.add_command(users)
 
 
 @main.command(help=serve_help())
@@ -231,6 +235,10 @@ def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None
     help="Begin with the batch that has offset N.",
 )
 @click.option("--max-batches", type=click.IntRange(1), metavar="N", help="Print so many batches and no more.")
+@click.option("--topic", metavar="NAME", help="Of an entry, print this topic's slices with their batches.")
+@click.option(
+    "--partition", type=click.IntRange(0, 2**31 - 1), metavar="N", help="And only those of this partition."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 def dump(
     files: tuple[str, ...],
@@ -238,9 +246,12 @@ def dump(
     records: bool,
     offset: int | None,
     max_batches: int | None,
+    topic: str | None,
+    partition: int | None,
     as_json: bool,
 ) -> None:
-    """Print what is in segments (.kfs), indexes (.index) and checkpoints (.ckpt), with no cluster at hand.
+    """Print what is in segments (.kfs), indexes (.index), checkpoints (.ckpt), and the entries, fences (.entry) and
+    gathered objects (.gathered) of journals, with no cluster at hand.
 
     \b
     FILE|URL is a path, or one of
@@ -254,7 +265,14 @@ def dump(
     from kafscale.commands.dump import DumpOptions, run_dump
     from kafscale.tools.dump.findings import Look
 
-    look = Look(verify=verify, records=records, from_offset=offset, max_batches=max_batches)
+    look = Look(
+        verify=verify,
+        records=records,
+        from_offset=offset,
+        max_batches=max_batches,
+        topic=topic,
+        partition=partition,
+    )
     options = DumpOptions(targets=files, look=look, as_json=as_json)
     sys.exit(run_dump(options, os.environ))
 

@@ -1,4 +1,4 @@
-"""`kafscale dump`: prints what is in segments, indexes and checkpoints, and says what is wrong with them."""
+"""`kafscale dump`: prints what is in segments, indexes, checkpoints and journals, and what is wrong with them."""
 
 import os
 import sys
@@ -15,14 +15,20 @@ from kafscale.commands.dump_values import shown_name
 from kafscale.errors import KafscaleError
 from kafscale.formats.checkpoint import MAGIC as CHECKPOINT_MAGIC
 from kafscale.formats.index import MAGIC as INDEX_MAGIC
+from kafscale.formats.journal_entry import FIXED_BYTES, CellKind
+from kafscale.formats.journal_entry import MAGIC as JOURNAL_MAGIC
 from kafscale.formats.object_keys import parse_index_key, parse_segment_key
 from kafscale.formats.segment import MAGIC as SEGMENT_MAGIC
 from kafscale.tools.dump.checkpoint_walk import checkpoint_findings
+from kafscale.tools.dump.entry_walk import EntryWalk, kind_of
 from kafscale.tools.dump.findings import (
     Finding,
     FoundBatch,
     FoundCheckpoint,
     FoundEntry,
+    FoundSegmentFooter,
+    FoundSegmentHeader,
+    FoundSlice,
     Look,
     Note,
     Problem,
@@ -42,7 +48,15 @@ MOST_PROBLEMS_REPORTED: Final = 100
 """Of one file on standard error; the others are only counted."""
 
 _MAGIC_BYTES: Final = 4
-_KIND_OF_MAGIC: Final = {SEGMENT_MAGIC: ".kfs", INDEX_MAGIC: ".index", CHECKPOINT_MAGIC: ".ckpt"}
+_KIND_OF_MAGIC: Final = {
+    SEGMENT_MAGIC: ".kfs",
+    INDEX_MAGIC: ".index",
+    CHECKPOINT_MAGIC: ".ckpt",
+    JOURNAL_MAGIC: ".entry",
+}
+_GATHERED: Final = ".gathered"
+"""Begins as an entry, and says in its head that it is none."""
+_KINDS: Final = (*_KIND_OF_MAGIC.values(), _GATHERED)
 
 # A key of which only the last name matters.
 _FOLDER: Final = "namespace/topic/0/"
@@ -83,7 +97,7 @@ class _Tally:
             case FoundBatch():
                 self.batches += 1
                 self.records += finding.header.record_count
-            case FoundEntry():
+            case FoundEntry() | FoundSlice():
                 self.entries += 1
             case FoundCheckpoint():
                 self.entries += len(finding.checkpoint.segments)
@@ -133,7 +147,8 @@ class Dump:
         tally = _Tally()
         for finding in self._findings(target, kind, reader, sources):
             tally.add(finding)
-            self._print(finding, target)
+            if self._is_shown(finding, kind):
+                self._print(finding, target)
             self._tell(finding, target, tally)
         if tally.problems > MOST_PROBLEMS_REPORTED:
             self._lines.report(f"{target}: {tally.problems - MOST_PROBLEMS_REPORTED} more problems")
@@ -156,8 +171,16 @@ class Dump:
                 yield from IndexWalk(
                     reader, self._options.look, key=parse_index_key(key), segment=segment
                 ).findings()
+            case ".entry" | ".gathered":
+                yield from EntryWalk(reader, self._options.look, name=target).findings()
             case _:
                 yield from checkpoint_findings(reader)
+
+    def _is_shown(self, finding: Finding, kind: str) -> bool:
+        """Of an entry that is only verified the rows are enough: it has a segment in each."""
+        if kind not in (".entry", _GATHERED) or self._options.look.shows_batches:
+            return True
+        return not isinstance(finding, FoundSegmentHeader | FoundBatch | FoundSegmentFooter)
 
     def _beside(self, target: str, suffix: str, other: str, sources: Sources) -> PieceReader | None:
         """The file that belongs to the target, from the same folder or bucket; None where there is none."""
@@ -197,14 +220,16 @@ def _kind_of(target: str, reader: PieceReader) -> str:
     """The suffix of the file's kind: by its first bytes, else by its name. Raises `SourceError`."""
     magic = bytes(reader.view(0, _MAGIC_BYTES))
     kind = _KIND_OF_MAGIC.get(magic) or _named_kind(target)
+    if magic == JOURNAL_MAGIC and kind_of(reader.view(0, FIXED_BYTES)) == CellKind.GATHERED:
+        return _GATHERED
     if not kind:
         raise SourceError(
             target,
-            f"it is no segment, index or checkpoint: it begins with {magic!r}, and its name does not end in "
-            f"{' or '.join(_KIND_OF_MAGIC.values())}",
+            f"it is no segment, index, checkpoint, entry or gathered object: it begins with {magic!r}, and its name "
+            f"does not end in {' or '.join(_KINDS)}",
         )
     return kind
 
 
 def _named_kind(target: str) -> str:
-    return next((kind for kind in _KIND_OF_MAGIC.values() if target.endswith(kind)), "")
+    return next((kind for kind in _KINDS if target.endswith(kind)), "")

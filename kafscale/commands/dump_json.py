@@ -11,10 +11,13 @@ from kafscale.tools.dump.findings import (
     FoundBatch,
     FoundCheckpoint,
     FoundEntry,
+    FoundFence,
     FoundIndexHeader,
+    FoundJournalObject,
     FoundRecord,
     FoundSegmentFooter,
     FoundSegmentHeader,
+    FoundSlice,
     Note,
     Problem,
 )
@@ -46,6 +49,19 @@ def json_lines_of(finding: Finding, name: str) -> Iterator[str]:
         case FoundCheckpoint():
             yield from map(as_line, _checkpoint(finding))
             return
+        case FoundJournalObject():
+            fields = _journal_object(finding)
+        case FoundFence():
+            fields = {
+                "type": "fence",
+                "journal": finding.fence.journal_id,
+                "sequence": finding.fence.sequence,
+                "broker": finding.fence.broker_id,
+                "createdMs": finding.fence.created_ms,
+                "fileSize": finding.size_bytes,
+            }
+        case FoundSlice():
+            fields = _slice(finding)
         case Problem():
             fields = {"type": "problem", "file": name, "problem": finding.text}
         case Note():
@@ -175,3 +191,47 @@ def _checkpoint(found: FoundCheckpoint) -> Iterator[Fields]:
                 for batch in producer.batches
             ],
         }
+
+
+def _journal_object(found: FoundJournalObject) -> Fields:
+    head = found.head
+    return {
+        "type": "gathered" if found.is_gathered else "journalEntry",
+        "journal": head.journal_id,
+        "sequence": head.sequence,
+        "broker": head.broker_id,
+        "committedThrough": head.committed_through,
+        "createdMs": head.created_ms,
+        "slices": len(head.slices),
+        "headSize": found.head_bytes,
+        "fileSize": found.size_bytes,
+    }
+
+
+def _slice(found: FoundSlice) -> Fields:
+    row = found.row
+    return {
+        "type": "slice",
+        "topic": row.topic,
+        "partition": row.partition,
+        "topicId": str(row.topic_id),
+        "baseOffset": row.base_offset,
+        "lastOffset": row.last_offset,
+        "count": row.record_count,
+        "partitionLeaderEpoch": row.leader_epoch,
+        "maxTimestamp": row.max_timestamp_ms,
+        "position": found.position,
+        "key": row.object_key or None,
+        "size": row.size_bytes,
+        "bodyCrc": row.body_crc,
+        "producers": [
+            {
+                "producerId": one.producer_id,
+                "producerEpoch": one.producer_epoch,
+                "firstSequence": one.batch.first_sequence,
+                "lastSequence": one.batch.last_sequence,
+                "baseOffset": one.batch.base_offset,
+            }
+            for one in row.producers
+        ],
+    }

@@ -15,10 +15,13 @@ from kafscale.tools.dump.findings import (
     FoundBatch,
     FoundCheckpoint,
     FoundEntry,
+    FoundFence,
     FoundIndexHeader,
+    FoundJournalObject,
     FoundRecord,
     FoundSegmentFooter,
     FoundSegmentHeader,
+    FoundSlice,
     Note,
     Problem,
 )
@@ -42,6 +45,12 @@ def lines_of(finding: Finding) -> Iterator[str]:
             yield _index_header(finding)
         case FoundCheckpoint():
             yield from _checkpoint(finding.checkpoint, finding.size_bytes)
+        case FoundJournalObject():
+            yield _journal_object(finding)
+        case FoundFence():
+            yield _fence(finding)
+        case FoundSlice():
+            yield _slice(finding)
         case Problem() | Note():
             return
         case _:
@@ -158,6 +167,40 @@ def _producer(producer: ProducerRecord) -> str:
     return (
         f"producerId: {producer.producer_id} producerEpoch: {producer.producer_epoch} "
         f"lastTimestamp: {producer.last_timestamp_ms} batches: [{batches}]"
+    )
+
+
+def _journal_object(found: FoundJournalObject) -> str:
+    head = found.head
+    through = "" if found.is_gathered else f"committedThrough: {head.committed_through} "
+    return (
+        f"{'gathered' if found.is_gathered else 'entry'}: journal: {shown_name(head.journal_id)} "
+        f"sequence: {head.sequence} broker: {head.broker_id} {through}createdMs: {head.created_ms} "
+        f"slices: {len(head.slices)} headSize: {found.head_bytes} fileSize: {found.size_bytes}"
+    )
+
+
+def _fence(found: FoundFence) -> str:
+    fence = found.fence
+    return (
+        f"fence: journal: {shown_name(fence.journal_id)} sequence: {fence.sequence} broker: {fence.broker_id} "
+        f"createdMs: {fence.created_ms} fileSize: {found.size_bytes}"
+    )
+
+
+def _slice(found: FoundSlice) -> str:
+    row = found.row
+    place = f"key: {shown_name(row.object_key)}" if found.position is None else f"position: {found.position}"
+    producers = ",".join(
+        f"{one.producer_id}/{one.producer_epoch}:{one.batch.first_sequence}-{one.batch.last_sequence}"
+        f"@{one.batch.base_offset}"
+        for one in row.producers
+    )
+    return (
+        f"slice: topic: {shown_name(row.topic)} partition: {row.partition} topicId: {row.topic_id} "
+        f"baseOffset: {row.base_offset} lastOffset: {row.last_offset} count: {row.record_count} "
+        f"partitionLeaderEpoch: {row.leader_epoch} maxTimestamp: {row.max_timestamp_ms} {place} "
+        f"size: {row.size_bytes} bodyCrc: {row.body_crc} producers: [{producers}]"
     )
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kafscale.broker.stores import open_stores
+from kafscale.broker.stores import journal_place, open_stores
 from kafscale.cluster.cluster_record import new_kafka_uuid
+from kafscale.cluster.journal_place import check_journal_place
 from kafscale.commands.fsck_report import as_fields, as_text, outcome_lines, problems_left
 from kafscale.errors import SettingError
 from kafscale.formats.object_keys import topic_name_problem
@@ -22,6 +23,7 @@ from kafscale.tools.fsck.reading import Reading
 from kafscale.tools.fsck.repair import Repairer, RepairOutcome
 from kafscale.tools.fsck.repair_plan import Repair, plan_repairs
 from kafscale.tools.fsck.topic_rest import TopicRest
+from kafscale.tools.recovery.rebuild import patiently
 
 EXIT_CLEAN: Final = 0
 EXIT_PROBLEMS: Final = 3
@@ -90,6 +92,8 @@ class _Command:
         before_ms = round(time.time() * 1000) - settings.garbage_grace_sec * 1000
         async with contextlib.AsyncExitStack() as stack:
             metadata, objects = await open_stores(settings, stack)
+            place = journal_place(settings)
+            await patiently(lambda: check_journal_place(objects, settings.s3_namespace, place))
             concurrency = min(settings.s3_concurrency, MOST_CONCURRENT_READS)
             reading = Reading(metadata, objects, settings.s3_namespace, concurrency)
             try:

@@ -9,6 +9,8 @@ from kafscale.tools.fsck.findings import (
     Finding,
     FindingKind,
     FsckReport,
+    JournalReport,
+    JournalStanding,
     Orphan,
     OrphanReason,
     PartitionReport,
@@ -31,6 +33,18 @@ _COLUMNS: Final = (
     "ORPHANS",
 )
 
+_JOURNAL_COLUMNS: Final = (
+    "JOURNAL",
+    "BROKER",
+    "STANDING",
+    "ENTRIES",
+    "SLICES",
+    "BYTES",
+    "PROGRESS",
+    "ENDED AT",
+    "FINDINGS",
+)
+
 _KEYS_SHOWN: Final = 3
 
 _REPLACED_TITLE: Final = (
@@ -44,13 +58,16 @@ def problems_left(
     """The problems that are not repaired; `ignores_holes`: holes are none."""
     done = [outcome.repair for outcome in outcomes if not outcome.problem]
     indexes = {key for one in done if one.action is RepairAction.REWRITE_INDEX for key in one.keys}
-    dropped = {key for one in done if one.action is RepairAction.DROP_MISSING for key in one.keys}
+    # Many partitions name the same entry.
+    dropped = {
+        (one.subject, key) for one in done if one.action is RepairAction.DROP_MISSING for key in one.keys
+    }
     return [
         finding
         for finding in report.all_findings
         if finding.severity is Severity.PROBLEM
         and finding.key not in indexes
-        and not (finding.kind is FindingKind.SEGMENT_MISSING and finding.key in dropped)
+        and not (finding.kind is FindingKind.SEGMENT_MISSING and (finding.subject, finding.key) in dropped)
         and not (finding.kind is FindingKind.HOLE_UNEXPLAINED and ignores_holes)
     ]
 
@@ -67,6 +84,7 @@ def as_text(report: FsckReport, repairs: Sequence[Repair], left: Collection[Find
             lines += table([_COLUMNS, *map(_row, remarkable)])
         else:
             lines.append("Nothing is remarkable about any partition.")
+    lines += _journal_lines(report.journals)
     findings = report.all_findings
     lines += section("Problems", _finding_lines(findings, Severity.PROBLEM))
     lines += section("Warnings", _finding_lines(findings, Severity.WARNING))
@@ -115,6 +133,37 @@ def _row(report: PartitionReport) -> tuple[str, ...]:
         str(report.log_start_offset),
         str(report.log_end_offset),
         *(str(count or "-") for count in (*counts, len(report.unreplaced_orphans))),
+    )
+
+
+def _journal_lines(journals: Sequence[JournalReport]) -> list[str]:
+    """A line for all, and a row for each that has not ended, or has something wrong."""
+    if not journals:
+        return []
+    entries = sum(one.entries for one in journals)
+    gathered = sum(one.gathered for one in journals)
+    free = sum(one.needless for one in journals)
+    lines = [
+        "",
+        f"Checked {len(journals)} journals with {entries} entries ({sum(one.size_bytes for one in journals)} bytes) "
+        f"and {gathered} gathered objects ({sum(one.gathered_bytes for one in journals)} bytes); no record needs "
+        f"{free} of these ({sum(one.needless_bytes for one in journals)} bytes), and brokers delete them.",
+    ]
+    remarkable = [one for one in journals if one.findings or one.standing is not JournalStanding.ENDED]
+    return [*lines, "", *table([_JOURNAL_COLUMNS, *map(_journal_row, remarkable)])] if remarkable else lines
+
+
+def _journal_row(report: JournalReport) -> tuple[str, ...]:
+    return (
+        report.journal_id,
+        "-" if report.broker_id is None else str(report.broker_id),
+        report.standing.value,
+        str(report.entries),
+        str(report.slices),
+        str(report.size_bytes),
+        "-" if report.progress is None else str(report.progress),
+        "-" if report.ended_at is None else str(report.ended_at),
+        str(len(report.findings) or "-"),
     )
 
 
@@ -209,6 +258,7 @@ def as_fields(
         "problems_left": len(left),
         "findings": [_finding_fields(finding) for finding in report.findings],
         "partitions": [_partition_fields(partition) for partition in report.partitions],
+        "journals": [_journal_fields(journal) for journal in report.journals],
         "foreign_objects": report.foreign_objects,
         "foreign_examples": list(report.foreign_examples),
         "repairs": [_repair_fields(repair, by_repair.get(repair)) for repair in repairs],
@@ -228,6 +278,25 @@ def _partition_fields(report: PartitionReport) -> Mapping[str, Any]:
         "unjudged_objects": report.unjudged_objects,
         "findings": [_finding_fields(finding) for finding in report.findings],
         "orphans": [_orphan_fields(orphan) for orphan in report.orphans],
+    }
+
+
+def _journal_fields(report: JournalReport) -> Mapping[str, Any]:
+    return {
+        "journal": report.journal_id,
+        "broker": report.broker_id,
+        "standing": report.standing.name,
+        "progress": report.progress,
+        "ended_at": report.ended_at,
+        "entries": report.entries,
+        "slices": report.slices,
+        "bytes": report.size_bytes,
+        "refused_entries": report.refused,
+        "gathered_objects": report.gathered,
+        "gathered_bytes": report.gathered_bytes,
+        "needless_objects": report.needless,
+        "needless_bytes": report.needless_bytes,
+        "findings": [_finding_fields(finding) for finding in report.findings],
     }
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from kafscale.broker.stores import open_backups, open_stores
+from kafscale.broker.stores import journal_place, open_backups, open_stores
 from kafscale.cluster.cluster_record import new_kafka_uuid
+from kafscale.cluster.journal_place import check_journal_place
 from kafscale.cluster.marker import read_marker
 from kafscale.cluster.topic_configs import validate
 from kafscale.commands.recover_report import as_fields, as_text
@@ -123,6 +124,8 @@ class _Command:
         progress = _Progress(self._errors, time.monotonic)
         async with contextlib.AsyncExitStack() as stack:
             metadata, objects = await open_stores(self._settings, stack)
+            place = journal_place(self._settings)
+            await patiently(lambda: check_journal_place(objects, self._settings.s3_namespace, place))
             plan = await self._plan(objects, stack, progress)
             writer = RecoveryWriter(
                 metadata,

@@ -44,14 +44,14 @@ _COLUMNS: Final = (
 
 def as_text(plan: BucketPlan, refusals: Sequence[str], *, applying: bool) -> str:
     """The plan for people; `refusals` are shown as what stands in the way of `--apply`."""
-    lines = [_cluster_line(plan), ""]
+    lines = [_cluster_line(plan), *_journal_lines(plan), ""]
     partitions = [partition for topic in plan.topics for partition in topic.partitions]
     if partitions:
         lines += table([_COLUMNS, *map(_row, partitions)])
     else:
         lines.append("Nothing to rebuild: there are no segments and no checkpoints.")
     lines += section("Left out", _dropped_lines(partitions))
-    lines += section("Damaged", _damaged_lines(partitions))
+    lines += section("Damaged", (*_damaged_lines(partitions), *plan.problems))
     lines += section("Holes", _hole_lines(partitions))
     lines += section("Problems", _problem_lines(plan.topics))
     if plan.restored is not None:
@@ -71,6 +71,11 @@ def _cluster_line(plan: BucketPlan) -> str:
     if plan.cluster_id is None:
         return f"Namespace {plan.namespace!r} of the object store; it has no cluster marker."
     return f"Namespace {plan.namespace!r} of the object store; it belongs to cluster {plan.cluster_id}."
+
+
+def _journal_lines(plan: BucketPlan) -> Iterator[str]:
+    if plan.journals:
+        yield f"It has {len(plan.journals)} journals; --apply ends those that have not ended."
 
 
 def _snapshot_lines(plan: BucketPlan, restored: Restored) -> list[str]:
@@ -151,6 +156,11 @@ def as_fields(plan: BucketPlan, refusals: Sequence[str]) -> dict[str, Any]:
         "namespace": plan.namespace,
         "cluster_id": plan.cluster_id,
         "foreign_objects": plan.foreign_objects,
+        "journals": [
+            {"journal": journal_id, "broker": record.broker_id, "ended_at": record.ended_at}
+            for journal_id, record in sorted(plan.journals.items())
+        ],
+        "problems": list(plan.problems),
         "refusals": list(refusals),
         "snapshot": None if plan.restored is None else _snapshot_fields(plan.restored),
         "topics": [

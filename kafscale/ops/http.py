@@ -24,6 +24,7 @@ from kafscale.errors import cannot_listen
 from kafscale.ops.health import Health
 from kafscale.ops.metric_export import render
 from kafscale.ops.metrics import Metrics
+from kafscale.ops.metrics_token import MetricsToken
 from kafscale.settings.broker import variable_of
 from kafscale.settings.kinds import Address
 
@@ -39,18 +40,20 @@ Answer = tuple[HTTPStatus, str, bytes]
 
 
 class AdminServer:
-    """Serves one broker's metrics and health from `start` to `stop`."""
+    """Serves one broker's metrics and health from `start` to `stop`. `token`: what metrics need, None: nothing."""
 
     def __init__(
         self,
         metrics: Metrics,
         health: Health,
         *,
+        token: MetricsToken | None = None,
         deadline_sec: float = DEADLINE_SEC,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._metrics = metrics
         self._health = health
+        self._token = token
         self._deadline_sec = deadline_sec
         self._max_connections = max_connections
         self._rendering = threading.Lock()
@@ -81,9 +84,14 @@ class AdminServer:
             server.server_close()
             server.end_connections()
 
-    def answer(self, path: str) -> Answer | None:
-        """Status, content type and body for a path without its query; None when there is no such page."""
+    def answer(self, path: str, authorization: str | None = None) -> Answer | None:
+        """Status, content type and body for a path without its query; None when there is no such page.
+
+        `authorization`: the request's header.
+        """
         match path:
+            case "/metrics" if self._token is not None and not self._token.admits(authorization):
+                return HTTPStatus.UNAUTHORIZED, "text/plain; charset=utf-8", b"a bearer token is needed\n"
             case "/metrics":
                 with self._rendering:
                     return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, render(self._metrics)
@@ -114,7 +122,7 @@ class _Server(socketserver.TCPServer):
     def __init__(
         self,
         address: tuple[str, int],
-        answer: Callable[[str], Answer | None],
+        answer: Callable[[str, str | None], Answer | None],
         deadline_sec: float,
         max_connections: int,
     ) -> None:
@@ -234,12 +242,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
-        answer = self.server.answer(self.path.partition("?")[0])
+        answer = self.server.answer(self.path.partition("?")[0], self.headers.get("Authorization"))
         if answer is None:
             self.send_error(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz")
             return
         status, content_type, body = answer
         self.send_response(status)
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Connection", "close")

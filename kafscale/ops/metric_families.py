@@ -4,64 +4,16 @@ A counter or histogram is counted in the field of `metrics` that is bound to its
 Export, documentation, and what alerts and dashboards may name derive from the rows (decision 0060).
 """
 
-from dataclasses import dataclass
-from enum import StrEnum
-
-from kafscale.ops.histogram import DURATION_BOUNDS_SEC
+from kafscale.ops.client_metric_families import FAMILIES as OF_CLIENTS
+from kafscale.ops.journal_metric_families import FAMILIES as OF_JOURNALS
+from kafscale.ops.metric_family import Family as Family
+from kafscale.ops.metric_family import FamilyTable
+from kafscale.ops.metric_family import MetricType as MetricType
 
 SIZE_BOUNDS_BYTES = tuple(float(2**exponent) for exponent in range(10, 31, 2))
 
-
-class MetricType(StrEnum):
-    """Prometheus' own kinds."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """One row of the table. `name`: as Prometheus stores it; a histogram adds `_bucket`, `_sum`, `_count`.
-
-    `bounds`: a histogram's upper bounds, where it is counted by `metrics`.
-    """
-
-    name: str
-    type: MetricType
-    labels: tuple[str, ...] = ()
-    documentation: str
-    bounds: tuple[float, ...] = ()
-
-
-_rows: list[Family] = []
-
-
-def _row(
-    metric_type: MetricType,
-    name: str,
-    documentation: str,
-    labels: tuple[str, ...],
-    bounds: tuple[float, ...] = (),
-) -> Family:
-    family = Family(name=name, type=metric_type, labels=labels, documentation=documentation, bounds=bounds)
-    _rows.append(family)
-    return family
-
-
-def _counter(name: str, documentation: str, *labels: str) -> Family:
-    return _row(MetricType.COUNTER, name, documentation, labels)
-
-
-def _gauge(name: str, documentation: str, *labels: str) -> Family:
-    return _row(MetricType.GAUGE, name, documentation, labels)
-
-
-def _histogram(
-    name: str, documentation: str, *labels: str, bounds: tuple[float, ...] = DURATION_BOUNDS_SEC
-) -> Family:
-    return _row(MetricType.HISTOGRAM, name, documentation, labels, bounds)
-
+_rows = FamilyTable()
+_counter, _gauge, _histogram = _rows.counter, _rows.gauge, _rows.histogram
 
 BROKER_INFO = _gauge(
     "kafscale_broker_info", "Always 1; the labels say which broker this is.", "broker_id", "version"
@@ -78,6 +30,25 @@ TOPIC_BYTES_OUT = _counter(
     "kafscale_topic_bytes_out_total", "Bytes of record batches sent to consumers.", "topic"
 )
 TOPIC_RECORDS_OUT = _counter("kafscale_topic_records_out_total", "Records sent to consumers.", "topic")
+
+TOPIC_FLUSHES = _counter(
+    "kafscale_topic_flushes_total", "Slices of the topic's partitions in published flushes.", "topic"
+)
+TOPIC_REQUEST_COST = _counter(
+    "kafscale_topic_request_cost_dollars_total",
+    "Dollars for requests to the bucket that a topic causes, by price: `put` (PUT, COPY, POST, LIST) and `get`. A "
+    "request for several topics is shared by bytes and slices; `(none)` is what serves no topic (docs/cost.md).",
+    "topic",
+    "class",
+)
+TOPIC_STORED_BYTES = _gauge(
+    "kafscale_topic_stored_bytes",
+    "Bytes of published segments in the partitions that this broker leads and has loaded.",
+    "topic",
+)
+TOPIC_PARTITIONS_LED = _gauge(
+    "kafscale_topic_partitions_led", "Partitions of the topic that this broker leads.", "topic"
+)
 
 DECOMPRESSED_BATCHES = _counter(
     "kafscale_fetch_decompressed_batches_total",
@@ -104,8 +75,8 @@ REQUEST_STAGE = _histogram(
     "kafscale_request_stage_seconds",
     "Time of Fetch and Produce requests by stage; a request's stages follow one another and add up to its time. "
     "FETCH: `queue` until its turn, `wait` for min_bytes, `plan`, `load` from the object store, `check` of what was "
-    "loaded, `decompress`, `send`. PRODUCE: `queue`, `append`, `flush_wait`, `upload`, `commit` in the metadata "
-    "store, `reply`.",
+    "loaded, `decompress`, `send`. PRODUCE: `queue`, `append`, `flush_wait`, `upload` of the journal's entry and of "
+    "those before it, `commit` in the partitions, `reply`.",
     "api",
     "stage",
 )
@@ -117,12 +88,17 @@ REQUEST_ACTIVE = _histogram(
 )
 
 FLUSH_BYTES = _histogram(
-    "kafscale_flush_bytes", "Size of the segments that were flushed.", bounds=SIZE_BOUNDS_BYTES
+    "kafscale_flush_bytes", "Bytes of a flush: of the records in one entry.", bounds=SIZE_BOUNDS_BYTES
 )
 FLUSH_DURATION = _histogram(
-    "kafscale_flush_duration_seconds", "Time from sealing a buffer to the outcome of its publication."
+    "kafscale_flush_duration_seconds",
+    "Time from the beginning of a flush to its outcome: what is in it is acknowledged then.",
 )
-FLUSHES = _counter("kafscale_flushes_total", "Flushes by outcome.", "outcome")
+FLUSHES = _counter(
+    "kafscale_flushes_total",
+    "Flushes by outcome: one entry each, for all partitions with records.",
+    "outcome",
+)
 INDEX_REBUILDS = _counter(
     "kafscale_index_rebuilds_total",
     "Indexes of large segments that were missing or wrong and were rebuilt from their segment.",
@@ -142,6 +118,35 @@ OBJECT_STORE_ERRORS = _counter(
     "is cancelled because another one was faster.",
     "operation",
     "error",
+)
+
+OBJECT_STORE_REQUESTS = _counter(
+    "kafscale_object_store_requests_total",
+    "Requests sent to the bucket and its replica, each attempt and each part counted, by S3's name of the operation.",
+    "operation",
+)
+REQUEST_COST = _counter(
+    "kafscale_request_cost_dollars_total",
+    "Dollars for these requests and their bytes, at the prices of the settings (docs/cost.md).",
+    "operation",
+)
+PRICE = _gauge(
+    "kafscale_price_dollars",
+    "The prices of the settings: of 1,000 requests (`1000_puts`, `1000_gets`), of a GB (`gb_written`, `gb_read`), of "
+    "a GB stored for a month (`gb_month`).",
+    "unit",
+)
+JOURNAL_PRICE = _gauge(
+    "kafscale_journal_price_dollars",
+    "The same of the journal bucket (KAFSCALE_JOURNAL_PRICE_*); not there without one.",
+    "unit",
+)
+COST_BUDGET = _gauge(
+    "kafscale_cost_budget_dollars", "KAFSCALE_COST_BUDGET_PER_MONTH; not there unless it is set."
+)
+FLUSH_INTERVAL = _gauge("kafscale_flush_interval_seconds", "KAFSCALE_FLUSH_INTERVAL_MS, in seconds.")
+FLUSH_BUDGET = _gauge(
+    "kafscale_flush_budget_per_second", "KAFSCALE_FLUSHES_PER_SEC: infinite where there is no limit."
 )
 
 OBJECT_STORE_HEALTH = _gauge(
@@ -260,8 +265,8 @@ OFFSET_COMMIT_DURATION = _histogram(
 )
 CONSUMER_GROUP_LAG = _gauge(
     "kafscale_consumer_group_lag",
-    "Records between a group's committed offset and the log end offset of a partition; for partitions that "
-    "this broker holds, of groups that it coordinates.",
+    "Records between a group's committed offset and the log end offset of a partition, of groups that this broker "
+    "coordinates; of partitions led elsewhere by their records, which may be KAFSCALE_SEAL_INTERVAL_MS old.",
     "group",
     "topic",
     "partition",
@@ -273,19 +278,6 @@ CONSUMER_GROUP_LAG_SERIES_OMITTED = _gauge(
     "kafscale_consumer_group_lag_series_omitted",
     "Partitions of groups whose lag is not followed because KAFSCALE_CONSUMER_LAG_MAX_SERIES others are; "
     "counted up to that limit.",
-)
-
-CONNECTIONS = _gauge("kafscale_connections", "Kafka clients connected now.")
-CONNECTIONS_ACCEPTED = _counter(
-    "kafscale_connections_accepted_total", "Connections of Kafka clients accepted."
-)
-CONNECTIONS_REJECTED = _counter(
-    "kafscale_connections_rejected_total", "Connections closed at once because there were too many."
-)
-FRAMES_REFUSED = _counter(
-    "kafscale_frames_refused_total",
-    "Requests that ended their connection, by what was wrong with them.",
-    "reason",
 )
 
 TOPICS = _gauge("kafscale_topics", "Topics in the cluster.")
@@ -311,9 +303,17 @@ MERGED_SEGMENTS = _counter(
     "kafscale_merged_segments_total", "Segments in whose place a merged one was published."
 )
 MERGED_BYTES = _counter("kafscale_merged_bytes_total", "Bytes of the merged segments that were published.")
+MERGE_DEBT_SEGMENTS = _gauge(
+    "kafscale_merge_debt_segments", "Segments of the partitions led that wait to be merged."
+)
+MERGE_DEBT_BYTES = _gauge("kafscale_merge_debt_bytes", "Bytes of the segments that wait to be merged.")
+MERGE_DEBT_AGE = _gauge(
+    "kafscale_merge_debt_oldest_seconds",
+    "How long a merge has waited at most: since a partition had one due, or since its last one was made.",
+)
 GARBAGE_REMOVED = _counter(
     "kafscale_garbage_removed_total",
-    "Orphans deleted: uploads of replaced leaders, segments below the log start.",
+    "Orphans deleted: segments that merging replaced or no record ever named, segments below the log start.",
 )
 SEGMENTS_EXPIRED = _counter(
     "kafscale_segments_expired_total",
@@ -350,5 +350,5 @@ PARTITIONS_HELD_UP = _gauge(
     "Partitions led by this broker that take no records until a checkpoint of them can be stored.",
 )
 
-FAMILIES: tuple[Family, ...] = tuple(_rows)
+FAMILIES: tuple[Family, ...] = (*_rows, *OF_JOURNALS, *OF_CLIENTS)
 """All rows, in the order of their declaration."""

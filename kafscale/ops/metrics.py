@@ -14,20 +14,33 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from kafscale.ops import client_metric_families
 from kafscale.ops import metric_families as families
+from kafscale.ops.client_metrics import AuthenticationMetrics as AuthenticationMetrics
+from kafscale.ops.client_metrics import ConnectionMetrics as ConnectionMetrics
+from kafscale.ops.client_metrics import RefusalMetrics as RefusalMetrics
+from kafscale.ops.client_metrics import ThrottleMetrics as ThrottleMetrics
 from kafscale.ops.counted import counted, counted_by, observed, part
 from kafscale.ops.histogram import Histogram as Histogram
 from kafscale.ops.item_failures import BackgroundWork
+from kafscale.ops.journal_metrics import JournalMetrics as JournalMetrics
+from kafscale.ops.merge_metrics import MergeMetrics as MergeMetrics
+from kafscale.ops.merge_metrics import MergeOutcome as MergeOutcome
 from kafscale.ops.metric_families import Family, MetricType
+from kafscale.ops.request_costs import StoreRequests, TopicCosts
 from kafscale.ops.request_stages import FetchStages, ProduceStages
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.quota_kinds import QuotaKind
 
 MAX_TOPICS: Final = 10_000
 """Topics with series of their own: a client that creates topics must not fill what scrapes them."""
 
 OTHER_TOPICS: Final = "(others)"
 """Stands for the topics beyond `MAX_TOPICS`; no topic can have this name."""
+
+NO_TOPIC: Final = "(none)"
+"""Stands for the costs of requests that serve no topic; no topic can have this name."""
 
 ReadSeries = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 """Gives the values of a gauge's labels, in their order, and the sample."""
@@ -78,6 +91,9 @@ class FrameRefusal(StrEnum):
     UNSUPPORTED_API = "unsupported_api"
     MALFORMED = "malformed"
     TOO_SLOW = "too_slow"
+    TLS = "tls"
+    UNAUTHENTICATED = "unauthenticated"
+    SESSION_EXPIRED = "session_expired"
 
 
 def _error_name(code: int) -> str:
@@ -96,6 +112,7 @@ class TopicMetrics:
     batches_in: int = counted(families.TOPIC_BATCHES_IN)
     bytes_out: int = counted(families.TOPIC_BYTES_OUT)
     records_out: int = counted(families.TOPIC_RECORDS_OUT)
+    flushes: int = counted(families.TOPIC_FLUSHES)
 
 
 @dataclass(slots=True, eq=False)
@@ -206,48 +223,12 @@ class CacheMetrics:
     evictions: int = counted(families.CACHE_EVICTIONS)
 
 
-class MergeOutcome(StrEnum):
-    """The outcome of a merge. `GIVEN_UP`: the partition is led elsewhere, or the segments expired."""
-
-    PUBLISHED = "published"
-    GIVEN_UP = "given_up"
-    FAILED = "failed"
-
-
-@dataclass(slots=True, eq=False)
-class MergeMetrics:
-    """Segments that were rewritten as larger ones."""
-
-    outcomes: Counter[str] = counted_by(families.MERGES, MergeOutcome)
-    sources: int = counted(families.MERGED_SEGMENTS)
-    bytes: int = counted(families.MERGED_BYTES)
-
-    def count(self, outcome: MergeOutcome) -> None:
-        """Count a merge that did not come to its end."""
-        self.outcomes[outcome] += 1
-
-    def published(self, sources: int, size_bytes: int) -> None:
-        """Count a merge of so many segments, none when they expired meanwhile."""
-        self.outcomes[MergeOutcome.PUBLISHED if sources else MergeOutcome.GIVEN_UP] += 1
-        self.sources += sources
-        self.bytes += size_bytes
-
-
 @dataclass(slots=True, eq=False)
 class DecompressionMetrics:
     """Batches that were decompressed for clients without the codec; `bytes`: of them after it."""
 
     batches: int = counted(families.DECOMPRESSED_BATCHES)
     bytes: int = counted(families.DECOMPRESSED_BYTES)
-
-
-@dataclass(slots=True, eq=False)
-class ConnectionMetrics:
-    """Kafka clients: add to the attributes, and take from `current` when one leaves."""
-
-    current: int = counted(families.CONNECTIONS)
-    accepted: int = counted(families.CONNECTIONS_ACCEPTED)
-    rejected: int = counted(families.CONNECTIONS_REJECTED)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -259,17 +240,24 @@ class Metrics:
     topics: dict[str, TopicMetrics] = part(dict)
     apis: dict[str, ApiMetrics] = part(dict)
     object_store_operations: dict[str, ObjectStoreMetrics] = part(dict)
+    store_requests: dict[str, StoreRequests] = part(dict)
+    topic_costs: dict[str, TopicCosts] = part(dict)
     metadata_store_operations: dict[str, MetadataStoreMetrics] = part(dict)
     segment_stores: dict[str, StoreReadMetrics] = part(dict)
     caches: dict[str, CacheMetrics] = part(dict)
     fetch_stages: FetchStages = part(FetchStages)
     produce_stages: ProduceStages = part(ProduceStages)
     flushes: FlushMetrics = part(FlushMetrics)
+    journal: JournalMetrics = part(JournalMetrics)
     groups: GroupMetrics = part(GroupMetrics)
     merges: MergeMetrics = part(MergeMetrics)
     decompression: DecompressionMetrics = part(DecompressionMetrics)
     connections: ConnectionMetrics = part(ConnectionMetrics)
-    frames_refused: Counter[str] = counted_by(families.FRAMES_REFUSED, FrameRefusal)
+    authentications: dict[str, AuthenticationMetrics] = part(dict)
+    authorization_refusals: dict[str, RefusalMetrics] = part(dict)
+    throttles: dict[str, ThrottleMetrics] = part(lambda: {kind: ThrottleMetrics() for kind in QuotaKind})
+    frames_refused: Counter[str] = counted_by(client_metric_families.FRAMES_REFUSED, FrameRefusal)
+    tls_files_failed: int = counted(client_metric_families.TLS_FILES_FAILED)
     object_store_probes: Counter[str] = counted_by(families.OBJECT_STORE_PROBES, ProbeOutcome)
     leadership_changes: Counter[str] = counted_by(families.LEADERSHIP_CHANGES, LeadershipChange)
     leases_ended: int = counted(families.LEASES_ENDED)
@@ -296,9 +284,24 @@ class Metrics:
         key = name if len(self.topics) < MAX_TOPICS else OTHER_TOPICS
         return self.topics.setdefault(key, TopicMetrics())
 
+    def flushed(self, topic: str) -> None:
+        """Count a published flush; one of a topic that was deleted meanwhile does not export it again."""
+        counters = self.topics.get(topic) or self.topics.get(OTHER_TOPICS)
+        if counters is not None:
+            counters.flushes += 1
+
     def forget_topic(self, name: str) -> None:
         """Export a deleted topic no longer; no error when it was never counted."""
         self.topics.pop(name, None)
+        self.topic_costs.pop(name, None)
+
+    def costs(self, topic: str) -> TopicCosts:
+        """The costs of a topic's requests, or of `NO_TOPIC`: created at first use, and bounded as for `topic`."""
+        return self.topic_costs.get(topic) or self._new_costs(topic)
+
+    def _new_costs(self, topic: str) -> TopicCosts:
+        key = topic if len(self.topic_costs) < MAX_TOPICS or topic == NO_TOPIC else OTHER_TOPICS
+        return self.topic_costs.setdefault(key, TopicCosts())
 
     def api(self, api: ApiKey) -> ApiMetrics:
         """The API's requests, created at first use and labelled with Kafka's name."""
@@ -307,6 +310,10 @@ class Metrics:
     def object_store(self, operation: str) -> ObjectStoreMetrics:
         """The calls of one of `ObjectStore`'s methods."""
         return self.object_store_operations.setdefault(operation, ObjectStoreMetrics())
+
+    def requests(self, operation: str) -> StoreRequests:
+        """The requests of one operation of a bucket, by S3's name."""
+        return self.store_requests.setdefault(operation, StoreRequests())
 
     def lease_ended(self) -> None:
         """The broker's lease has ended although the broker runs."""
@@ -324,9 +331,26 @@ class Metrics:
         """The reads of one cache: `segment` or `index`."""
         return self.caches.setdefault(name, CacheMetrics())
 
+    def authentications_at(self, listener: str) -> AuthenticationMetrics:
+        """Those of a listener, created at first use."""
+        return self.authentications.setdefault(listener, AuthenticationMetrics())
+
+    def throttle(self, kind: QuotaKind) -> ThrottleMetrics:
+        """The clients that have to wait for a quota of this kind."""
+        return self.throttles[kind]
+
     def frame_refused(self, reason: FrameRefusal) -> None:
         """Count a request that ended its connection."""
         self.frames_refused[reason] += 1
+
+    def count_tls_failure(self) -> None:
+        """Count changed TLS files that were of no use."""
+        self.tls_files_failed += 1
+
+    def authorization_refused(self, resource_type: str, operation: str) -> None:
+        """Count something that access rules refused."""
+        of_type = self.authorization_refusals.setdefault(resource_type, RefusalMetrics())
+        of_type.operations[operation] += 1
 
     def gauge(self, family: Family, read: Callable[[], float], **labels: str) -> None:
         """Export what `read` returns at each scrape, in another thread: it may only look at plain values.

@@ -36,8 +36,8 @@ class ProduceStage(StrEnum):
     """Where a Produce spends its time: in the partition whose outcome came last.
 
     `QUEUE`: from its last byte to its handler. `APPEND`: validation, and the copy into a buffer. `FLUSH_WAIT`:
-    until the buffer is sealed. `UPLOAD`: of the segment. `COMMIT`: its publication in the metadata store, after
-    those before it. `REPLY`: until the last byte is with the operating system.
+    until the buffer is sealed. `UPLOAD`: until the journal's entry and all before it are stored. `COMMIT`: until its
+    slice is part of the partition. `REPLY`: until the last byte is with the operating system.
     """
 
     QUEUE = "queue"

@@ -8,18 +8,26 @@ from typing import Any, Final
 
 from kafscale.errors import SettingError
 from kafscale.masking import shown_value
+from kafscale.settings.authorization import AuthorizationSettings
+from kafscale.settings.authorization import AuthorizerKind as AuthorizerKind
 from kafscale.settings.backup import BackupSettings
 from kafscale.settings.groups import GroupSettings
-from kafscale.settings.kinds import Address
+from kafscale.settings.journal import JournalBucketUse as JournalBucketUse
+from kafscale.settings.journal import JournalSettings, SingleZone, is_directory_bucket
+from kafscale.settings.kinds import Address, ExplainedValueError
+from kafscale.settings.listener_list import ListeningSettings, listener_specs
 from kafscale.settings.listeners import ListenerSettings
+from kafscale.settings.prices import PriceSettings
 from kafscale.settings.requests import RequestSettings
 from kafscale.settings.rows import SettingRow as SettingRow
 from kafscale.settings.rows import row_of
 from kafscale.settings.running import LogFormat as LogFormat
 from kafscale.settings.running import LogLevel as LogLevel
 from kafscale.settings.running import RunningSettings
+from kafscale.settings.sasl import SaslSettings
 from kafscale.settings.segments import SegmentSettings
 from kafscale.settings.stores import StoreSettings
+from kafscale.settings.tls import TlsSettings
 from kafscale.settings.writing import CompressionCodec as CompressionCodec
 from kafscale.settings.writing import WritingSettings
 
@@ -27,34 +35,38 @@ PREFIX = "KAFSCALE_"
 
 TABLES: Final = (
     ListenerSettings,
+    TlsSettings,
+    SaslSettings,
+    AuthorizationSettings,
     WritingSettings,
     RequestSettings,
     GroupSettings,
     RunningSettings,
     StoreSettings,
+    JournalSettings,
     SegmentSettings,
     BackupSettings,
+    PriceSettings,
 )
 """The tables that `Settings` is composed of, in the order of the documentation. None knows another."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(
-    ListenerSettings,
+    ListeningSettings,
+    SaslSettings,
+    AuthorizationSettings,
     WritingSettings,
     RequestSettings,
     GroupSettings,
     RunningSettings,
     StoreSettings,
+    JournalSettings,
     SegmentSettings,
     BackupSettings,
+    PriceSettings,
 ):
-    """Everything that the broker runs with. `load_settings` is the only way in from the environment.
-
-    `named`: the fields that the environment names, be it with their default.
-    """
-
-    named: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
+    """Everything that the broker runs with. `load_settings` is the only way in from the environment."""
 
 
 SETTINGS: tuple[SettingRow, ...] = tuple(
@@ -78,9 +90,12 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
 def _parse(row: SettingRow, text: str) -> Any:
     try:
         return row.kind.parse(text.strip())
-    except ValueError:
+    except ValueError as problem:
+        reason = f" ({problem})" if isinstance(problem, ExplainedValueError) and not row.is_secret else ""
         shown = "" if row.is_secret else f"={shown_value(text)}"
-        raise SettingError(f"{row.variable}{shown} is not legal: it must be {row.kind.legal}") from None
+        raise SettingError(
+            f"{row.variable}{shown} is not legal: it must be {row.kind.legal}{reason}"
+        ) from None
 
 
 def _check_together(settings: Settings) -> None:
@@ -110,16 +125,14 @@ def _check_together(settings: Settings) -> None:
                 f"because {reason}"
             )
     _check_cluster(settings)
+    _check_sasl(settings)
+    _check_journal_bucket(settings)
     listening: dict[Address, str] = {}
-    for field in ("broker_addr", "external_addr", "metrics_addr"):
-        where: Address | None = getattr(settings, field)
-        if where is None or where.port == 0:
-            continue
-        other = listening.setdefault(where, field)
-        if other != field:
-            raise SettingError(
-                f"{variable_of(field)}={where} is not legal: it must differ from {variable_of(other)}={where}"
-            )
+    places = [(spec.set_by, spec.address) for spec in listener_specs(settings)]
+    for variable, where in (*places, ("KAFSCALE_METRICS_ADDR", settings.metrics_addr)):
+        other = listening.setdefault(where, variable)
+        if other != variable and where.port:
+            raise SettingError(f"{variable}={where} is not legal: it must differ from {other}={where}")
 
 
 def _check_cluster(settings: Settings) -> None:
@@ -130,11 +143,21 @@ def _check_cluster(settings: Settings) -> None:
         ("etcd_prefix", "etcd_endpoints", "it is a prefix of keys in etcd"),
         ("etcd_username", "etcd_password", "etcd asks for both"),
         ("etcd_password", "etcd_username", "etcd asks for both"),
+        ("ssl_certificate_file", "ssl_key_file", "a certificate is of no use without its key"),
+        ("ssl_key_file", "ssl_certificate_file", "a key is of no use without its certificate"),
+        ("ssl_key_password", "ssl_key_file", "it is the key's"),
         ("etcd_cert", "etcd_key", "a certificate is of no use without its key"),
         ("etcd_key", "etcd_cert", "a key is of no use without its certificate"),
         ("s3_access_key", "s3_secret_key", "one is of no use without the other"),
         ("s3_secret_key", "s3_access_key", "one is of no use without the other"),
         ("s3_session_token", "s3_access_key", "the token belongs to temporary credentials"),
+        ("journal_bucket", "s3_bucket", "everything but journals is in that bucket"),
+        ("journal_region", "journal_bucket", "it is the journal bucket's"),
+        ("journal_endpoint", "journal_bucket", "it is the journal bucket's"),
+        ("journal_price_per_1000_puts", "journal_bucket", "it is the journal bucket's"),
+        ("journal_price_per_1000_gets", "journal_bucket", "it is the journal bucket's"),
+        ("journal_price_per_gb_written", "journal_bucket", "it is the journal bucket's"),
+        ("journal_price_per_gb_read", "journal_bucket", "it is the journal bucket's"),
         ("s3_read_bucket", "s3_bucket", "it is a replica of that bucket"),
         ("s3_read_region", "s3_read_bucket", "it is the replica's"),
         ("s3_read_endpoint", "s3_read_bucket", "it is the replica's"),
@@ -148,6 +171,31 @@ def _check_cluster(settings: Settings) -> None:
     for field, needed, reason in needs:
         if getattr(settings, field) is not None and getattr(settings, needed) is None:
             raise SettingError(f"{variable_of(field)} needs {variable_of(needed)} to be set: {reason}")
+
+
+def _check_sasl(settings: Settings) -> None:
+    if "OAUTHBEARER" in settings.sasl_enabled_mechanisms and not settings.sasl_oauthbearer_jwks_endpoint_url:
+        raise SettingError(
+            f"{variable_of('sasl_enabled_mechanisms')}=...OAUTHBEARER needs "
+            f"{variable_of('sasl_oauthbearer_jwks_endpoint_url')} to be set: tokens are checked with its keys"
+        )
+
+
+def _check_journal_bucket(settings: Settings) -> None:
+    name = settings.journal_bucket
+    if name is None:
+        return
+    if name.removeprefix("s3://") == (settings.s3_bucket or "").removeprefix("s3://"):
+        raise SettingError(
+            f"{variable_of('journal_bucket')}={name} is not legal: it must differ from "
+            f"{variable_of('s3_bucket')}; leave it out where journals are in the same bucket"
+        )
+    if is_directory_bucket(name) and settings.journal_single_zone is not SingleZone.ACCEPT:
+        raise SettingError(
+            f"{variable_of('journal_bucket')}={name} is a directory bucket, which one zone stores: if that zone is "
+            f"lost, acknowledged records that are not sealed yet (of up to {variable_of('seal_max_age_ms')}="
+            f"{settings.seal_max_age_ms}) are lost; set {variable_of('journal_single_zone')}=accept to accept that"
+        )
 
 
 def variable_of(field: str) -> str:
@@ -165,20 +213,3 @@ def unknown_settings(environment: Mapping[str, str]) -> list[str]:
 def _near(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.8)
     return f"; did you mean {' or '.join(near)}?" if near else "; `kafscale serve --help` lists the settings"
-
-
-def advertised_address(settings: Settings, listening: Address, host_name: str) -> Address:
-    """The address that clients are given, for a broker that listens at `listening` (its port as bound).
-
-    `host_name`: the machine's, used when the listen host is a wildcard and no host is set.
-    """
-    return _advertised(settings.broker_host, settings.broker_port, listening, host_name)
-
-
-def external_address(settings: Settings, listening: Address, host_name: str) -> Address:
-    """The same for clients of the external address."""
-    return _advertised(settings.external_host, settings.external_port, listening, host_name)
-
-
-def _advertised(host: str | None, port: int | None, listening: Address, host_name: str) -> Address:
-    return Address(host or (host_name if listening.is_wildcard else listening.host), port or listening.port)

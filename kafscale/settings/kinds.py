@@ -14,6 +14,7 @@ E = TypeVar("E", bound=StrEnum)
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _SIZE = re.compile(r"([0-9]{1,19})\s*([a-z]*)", re.IGNORECASE)
 _FRACTION = re.compile(r"(0|1|[01]?\.[0-9]{1,6})")
+_DOLLARS = re.compile(r"[0-9]{1,7}(\.[0-9]{1,12})?(e[+-]?[0-9]{1,2})?", re.IGNORECASE)
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _HOST_NAME = re.compile(r"(?!.*\.\.)[a-zA-Z0-9_]([a-zA-Z0-9._-]{0,252}[a-zA-Z0-9_.])?")
 _METADATA_PREFIX = re.compile(r"/[a-zA-Z0-9._/-]{0,248}[a-zA-Z0-9._-]")
@@ -22,6 +23,12 @@ _KEY_SEGMENT = re.compile(r"(?![_.])[a-zA-Z0-9._-]{1,249}")
 _KEY_PREFIX = re.compile(r"[a-zA-Z0-9-][a-zA-Z0-9._-]*(/[a-zA-Z0-9-][a-zA-Z0-9._-]*)*")
 _CLIENT_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _MAX_KEY_PREFIX = 249
+_MOST_DOLLARS = 1_000_000
+_SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+class ExplainedValueError(ValueError):
+    """A text that is not legal, with a message that says which part of it and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,24 @@ def fraction() -> Kind[float]:
 
     schema = {"type": "number", "minimum": 0.000001, "maximum": 1}
     return Kind("a number above 0 and up to 1, such as 0.25", parse, schema)
+
+
+def dollars() -> Kind[float]:
+    """An amount of money; also as `3e-05`, which is how programs write a small number."""
+
+    def parse(text: str) -> float:
+        if not _DOLLARS.fullmatch(text) or float(text) > _MOST_DOLLARS:
+            raise ValueError
+        return float(text)
+
+    schema = {"type": "number", "minimum": 0, "maximum": _MOST_DOLLARS}
+    return Kind(f"dollars from 0 to {_MOST_DOLLARS:,}, such as 0.005", parse, schema)
+
+
+def optional_dollars() -> Kind[float | None]:
+    """The same, where there need be none."""
+    kind = dollars()
+    return Kind(kind.legal, kind.parse, kind.schema)
 
 
 def size(low: int, high: int, note: str = "") -> Kind[int]:
@@ -253,6 +278,53 @@ def client_names() -> Kind[tuple[str, ...]]:
         return names
 
     return Kind("names of letters, digits, dots and hyphens, with commas between, or `*`", parse)
+
+
+def texts() -> Kind[tuple[str, ...]]:
+    """Printable texts with commas between; there may be none."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        parts = tuple(part.strip() for part in value.split(",")) if value.strip() else ()
+        if not all(part and part.isprintable() for part in parts):
+            raise ValueError
+        return parts
+
+    return Kind("texts with commas between, or nothing", parse)
+
+
+def sasl_mechanisms() -> Kind[tuple[str, ...]]:
+    """Mechanisms by their registered names, in any case; at least one."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        parts = tuple(dict.fromkeys(part.strip().upper() for part in value.split(",")))
+        if not all(part in _SASL_MECHANISMS for part in parts):
+            raise ValueError
+        return parts
+
+    return Kind(f"one or more of {', '.join(_SASL_MECHANISMS)}, with commas between", parse)
+
+
+def key_set() -> Kind[str | None]:
+    """The place of a JSON Web Key Set."""
+
+    def parse(value: str) -> str | None:
+        scheme, separator, rest = value.partition("://")
+        if (
+            not separator
+            or scheme not in ("http", "https", "file")
+            or not value.isprintable()
+            or " " in value
+        ):
+            raise ValueError
+        if scheme == "file":
+            if not rest.startswith("/"):
+                raise ValueError
+        else:
+            host, _, _ = rest.partition("/")
+            _check_host_and_port(host, port_needed=False)
+        return value
+
+    return Kind("https://host/path, http://host/path or file:///path", parse)
 
 
 def _endpoint(value: str) -> str:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
-from kafscale.settings.kinds import choice, integer
-from kafscale.settings.rows import setting
+from kafscale.settings.kinds import choice, file, integer
+from kafscale.settings.rows import derived, setting
 
 
 class LogLevel(StrEnum):
@@ -25,7 +26,7 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RunningSettings:
-    """How the broker stops and what it logs; a part of `Settings`."""
+    """How the broker stops, what it logs, and who may read its metrics; a part of `Settings`."""
 
     shutdown_timeout_ms: int = setting(
         "KAFSCALE_SHUTDOWN_TIMEOUT_MS",
@@ -39,6 +40,13 @@ class RunningSettings:
         "3000",
         "How long a broker that has handed everything over goes on telling its clients so: some take the end of "
         "their connection for an error. It ends with the last connection.",
+    )
+    metrics_token_file: Path | None = derived(
+        "KAFSCALE_METRICS_TOKEN_FILE",
+        file(),
+        "none",
+        "A file with a token, read at each request: `/metrics` is answered only to requests with "
+        "`Authorization: Bearer` and this token. `/healthz` and `/readyz` need none.",
     )
     log_level: LogLevel = setting(
         "KAFSCALE_LOG_LEVEL",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kafscale.settings.kinds import bucket, client_names, http_url, integer, size, text
+from kafscale.settings.kinds import bucket, client_names, http_url, integer, optional_integer, size, text
 from kafscale.settings.rows import INT32_MAX, INT64_MAX, MIB, derived, setting
 
 
@@ -61,6 +61,12 @@ class SegmentSettings:
         size(0, INT64_MAX),
         "32MiB",
         "How much a broker merges per second at most, on average; 0 merges nothing.",
+    )
+    merge_concurrency: int | None = derived(
+        "KAFSCALE_MERGE_CONCURRENCY",
+        optional_integer(1, 256),
+        "2 in a folder, 16 on a bucket",
+        "How many merges may be made at the same time; fewer are while little waits to be merged.",
     )
     retention_ms: int = setting(
         "KAFSCALE_RETENTION_MS",

@@ -119,8 +119,8 @@ class StoreSettings:
         "KAFSCALE_S3_HEDGED_PUTS_PERCENT",
         integer(0, 50),
         "10",
-        "Of how many uploads of small segments, those that take longest, a second request is sent beside the first; "
-        "0 for none. It takes the edge off a bucket's slow answers, and costs as many requests more.",
+        "Of how many PUTs of small entries of the journal, those that take longest, a second request is sent beside "
+        "the first; 0 for none. It takes the edge off a bucket's slow answers, and costs as many requests more.",
     )
     local_fsync: bool = setting(
         "KAFSCALE_LOCAL_FSYNC",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafscale.settings.kinds import boolean, choice, integer, optional_integer, size
-from kafscale.settings.rows import INT32_MAX, INT64_MAX, MIB, derived, setting
+from kafscale.settings.rows import INT32_MAX, INT64_MAX, KIB, MIB, derived, setting
 
 
 class CompressionCodec(StrEnum):
@@ -29,29 +29,49 @@ class WritingSettings:
             f"; above {INT32_MAX} only with feature level 2 of kafscale.segment.format",
         ),
         "4MiB",
-        "A partition's buffer is flushed as a segment once it has this much, at the latest at 64 MiB; a topic's "
+        "A partition's buffer is flushed once it has this much, at the latest at 64 MiB; a topic's "
         "`segment.bytes` overrides it.",
     )
     flush_interval_ms: int = setting(
         "KAFSCALE_FLUSH_INTERVAL_MS",
         integer(0, 3_600_000),
         "500",
-        "A partition's buffer is flushed once its oldest record has waited this long, often earlier where records "
-        "lie in a folder (KAFSCALE_EARLY_FLUSHES); with 0 it is flushed at once, and while two flushes are in "
-        "flight the next gathers.",
+        "A broker flushes what waits in all its partitions, with one PUT, once the oldest record has waited this "
+        "long; earlier as far as KAFSCALE_FLUSHES_PER_SEC allows.",
     )
-    early_flushes: int | None = derived(
-        "KAFSCALE_EARLY_FLUSHES",
-        optional_integer(0, 1024),
-        "2 in a folder, 0 on a bucket",
-        "While fewer flushes than this are in flight, a buffer is flushed before its time, as soon as its producers "
-        "pause; 0 lets every buffer wait for KAFSCALE_FLUSH_INTERVAL_MS.",
+    flush_bytes: int = setting(
+        "KAFSCALE_FLUSH_BYTES",
+        size(64 * KIB, 64 * MIB),
+        "8MiB",
+        "A broker flushes when so much waits in all its partitions.",
     )
-    flush_concurrency: int = setting(
-        "KAFSCALE_FLUSH_CONCURRENCY",
-        integer(1, 1024),
-        "32",
-        "How many flushes may be in flight at the same time, at most two of a partition.",
+    flushes_per_sec: int | None = derived(
+        "KAFSCALE_FLUSHES_PER_SEC",
+        optional_integer(0, 1_000_000),
+        "4 on a bucket, no limit in a folder",
+        "How many flushes a second, on average, may begin before KAFSCALE_FLUSH_INTERVAL_MS is over; what is not "
+        "used in ten seconds is saved up. It bounds what PUTs cost, however many partitions are written to.",
+    )
+    flushes_in_flight: int = setting(
+        "KAFSCALE_FLUSHES_IN_FLIGHT",
+        integer(1, 64),
+        "4",
+        "How many flushes may be on their way at the same time; they are acknowledged in their order.",
+    )
+    seal_interval_ms: int | None = derived(
+        "KAFSCALE_SEAL_INTERVAL_MS",
+        optional_integer(10, 3_600_000),
+        "60000 on a bucket, 5000 in a folder",
+        "How often the records of partitions that were written to are brought up to date in the metadata store, and "
+        "what has gathered of them in the journal becomes segments: tools see what is published then, and a new "
+        "leader has less of the journal to read.",
+    )
+    seal_max_age_ms: int = setting(
+        "KAFSCALE_SEAL_MAX_AGE_MS",
+        integer(1000, 7 * 24 * 3_600_000),
+        "3600000",
+        "Records become a segment of their partition after this time at the latest, however few they are; a mebibyte "
+        "does so at once.",
     )
     compression_codec: CompressionCodec = setting(
         "KAFSCALE_COMPRESSION_CODEC",
