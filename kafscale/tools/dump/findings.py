@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kafscale.formats.checkpoint import Checkpoint
+from kafscale.formats.journal_entry import EntryHead, EntrySlice, Fence
 from kafscale.formats.segment import SegmentFooter, SegmentHeader
 from kafscale.protocol.control_records import ControlRecord
 from kafscale.protocol.record_batch import BatchHeader
@@ -15,18 +16,26 @@ class Look:
     """The part of a file that is wanted.
 
     `verify`: read every byte and check it. `records`: look into the batches. `from_offset`: begin with the
-    batch that holds this offset, or the first after it. `max_batches`: and see this many.
+    batch that holds this offset, or the first after it. `max_batches`: and see this many. `topic`, `partition`: of
+    entries and gathered objects these slices alone.
     """
 
     verify: bool = False
     records: bool = False
     from_offset: int | None = None
     max_batches: int | None = None
+    topic: str | None = None
+    partition: int | None = None
 
     @property
     def is_whole(self) -> bool:
         """True if nothing of the file is left out."""
         return self.from_offset is None and self.max_batches is None
+
+    @property
+    def shows_batches(self) -> bool:
+        """True if the batches of slices are wanted, not only their rows."""
+        return self.records or self.topic is not None or self.partition is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +101,32 @@ class FoundCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundJournalObject:
+    """An entry of a journal, or a gathered object, begins; its slices follow the head."""
+
+    head: EntryHead
+    is_gathered: bool
+    head_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFence:
+    """A whole fence."""
+
+    fence: Fence
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSlice:
+    """A row of the directory. `position`: where its segment begins; None: in the object that the row names."""
+
+    row: EntrySlice
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Something is wrong with the file; `text` says what and where."""
 
@@ -113,6 +148,9 @@ Finding: TypeAlias = (
     | FoundIndexHeader
     | FoundEntry
     | FoundCheckpoint
+    | FoundJournalObject
+    | FoundFence
+    | FoundSlice
     | Problem
     | Note
 )

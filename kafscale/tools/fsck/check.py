@@ -20,6 +20,7 @@ from kafscale.tools.fsck.cluster_check import (
     read_topics,
 )
 from kafscale.tools.fsck.findings import FsckReport, PartitionReport, Severity, Standing
+from kafscale.tools.fsck.journal_check import JournalCheck
 from kafscale.tools.fsck.partition_check import PartitionCheck, Progress
 from kafscale.tools.fsck.reading import Reading
 
@@ -87,6 +88,10 @@ class _Check:
             if one.standing is Standing.ACTIVE
         }
         findings += await OffsetsCheck(reading, topics, log_ends).check()
+        journal_check = JournalCheck(reading, verifies=self._verify, topics=self._topics)
+        journals = await journal_check.check()
+        for info in journal_check.foreign:
+            self._add_foreign(info)
         return FsckReport(
             namespace=reading.namespace,
             cluster_id=cluster_id,
@@ -94,6 +99,7 @@ class _Check:
             broker_ids=broker_ids,
             findings=tuple(findings),
             partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
+            journals=journals,
             foreign_objects=self._foreign_objects,
             foreign_examples=tuple(self._foreign_examples),
         )

@@ -6,7 +6,6 @@ from kafscale.cluster.cluster_record import read_cluster_id
 from kafscale.cluster.marker import read_marker
 from kafscale.errors import CorruptDataError
 from kafscale.formats.committed_offset import CommittedOffset, decode_committed_offset
-from kafscale.formats.partition_record import decode_partition_record
 from kafscale.formats.topic_record import decode_topic_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
@@ -129,7 +128,8 @@ class OffsetsCheck:
         if held_topic is None or held is None:
             return None
         now = decode_topic_record(held_topic.key, held_topic.value)
-        log_end_offset = decode_partition_record(key, held.value).log_end_offset
+        state = await patiently(lambda: self._reading.state(topic, partition))
+        log_end_offset = -1 if state is None else state[0].log_end_offset
         is_same = now.topic_id == committed.topic_id and now.state is TopicState.ACTIVE
         if not is_same or committed.offset <= log_end_offset:
             return None

@@ -37,6 +37,20 @@ class FindingKind(StrEnum):
     INDEX_DAMAGED = "an index is damaged"
     INDEX_LIES = "an index points to batches that are not there"
     INDEX_VERSION = "an index has a version that is not known here"
+    JOURNAL_UNKNOWN = "the metadata store does not know the journal"
+    JOURNAL_UNREADABLE = "the journal's record cannot be read"
+    JOURNAL_INCONSISTENT = "the journal's record and its objects contradict each other"
+    JOURNAL_GAP = "what a journal has behind the partition's record does not follow it"
+    JOURNAL_ENDED_LIVE = (
+        "the journal of a registered broker has ended: the broker takes no records until it notices"
+    )
+    ENTRY_MISSING = "a committed entry of a journal is gone"
+    ENTRY_DAMAGED = "an entry of a journal, or a gathered object, is damaged"
+    SLICE_DAMAGED = "a slice is damaged"
+    SLICE_DIFFERS = "a slice is sound, and not what its row in the directory says"
+    REFERENCE_DIFFERS = "the record names a slice, and its object has another one there"
+    POSITION_UNKNOWN = "records go on in a journal that the metadata store does not know"
+    POSITION_BEYOND = "the record goes on behind an entry that its journal never had"
     RECORD_WITHOUT_TOPIC = "partition records without a topic: of a creation that did not finish"
     OFFSET_UNREADABLE = "a group's committed offset cannot be read"
     OFFSET_BEYOND_END = "a group has committed an offset beyond the log's end"
@@ -51,6 +65,7 @@ class FindingKind(StrEnum):
 _SEVERITIES: Final = {
     FindingKind.MARKER_MISSING: Severity.WARNING,
     FindingKind.RECORD_WITHOUT_TOPIC: Severity.WARNING,
+    FindingKind.JOURNAL_ENDED_LIVE: Severity.WARNING,
     # Nothing is acknowledged by an index: a broker that is killed may leave a segment without one.
     FindingKind.INDEX_MISSING: Severity.WARNING,
     FindingKind.OFFSET_UNREADABLE: Severity.WARNING,
@@ -174,6 +189,39 @@ class PartitionReport:
         return tuple(one for one in self.orphans if not one.is_replaced)
 
 
+class JournalStanding(StrEnum):
+    """The standing of a journal; the value is for people."""
+
+    LIVE = "a broker writes it"
+    OPEN = "its broker is gone, and it has not ended"
+    ENDED = "ended"
+    UNKNOWN = "no record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalReport:
+    """A journal, or all gathered objects of its broker, and everything that was found of them.
+
+    `progress` and `ended_at` are those of its record, None where it has none. `needless`: entries that brokers may
+    delete, and their bytes; `refused`: entries above the fence, which never counted.
+    """
+
+    journal_id: str
+    standing: JournalStanding
+    broker_id: int | None = None
+    progress: int | None = None
+    ended_at: int | None = None
+    entries: int = 0
+    slices: int = 0
+    size_bytes: int = 0
+    gathered: int = 0
+    gathered_bytes: int = 0
+    needless: int = 0
+    needless_bytes: int = 0
+    refused: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsckReport:
     """Everything that was found. `findings` are those of no partition of the bucket.
@@ -190,6 +238,7 @@ class FsckReport:
     broker_ids: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
     partitions: tuple[PartitionReport, ...] = ()
+    journals: tuple[JournalReport, ...] = ()
     foreign_objects: int = 0
     foreign_examples: Sequence[str] = ()
 
@@ -201,8 +250,13 @@ class FsckReport:
 
     @property
     def all_findings(self) -> tuple[Finding, ...]:
-        """Of the cluster and of every partition."""
-        return (*self.findings, *(one for partition in self.partitions for one in partition.findings))
+        """Of the cluster, of every partition and of every journal."""
+        of_partitions = (one for partition in self.partitions for one in partition.findings)
+        return (
+            *self.findings,
+            *of_partitions,
+            *(one for journal in self.journals for one in journal.findings),
+        )
 
     @property
     def all_orphans(self) -> tuple[Orphan, ...]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from kafscale.formats import object_keys
+from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.objects.object_store import ObjectInfo
 from kafscale.tasks.bounded import map_bounded
@@ -108,7 +109,10 @@ class PartitionCheck:
         wanted = [
             reference
             for reference in look.references
-            if (key := look.key_of(reference)) not in known and (suspects is None or key in suspects)
+            # Slices are read with the objects that they lie in: journal_check.py.
+            if not is_unsealed_key(key := look.key_of(reference))
+            and key not in known
+            and (suspects is None or key in suspects)
         ]
         limit = min(self._reading.concurrency, max(1, len(wanted)))
         found = await map_bounded(of_segment, wanted, limit)

@@ -6,12 +6,14 @@ from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
 from kafscale.formats.partition_record import PartitionRecord, SegmentReference, decode_partition_record
 from kafscale.formats.topic_record import decode_topic_record
+from kafscale.journal.replay import EntryMissingError
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import KeyValue
 from kafscale.tools.fsck.findings import Finding, FindingKind, Standing
 from kafscale.tools.fsck.reading import Reading
 from kafscale.tools.fsck.record_check import published_references
+from kafscale.tools.recovery.rebuild import patiently
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +59,19 @@ async def read_partition(reading: Reading, topic: str, partition: int) -> Partit
     except CorruptDataError as problem:
         finding = Finding(kind=FindingKind.RECORD_UNREADABLE, subject=subject, detail=problem.problem)
         return PartitionState(standing=Standing.UNJUDGED, finding=finding)
+    try:
+        state = await patiently(lambda: reading.state(topic, partition))
+    except (CorruptDataError, EntryMissingError) as problem:
+        finding = Finding(kind=FindingKind.JOURNAL_GAP, subject=subject, detail=str(problem))
+        return PartitionState(standing=Standing.UNJUDGED, finding=finding)
+    if state is None:
+        return PartitionState(standing=Standing.UNJUDGED)  # deleted meanwhile
+    record, revision = state
     checkpoint, bad = await _load_checkpoint(reading, subject, record)
     return PartitionState(
         standing=standing,
         record=record,
-        revision=held.mod_revision,
+        revision=revision,
         checkpoint=checkpoint,
         finding=bad,
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from kafscale.errors import ObjectNotFoundError
 from kafscale.formats import object_keys
+from kafscale.log.journal.partition_states import PartitionStates, Versioned
 from kafscale.metadata import keys
 from kafscale.metadata.read_many import read_many
 from kafscale.metadata.store import KeyValue, MetadataStore, Snapshot
@@ -27,6 +28,7 @@ class Reading:
         self.namespace = namespace
         self.concurrency = concurrency
         self._calls = asyncio.Semaphore(concurrency)
+        self._states = PartitionStates(metadata, objects, namespace)
 
     # --- metadata store
 
@@ -43,6 +45,14 @@ class Reading:
         """The brokers that are registered."""
         items = (await self.range(keys.BROKERS)).items
         return tuple(sorted(int(item.key.removeprefix(keys.BROKERS)) for item in items))
+
+    async def state(self, topic: str, partition: int) -> Versioned | None:
+        """The partition's state with everything that is acknowledged, and the revision of its record.
+
+        A broker that is killed leaves a little behind its progress. Raises `CorruptDataError`, `EntryMissingError`,
+        too.
+        """
+        return await self._states.read(topic, partition, beyond_progress=True)
 
     # --- object store
 

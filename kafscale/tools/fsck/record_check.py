@@ -7,11 +7,13 @@ from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.formats.partition_record import PartitionRecord, SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
-from kafscale.log.partition_log import MOST_SEALED
 from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from kafscale.tools.fsck.findings import Finding, FindingKind
 
 _SMALLEST_SEGMENT_BYTES = HEADER_SIZE + BATCH_HEADER_SIZE + FOOTER_SIZE
+
+MOST_LEFT_BEHIND = 2
+"""Segments that a leader without a journal, of an earlier release, had in flight at most."""
 
 
 def published_references(
@@ -175,9 +177,9 @@ def find_holes(
 def may_be_passed_over(offsets: int, epochs_passed: int) -> bool:
     """True if the leaders of so many epochs may have left uploads for which so many offsets were skipped.
 
-    Each leaves what it had in flight: `MOST_SEALED` at most.
+    Each leaves what it had in flight: `MOST_LEFT_BEHIND` at most.
     """
-    return offsets <= MOST_SEALED * epochs_passed
+    return offsets <= MOST_LEFT_BEHIND * epochs_passed
 
 
 def _hole(subject: str, first: int, last: int, epochs_passed: int, left_behind: Container[int]) -> Finding:

@@ -8,6 +8,7 @@ would lose its place.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from kafscale import clocks
 from kafscale.errors import (
     CorruptDataError,
     KafscaleError,
@@ -20,8 +21,10 @@ from kafscale.formats.checkpoint import encode_checkpoint
 from kafscale.formats.features import LEGACY_LEVEL, SEGMENT_FORMAT, decode_level
 from kafscale.formats.index import index_version_at
 from kafscale.formats.partition_record import SegmentReference, encode_partition_record
+from kafscale.log.journal.end_journal import JournalEnding, StoredJournal
 from kafscale.log.life.garbage import candidates, garbage
 from kafscale.metadata import keys
+from kafscale.metadata.model import NO_BROKER
 from kafscale.metadata.store import Compare, Put
 from kafscale.objects.object_store import ObjectInfo
 from kafscale.tools.fsck.dropping import without_segments
@@ -31,6 +34,7 @@ from kafscale.tools.fsck.reading import Reading
 from kafscale.tools.fsck.repair_plan import Repair, RepairAction
 from kafscale.tools.fsck.topic_rest import TopicRest
 from kafscale.tools.fsck.verification import inspect_segment
+from kafscale.tools.recovery.end_journals import FewRetries
 from kafscale.tools.recovery.rebuild import patiently
 
 OBJECTS_PER_DELETE = 1000
@@ -195,6 +199,10 @@ class Repairer:
 
     async def _drop_missing(self, repair: Repair) -> str:
         state, references = await self._state(repair)
+        if state.record is not None and state.record.journal is not None:
+            # What its broker committed and did not tell is behind the record: the changed one must have it, too.
+            await self._end_journal(state.record.journal.journal_id)
+            state, references = await self._state(repair)
         record, checkpoint = state.record, state.checkpoint
         assert record is not None and checkpoint is not None
         suspected = [one for one in references if self._key_of(repair, one) in repair.keys]
@@ -202,16 +210,14 @@ class Repairer:
         lost = {one.base_offset for one in suspected if sizes[self._key_of(repair, one)] is None}
         if not lost:
             return "nothing is missing any more"
-        checkpoint_key = object_keys.checkpoint_key(
-            self._reading.namespace,
-            repair.topic,
-            repair.partition,
-            record.log_end_offset,
-            max(record.leader_epoch, 0),
-            self._new_token(),
-        )
+        leader_epoch = max(record.leader_epoch, 0)
+
+        def checkpoint_key(end_offset: int) -> str:
+            place = self._reading.namespace, repair.topic, repair.partition
+            return object_keys.checkpoint_key(*place, end_offset, leader_epoch, self._new_token())
+
         changed, whole = without_segments(record, checkpoint, lost, checkpoint_key)
-        await self._reading.objects.put_if_absent(checkpoint_key, [encode_checkpoint(whole)])
+        await self._reading.objects.put_if_absent(changed.checkpoint_key, [encode_checkpoint(whole)])
         await self._check_no_brokers()
         key = keys.partition(repair.topic, repair.partition)
         result = await self._reading.metadata.transact(
@@ -222,6 +228,14 @@ class Repairer:
                 "the partition's record changed meanwhile: nothing was done, run fsck again"
             )
         return f"{len(lost)} segments dropped"
+
+    async def _end_journal(self, journal_id: str) -> None:
+        """That of a broker which is not registered any more."""
+        reading = self._reading
+        journal = StoredJournal(reading.metadata, journal_id)
+        await JournalEnding(
+            reading.objects, journal, reading.namespace, journal_id, NO_BROKER, FewRetries(), clocks.now_ms
+        ).end()
 
 
 def _joined(numbers: Iterable[int]) -> str:

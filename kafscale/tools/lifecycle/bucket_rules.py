@@ -14,7 +14,7 @@ from typing import Final
 
 from kafscale.cluster.topic_config_table import CleanupPolicy, MessageTimestampType
 from kafscale.cluster.topic_configs import TopicConfig
-from kafscale.formats.object_keys import namespace_prefix, topic_prefix
+from kafscale.formats.object_keys import SYSTEM_FOLDER, namespace_prefix, topic_prefix
 
 DAY_MS: Final = 86_400_000
 MAX_DAYS: Final = 2**31 - 1
@@ -61,7 +61,7 @@ class TopicExpiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecyclePlan:
-    """The rules of a namespace, the namespace's own first, and what they were made from."""
+    """The rules of a namespace, the namespace's own first, that of journals last, and what they were made from."""
 
     namespace: str
     rules: tuple[LifecycleRule, ...]
@@ -124,7 +124,11 @@ def plan_rules(
     )
     if options.default_days is not None:
         _check_default(plan, options.default_days)
-    rules = (_namespace_rule(namespace, options), *_topic_rules(plan, options.default_days))
+    rules = (
+        _namespace_rule(namespace, options),
+        *_topic_rules(plan, options.default_days),
+        *_system_rules(namespace, options),
+    )
     check_count(len(rules), options.default_days)
     return LifecyclePlan(namespace=namespace, rules=rules, topics=plan.topics, new_topics=plan.new_topics)
 
@@ -151,7 +155,11 @@ def check_count(count: int, default_days: int | None, foreign: int = 0) -> None:
 
 def rule_id_of(namespace: str, topic: str | None) -> str:
     """The id of the rule of a topic, or of the namespace; a digest of it where it would be too long for S3."""
-    text = f"{RULE_ID_PREFIX}{namespace}" if topic is None else f"{RULE_ID_PREFIX}{namespace}/{topic}"
+    return _id_of(namespace if topic is None else f"{namespace}/{topic}")
+
+
+def _id_of(name: str) -> str:
+    text = f"{RULE_ID_PREFIX}{name}"
     if len(text) <= MAX_ID_LENGTH:
         return text
     return RULE_ID_PREFIX + hashlib.sha256(text.encode()).hexdigest()
@@ -159,7 +167,8 @@ def rule_id_of(namespace: str, topic: str | None) -> str:
 
 def is_own(namespace: str, rule_id: str, prefix: str) -> bool:
     """True if a rule of the bucket is one of ours for this namespace."""
-    return rule_id.startswith(RULE_ID_PREFIX) and prefix.startswith(namespace_prefix(namespace))
+    prefixes = namespace_prefix(namespace), _system_prefix(namespace)
+    return rule_id.startswith(RULE_ID_PREFIX) and prefix.startswith(prefixes)
 
 
 def _namespace_rule(namespace: str, options: LifecycleOptions) -> LifecycleRule:
@@ -170,6 +179,22 @@ def _namespace_rule(namespace: str, options: LifecycleOptions) -> LifecycleRule:
         noncurrent_days=options.noncurrent_days,
         abort_multipart_days=options.abort_multipart_days,
     )
+
+
+def _system_prefix(namespace: str) -> str:
+    return f"{SYSTEM_FOLDER}/{namespace}/"
+
+
+def _system_rules(namespace: str, options: LifecycleOptions) -> Iterator[LifecycleRule]:
+    """Every record passes through an entry of a journal, which brokers delete: a versioned bucket keeps it.
+
+    Nothing expires there, for only brokers know what is needed still.
+    """
+    if options.noncurrent_days is not None:
+        prefix = _system_prefix(namespace)
+        yield LifecycleRule(
+            rule_id=_id_of(prefix.rstrip("/")), prefix=prefix, noncurrent_days=options.noncurrent_days
+        )
 
 
 def _topic_rules(plan: LifecyclePlan, default_days: int | None) -> Iterator[LifecycleRule]:

@@ -1,9 +1,10 @@
 """The plan of a whole rebuild: topic by topic, and what a snapshot adds. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafscale.formats.features import LARGE_SEGMENTS_LEVEL, LEGACY_LEVEL, MAX_LEGACY_SEGMENT_BYTES
+from kafscale.formats.journal_record import JournalRecord
 from kafscale.metadata.model import TopicRecord
 from kafscale.tools.recovery.plan import PASSED_OVER_PRODUCER_IDS, PartitionPlan
 
@@ -27,8 +28,8 @@ class Restored:
     """The entries that a snapshot adds to the metadata store, beside the topics.
 
     `created_ms` and `revision` are the snapshot's. `next_producer_id`: as the snapshot says. `levels`: of
-    features, by name. `entries`: values by key. `problems`: why this snapshot cannot be used here. `notes`: what
-    is not as it was in the snapshot.
+    features, by name. `entries`: values by key. `journals`: their records then, by id. `problems`: why this
+    snapshot cannot be used here. `notes`: what is not as it was in the snapshot.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Restored:
     entries: Mapping[str, bytes]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    journals: Mapping[str, JournalRecord] = field(default_factory=dict)
 
     def count(self, prefix: str) -> int:
         """The number of entries whose keys start so."""
@@ -50,7 +52,8 @@ class BucketPlan:
     """The plan of a rebuild. `cluster_id`: from the bucket's marker or the snapshot, None without both.
 
     `is_narrowed`: only some topics were asked for. `foreign_objects`: under the namespace, and neither
-    segments nor indexes. `restored`: what a snapshot adds, None without one.
+    segments nor indexes. `journals`: their records, by id: each ends behind what counts of it. `problems`: entries
+    and gathered objects that cannot be read. `restored`: what a snapshot adds, None without one.
     """
 
     namespace: str
@@ -59,6 +62,8 @@ class BucketPlan:
     is_narrowed: bool
     foreign_objects: int
     restored: Restored | None = None
+    journals: Mapping[str, JournalRecord] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
     @property
     def highest_producer_id(self) -> int:

@@ -7,11 +7,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final
 
 from kafscale.cluster.leadership import REMEMBERED_EPOCHS
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, encode_checkpoint
+from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import EpochStart, PartitionRecord, ProducerRecord, SegmentReference
 from kafscale.log.checkpointer import PRODUCER_EXPIRATION_MS
 from kafscale.log.partition_log import CHECKPOINT_PRODUCERS, CHECKPOINT_SEGMENTS
@@ -271,6 +273,7 @@ def _reference(found: PartitionContents, segment: InspectedSegment) -> SegmentRe
         size_bytes=segment.size_bytes,
         max_timestamp_ms=segment.max_timestamp_ms,
         object_key="" if segment.key == own_key else segment.key,
+        start=segment.start,
     )
 
 
@@ -279,27 +282,29 @@ def _with_checkpoint(
 ) -> tuple[PartitionRecord, bytes]:
     """The record with a checkpoint for what it has no room for, and the checkpoint's bytes.
 
-    Everything in the key follows from what was found, so that a repeated rebuild writes the same object.
+    Slices stay in the record, with what follows them: which entries of journals are needed is seen from records
+    alone. Everything in the key follows from what was found, so that a repeated rebuild writes the same object.
     """
-    if len(record.segments) < CHECKPOINT_SEGMENTS and len(record.producers) < CHECKPOINT_PRODUCERS:
+    sealed = tuple(takewhile(lambda one: not is_unsealed_key(one.object_key), record.segments))
+    if len(sealed) < CHECKPOINT_SEGMENTS and len(record.producers) < CHECKPOINT_PRODUCERS:
         return record, b""
-    data = encode_checkpoint(
-        Checkpoint(end_offset=record.log_end_offset, segments=record.segments, producers=record.producers)
-    )
+    rest = record.segments[len(sealed) :]
+    end_offset = rest[0].base_offset if rest else record.log_end_offset
+    data = encode_checkpoint(Checkpoint(end_offset=end_offset, segments=sealed, producers=record.producers))
     key = object_keys.checkpoint_key(
         found.namespace,
         found.topic,
         found.partition,
-        record.log_end_offset,
+        end_offset,
         max(highest_epoch, 0),
         hashlib.sha256(data).hexdigest()[:_TOKEN_LENGTH],
     )
     trimmed = replace(
         record,
-        segments=(),
+        segments=rest,
         producers=(),
         checkpoint_key=key,
-        checkpoint_end_offset=record.log_end_offset,
+        checkpoint_end_offset=end_offset,
     )
     return trimmed, data
 

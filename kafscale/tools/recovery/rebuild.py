@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 from kafscale.cluster.marker import read_marker
@@ -22,11 +23,13 @@ from kafscale.errors import (
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import decode_checkpoint
 from kafscale.formats.object_keys import CheckpointKey, SegmentKey
+from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, parse_footer, parse_header
 from kafscale.log.reading.segment_inspection import InspectedSegment, SegmentInspection
 from kafscale.objects.object_store import ObjectInfo, ObjectStore
 from kafscale.tasks.bounded import map_bounded, map_stream_bounded
 from kafscale.tools.recovery.bucket_plan import BucketPlan, TopicPlan
+from kafscale.tools.recovery.journal_slices import find_slices
 from kafscale.tools.recovery.plan import (
     DamagedObject,
     FoundCheckpoint,
@@ -121,21 +124,28 @@ class _Reading:
     async def plan(self) -> BucketPlan:
         cluster_id = await patiently(lambda: read_marker(self._objects, self._namespace))
         checkpoints = await self._list_checkpoints()
+        journals = await find_slices(self._objects, self._namespace, self._topics, patiently)
+        slices = journals.slices
 
         async def of_partition(found: tuple[PartitionName, list[ObjectInfo]]) -> PartitionPlan:
             name, infos = found
-            return await self._plan_partition(name, infos, checkpoints.pop(name, []))
+            return await self._plan_partition(name, infos, slices.pop(name, []), checkpoints.pop(name, []))
 
         async with aclosing(self._partitions()) as partitions:
             planned = await map_stream_bounded(of_partition, partitions, self._concurrency)
-        # What is left has checkpoints and not a single segment.
-        planned += await map_bounded(of_partition, [(name, []) for name in [*checkpoints]], self._concurrency)
+        # What is left has checkpoints or slices of journals, and not a single segment.
+        left: list[tuple[PartitionName, list[ObjectInfo]]] = [
+            (name, []) for name in dict.fromkeys([*checkpoints, *slices])
+        ]
+        planned += await map_bounded(of_partition, left, self._concurrency)
         return BucketPlan(
             namespace=self._namespace,
             cluster_id=cluster_id,
             topics=tuple(_topics(planned, self._known)),
             is_narrowed=bool(self._topics),
             foreign_objects=self._foreign_objects,
+            journals=journals.records,
+            problems=tuple(journals.problems),
         )
 
     async def _list_checkpoints(self) -> dict[PartitionName, list[tuple[CheckpointKey, ObjectInfo]]]:
@@ -173,10 +183,14 @@ class _Reading:
         self,
         name: PartitionName,
         infos: Sequence[ObjectInfo],
+        slices: Sequence[SegmentReference],
         checkpoints: Sequence[tuple[CheckpointKey, ObjectInfo]],
     ) -> PartitionPlan:
         checkpoint, problems = await self._newest_checkpoint(checkpoints)
         inspected = await map_bounded(self._inspect, infos, min(self._concurrency, max(len(infos), 1)))
+        inspected += await map_bounded(
+            lambda one: self._inspect_slice(name, one), slices, min(self._concurrency, max(len(slices), 1))
+        )
         contents = PartitionContents(
             namespace=self._namespace,
             topic=name[0],
@@ -231,6 +245,35 @@ class _Reading:
             return None
         self._progress.inspected(info.key, info.size_bytes)
         return inspected
+
+    async def _inspect_slice(
+        self, name: PartitionName, reference: SegmentReference
+    ) -> InspectedSegment | DamagedObject | None:
+        """The same for a slice of a journal's entry."""
+        key = reference.object_key
+        try:
+            inspection = SegmentInspection(key, None, reference.size_bytes)
+            for start in range(0, reference.size_bytes, PIECE_BYTES):
+                inspection.feed(await self._slice_piece(reference, start))
+            inspected = replace(inspection.finish(), start=reference.start, is_merged=True)
+        except CorruptDataError as problem:
+            return DamagedObject(
+                key=key,
+                base_offset=reference.base_offset,
+                last_offset=reference.last_offset,
+                is_merged=True,
+                problem=f"the slice of {name[0]}-{name[1]}: {problem.problem}",
+            )
+        except ObjectNotFoundError:
+            return None
+        self._progress.inspected(key, reference.size_bytes)
+        return inspected
+
+    async def _slice_piece(self, reference: SegmentReference, start: int) -> bytes:
+        length = min(PIECE_BYTES, reference.size_bytes - start)
+        return await self._read(
+            lambda: self._objects.get_range(reference.object_key, reference.start + start, length)
+        )
 
     async def _read_segment(self, info: ObjectInfo, parsed: SegmentKey) -> InspectedSegment:
         inspection = SegmentInspection(info.key, parsed, info.size_bytes)

@@ -34,6 +34,9 @@ ENTRY_PREFIXES: Final = (
     keys.GROUPS,
     keys.GROUP_OFFSETS,
     keys.EXPORTS,
+    keys.USERS,
+    keys.QUOTAS,
+    keys.ACLS,
 )
 """The prefixes of `Restored.entries` in the metadata store."""
 
@@ -62,6 +65,7 @@ def with_snapshot(plan: BucketPlan, contents: SnapshotContents, now_ms: int) -> 
         next_producer_id=contents.next_producer_id,
         levels=contents.levels,
         entries=_entries(topics, contents, now_ms),
+        journals=contents.journals,
         problems=_problems(contents, plan.namespace, plan.cluster_id),
         notes=tuple(notes),
     )
@@ -139,7 +143,7 @@ def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: in
         topic = by_name.get(keys.export_topic(key))
         if topic is None or topic.record is not None:
             entries[key] = value
-    return entries
+    return entries | contents.quotas | contents.users | contents.acls
 
 
 def _is_of(topic: TopicPlan | None, committed: CommittedOffset) -> bool:

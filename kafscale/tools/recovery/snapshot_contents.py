@@ -8,6 +8,7 @@ from kafscale.formats.committed_offset import CommittedOffset, decode_committed_
 from kafscale.formats.export_records import ExportRecord, decode_export_record
 from kafscale.formats.features import decode_level
 from kafscale.formats.group_record import GroupRecord, decode_group_record
+from kafscale.formats.journal_record import JournalRecord, decode_journal_record
 from kafscale.formats.partition_record import decode_partition_record
 from kafscale.formats.snapshot_file import SnapshotHeader
 from kafscale.formats.topic_record import (
@@ -28,7 +29,8 @@ class SnapshotContents:
 
     `topics`: by name. `partitions`: by topic and partition, also of topics that were not finished. `retired`:
     the highest leader epoch of a deleted topic, by its name. `next_producer_id`: 0 when none was given out.
-    `levels`: of features, by name. `export_progress`: as stored. `unknown`: keys that this release does not know.
+    `levels`: of features, by name. `journals`: by id. `export_progress`, `quotas`, `users`, `acls`: as stored.
+    `unknown`: keys that this release does not know.
     """
 
     key: str
@@ -38,11 +40,15 @@ class SnapshotContents:
     retired: dict[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     levels: dict[str, int] = field(default_factory=dict)
+    journals: dict[str, JournalRecord] = field(default_factory=dict)
     group_shards: dict[str, GroupShardRecord] = field(default_factory=dict)
     groups: dict[str, GroupRecord] = field(default_factory=dict)
     offsets: dict[str, CommittedOffset] = field(default_factory=dict)
     export_records: dict[str, ExportRecord] = field(default_factory=dict)
     export_progress: dict[str, bytes] = field(default_factory=dict)
+    users: dict[str, bytes] = field(default_factory=dict)
+    quotas: dict[str, bytes] = field(default_factory=dict)
+    acls: dict[str, bytes] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
 
     def highest_epoch(self, topic: str) -> int:
@@ -96,6 +102,8 @@ def _read_entry(contents: SnapshotContents, key: str, value: bytes) -> None:
             contents.retired[key.removeprefix(keys.RETIRED)] = decode_retired_epoch(key, value)
         case keys.FEATURES:
             contents.levels[keys.feature_name(key)] = decode_level(key, value)
+        case keys.JOURNALS:
+            contents.journals[key.removeprefix(keys.JOURNALS)] = decode_journal_record(key, value)
         case keys.GROUP_SHARDS:
             contents.group_shards[key] = decode_group_shard_record(key, value)
         case keys.GROUPS:
@@ -106,6 +114,12 @@ def _read_entry(contents: SnapshotContents, key: str, value: bytes) -> None:
             contents.export_progress[key] = value
         case keys.EXPORTS:
             contents.export_records[key] = decode_export_record(key, value)
+        case keys.USERS:
+            contents.users[key] = value
+        case keys.QUOTAS:
+            contents.quotas[key] = value
+        case keys.ACLS:
+            contents.acls[key] = value
         case _ if key == keys.PRODUCER_IDS:
             contents.next_producer_id = first_free(value)
         case _ if key != keys.CLUSTER:

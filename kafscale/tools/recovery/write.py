@@ -1,8 +1,8 @@
 """Carries a rebuild's plan out: every write is conditional, and all of it may be done again.
 
-Order: the checkpoints, the producer ids, the feature levels (that which segments beyond 2 GiB need, and the
-snapshot's), topic by topic its partition records and with the last of them the topic's own, what else a snapshot
-brings, and the cluster's id at the end. Until that is there brokers refuse to start on the bucket.
+Order: the ends of all journals, the checkpoints, the producer ids, the feature levels (that which segments beyond
+2 GiB need, and the snapshot's), topic by topic its partition records and with the last of them the topic's own, what
+else a snapshot brings, and the cluster's id at the end. Until that is there brokers refuse to start on the bucket.
 """
 
 import uuid
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
+from kafscale import clocks
 from kafscale.cluster.cluster_record import adopt_cluster_id, kafka_uuid_text, read_cluster_id
 from kafscale.cluster.feature_updates import raise_level
 from kafscale.cluster.producer_ids import pass_over
@@ -24,6 +25,7 @@ from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore, Pu
 from kafscale.objects.object_store import ObjectStore
 from kafscale.tasks.bounded import map_bounded
 from kafscale.tools.recovery.bucket_plan import BucketPlan, TopicPlan
+from kafscale.tools.recovery.end_journals import end_journals
 from kafscale.tools.recovery.plan import PartitionPlan
 from kafscale.tools.recovery.rebuild import Progress, patiently
 from kafscale.tools.recovery.write_entries import problem_of_entries, put_chunks, put_entries
@@ -78,6 +80,7 @@ class RecoveryWriter:
         configs: Mapping[str, str],
         new_uuid: Callable[[], uuid.UUID],
         progress: Progress,
+        now_ms: Callable[[], int] = clocks.now_ms,
     ) -> None:
         self._metadata = metadata
         self._objects = objects
@@ -85,6 +88,7 @@ class RecoveryWriter:
         self._configs = configs
         self._new_uuid = new_uuid
         self._progress = progress
+        self._now_ms = now_ms
 
     async def refusals(self, *, skip_damaged: bool) -> list[str]:
         """Why the plan may not be carried out now; empty when it may. Nothing is written."""
@@ -96,6 +100,11 @@ class RecoveryWriter:
             reasons.append(
                 f"{len(damaged)} damaged objects, the first is {damaged[0].key}: restore them, or leave their "
                 "records out with --skip-damaged"
+            )
+        if self._plan.problems and not skip_damaged:
+            reasons.append(
+                f"{len(self._plan.problems)} entries of journals or gathered objects cannot be read, the first is "
+                f"{self._plan.problems[0]}: restore them, or leave their records out with --skip-damaged"
             )
         for topic in self._plan.topics:
             if topic.problem:
@@ -151,7 +160,7 @@ class RecoveryWriter:
 
         After an error all of it may be done again, from a new plan.
         """
-        reasons = await self.refusals(skip_damaged=skip_damaged)
+        reasons = await self.refusals(skip_damaged=skip_damaged) or await self._end_journals()
         if reasons:
             raise RecoveryRefusedError(reasons)
         partitions = [p for topic in self._plan.topics for p in topic.partitions if p.checkpoint_data]
@@ -180,6 +189,18 @@ class RecoveryWriter:
 
     async def _raise_level(self, feature: str, level: int) -> None:
         await patiently(lambda: raise_level(self._metadata, feature, level))
+
+    async def _end_journals(self) -> list[str]:
+        """Before anything else: no broker of the lost store acknowledges what the rebuild does not read."""
+        restored = self._plan.restored
+        return await end_journals(
+            self._metadata,
+            self._objects,
+            self._plan.namespace,
+            planned=self._plan.journals,
+            known={} if restored is None else restored.journals,
+            now_ms=self._now_ms,
+        )
 
     async def _put_entries(self, entries: Mapping[str, bytes]) -> None:
         async def attempt() -> bool:

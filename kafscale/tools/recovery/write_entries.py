@@ -21,8 +21,9 @@ async def problem_of_entries(metadata: MetadataReader, entries: Mapping[str, byt
     if not others:
         return []
     return [
-        f"the metadata store holds {len(others)} keys of groups, exports or deleted topics that the snapshot does "
-        f"not, or has otherwise ({others[0]!r} for one): a snapshot goes into an empty metadata store only"
+        f"the metadata store holds {len(others)} keys of groups, exports, quotas, users, access rules or deleted "
+        f"topics that the snapshot does not, or has otherwise ({others[0]!r} for one): a snapshot goes into an empty "
+        "metadata store only"
     ]
 
 

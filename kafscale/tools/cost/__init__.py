@@ -1,0 +1,1 @@
+"""What the requests of a cluster cost: reading its metrics, and the arithmetic."""
