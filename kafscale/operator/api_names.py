@@ -10,6 +10,8 @@ CLUSTER: Final = "KafscaleCluster"
 CLUSTERS: Final = "kafscaleclusters"
 TOPIC: Final = "KafscaleTopic"
 TOPICS: Final = "kafscaletopics"
+USER: Final = "KafscaleUser"
+USERS: Final = "kafscaleusers"
 
 FIELD_MANAGER: Final = "kafscale-operator"
 """Field manager of the fields that the operator applies (server-side apply)."""
@@ -21,6 +23,9 @@ NODE_READER_ROLE: Final = "kafscale-node-reader"
 """The chart's ClusterRole that may `get` nodes, and the ClusterRoleBinding that grants it to brokers."""
 
 FINALIZER: Final = f"{GROUP}/finalizer"
+
+ROTATE: Final = f"{GROUP}/rotate"
+"""Annotation of a KafscaleUser: each new value asks once for a new password or certificate."""
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 INSTANCE: Final = "app.kubernetes.io/instance"

@@ -9,6 +9,7 @@ from kafscale.errors import SettingError
 from kafscale.operator.errors import SpecError
 from kafscale.operator.manifests import names
 from kafscale.operator.schema import setting_properties
+from kafscale.operator.security_spec import SecuritySpec, security_spec
 from kafscale.operator.times import duration_ms
 
 Free = Mapping[str, Any]
@@ -137,6 +138,7 @@ class ClusterSpec:
     read_replica: Bucket | None
     etcd: Etcd
     environment: Mapping[str, str]
+    security: SecuritySpec
     backups: Backups | None
 
 
@@ -160,6 +162,7 @@ def cluster_spec(name: str, namespace: str, spec: Mapping[str, Any]) -> ClusterS
         read_replica=_bucket(replica) if replica else None,
         etcd=_etcd(name, spec["etcd"]),
         environment=environment,
+        security=_security(spec),
         backups=_backups(spec["backups"]) if "backups" in spec else None,
     )
 
@@ -189,6 +192,18 @@ def _brokers(spec: Mapping[str, Any]) -> Brokers:
         priority_class_name=spec.get("priorityClassName"),
         service_account_name=spec.get("serviceAccountName"),
     )
+
+
+def _security(spec: Mapping[str, Any]) -> SecuritySpec:
+    found = security_spec(spec.get("security", {}))
+    external = spec["brokers"].get("external")
+    taken = {} if external is None else {external.get("port", 9094): "brokers.external.port"}
+    for each in found.further:
+        where = f"security.{each.section}.port"
+        if each.port in taken:
+            raise SpecError(f"{where}={each.port} is {taken[each.port]}, too: give it another")
+        taken[each.port] = where
+    return found
 
 
 def _network_policy(spec: Mapping[str, Any]) -> NetworkPolicy:

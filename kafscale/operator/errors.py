@@ -7,6 +7,10 @@ class SpecError(Exception):
     """The specification must change before it can be carried out; the message names field and value."""
 
 
+class KafscaleConflictError(KafscaleError):
+    """A concurrent change of the same record; nothing was written. Read again."""
+
+
 class KubeError(KafscaleError):
     """Base of failed calls to the Kubernetes API."""
 

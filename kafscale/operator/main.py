@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,18 +23,22 @@ from kafscale.operator.errors import KubeRefusedError
 from kafscale.operator.etcd import handlers as etcd_handlers
 from kafscale.operator.kube.access import KubeAccess, find_access
 from kafscale.operator.kube.client import KubeClient
-from kafscale.operator.kube.kinds import CLUSTER, TOPIC
+from kafscale.operator.kube.kinds import CLUSTER, TOPIC, USER
 from kafscale.operator.leading.driver import ElectionDriver
 from kafscale.operator.operator_metrics import OperatorMetrics
 from kafscale.operator.pages import Pages
 from kafscale.operator.reconciling import Operator, Wakers
+from kafscale.operator.stores.cluster_connections import ClusterConnections
+from kafscale.operator.stores.metadata_access import secret_reader
 from kafscale.operator.topics import handlers as topic_handlers
+from kafscale.operator.users import handlers as user_handlers
 
 _logger = logging.getLogger(__name__)
 
 PARTS: Sequence[Callable[[kopf.OperatorRegistry, Operator], None]] = (
     cluster_handlers.register,
     topic_handlers.register,
+    user_handlers.register,
     backup_handlers.register,
     etcd_handlers.register,
 )
@@ -78,8 +83,10 @@ async def _run(options: Options, access: KubeAccess) -> int:
         election = ElectionDriver(kube, lease_namespace, options.lease_name, identity)
         metrics = CollectorRegistry()
         ProcessCollector(registry=metrics)
+        guarded = kube.guarded(election.leads)
         operator = Operator(
-            kube=kube.guarded(election.leads),
+            kube=guarded,
+            connections=ClusterConnections(secret_reader(guarded), time.monotonic, guarded.check_may_write),
             image=options.image,
             etcd_image=options.etcd_image,
             own_role_buckets=options.own_role_buckets,
@@ -177,7 +184,7 @@ def settings() -> kopf.OperatorSettings:
 
 async def _wait_for_definitions(kube: KubeClient) -> None:
     """Waits until the custom resources are served: the chart's hooks may install them after this process starts."""
-    for kind in (CLUSTER, TOPIC):
+    for kind in (CLUSTER, TOPIC, USER):
         while True:
             try:
                 served = await kube.request("GET", f"/apis/{kind.api_version}")

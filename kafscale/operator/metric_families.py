@@ -2,15 +2,14 @@
 
 from typing import Final
 
-from kafscale.operator import operator_metrics
+from kafscale.operator import operator_metrics, resource_metrics
 from kafscale.operator.backups import metrics as backup_metrics
 from kafscale.operator.etcd import metrics as etcd_metrics
-from kafscale.operator.topics import metrics as topic_metrics
 from kafscale.ops.metric_families import Family
 
 FAMILIES: Final[tuple[Family, ...]] = (
     *operator_metrics.FAMILIES,
     *backup_metrics.FAMILIES,
     *etcd_metrics.FAMILIES,
-    *topic_metrics.FAMILIES,
+    *resource_metrics.FAMILIES,
 )

@@ -22,6 +22,7 @@ from kafscale.operator.errors import LeadershipLostError
 from kafscale.operator.kube.client import KubeClient
 from kafscale.operator.kube.kinds import CLUSTER, Kind
 from kafscale.operator.operator_metrics import OperatorMetrics
+from kafscale.operator.stores.cluster_connections import ClusterConnections
 
 _logger = logging.getLogger(__name__)
 
@@ -103,10 +104,11 @@ class Changes:
 class Operator:
     """Shared by every part. `image`, `etcd_image`: of brokers and etcd members, where the cluster names none.
 
-    `own_role_buckets`: see `open_objects`.
+    `connections`: to the clusters' metadata stores. `own_role_buckets`: see `open_objects`.
     """
 
     kube: KubeClient
+    connections: ClusterConnections
     image: str
     etcd_image: str
     wakers: Wakers

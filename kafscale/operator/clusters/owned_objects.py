@@ -27,12 +27,16 @@ async def apply_own(api: Applies, manifest: Mapping[str, Any], cluster: ClusterS
 
 def owned(manifest: Manifest, owner: Mapping[str, Any]) -> Manifest:
     """The manifest with an owner reference, so that it is deleted with its owner."""
-    metadata = owner["metadata"]
+    return owned_by(manifest, owner["metadata"]["name"], owner["metadata"]["uid"])
+
+
+def owned_by(manifest: Manifest, name: str, uid: str) -> Manifest:
+    """The same for the KafscaleCluster of that name and uid."""
     reference = {
         "apiVersion": api_names.API_VERSION,
         "kind": api_names.CLUSTER,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
+        "name": name,
+        "uid": uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }

@@ -8,6 +8,7 @@ from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.clusters.owned_objects import is_owned_by, owned
 from kafscale.operator.clusters.replicas import ReplicasPlan, owners, plan_replicas
+from kafscale.operator.errors import SpecError
 from kafscale.operator.kube.kinds import (
     AUTOSCALER,
     CONFIG_MAP,
@@ -17,10 +18,13 @@ from kafscale.operator.kube.kinds import (
     ROLE_BINDING,
     SERVICE,
     SERVICE_ACCOUNT,
+    USER,
     Kind,
 )
 from kafscale.operator.manifests import (
+    admin_user,
     broker_account,
+    broker_listeners,
     broker_services,
     broker_set,
     broker_settings,
@@ -39,19 +43,24 @@ PRUNED: Final = (
     ROLE_BINDING,
     ROLE,
     SERVICE_ACCOUNT,
+    USER,
 )
 """Kinds of which objects may become obsolete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """Applied in order: `before`, the StatefulSet, `scale`, `after`; then objects outside the plan are deleted."""
+    """Applied in order: `before`, the StatefulSet, `scale`, `after`; then objects outside the plan are deleted.
+
+    `addresses`: how many brokers have one.
+    """
 
     before: Sequence[Manifest]
     broker_set: Manifest
     scale: Manifest | None
     after: Sequence[Manifest]
     replicas: ReplicasPlan
+    addresses: int
 
     def kept(self) -> frozenset[tuple[str, str]]:
         """Kind and name of every object in the plan."""
@@ -69,13 +78,16 @@ def plan_cluster(
         brokers["spec"]["replicas"] = replicas.within
         if live is not None:  # only over the version that was read: a concurrent scaling must not be lost
             brokers["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
-    count = _addresses(replicas, live)
+    count = addresses(replicas, live)
     before = [
         broker_settings.config_map(cluster),
         *broker_services.within(cluster),
         *broker_services.outside(cluster, count),
         *broker_account.account(cluster, count),
     ]
+    admin = admin_user.admin_user(cluster)
+    if admin is not None:
+        before.append(admin)
     policy = network_policy.broker_policy(cluster)
     if policy is not None:
         before.append(policy)
@@ -90,7 +102,25 @@ def plan_cluster(
         scale=None if replicas.scale is None else _number(cluster, replicas.scale),
         after=[owned(each, owner) for each in after],
         replicas=replicas,
+        addresses=count,
     )
+
+
+def check_protocol(cluster: ClusterSpec, live: Mapping[str, Any] | None) -> None:
+    """Raises `SpecError` where brokers would change from plaintext to the default protocol without having been told.
+
+    Their clients, of before there was a protocol to choose, would be locked out.
+    """
+    if live is None or cluster.security.is_declared:
+        return
+    (container,) = live["spec"]["template"]["spec"]["containers"]
+    variables = {each["name"] for each in container.get("env", ())}
+    # Only what says plaintext counts: a template that somebody changed by hand is put right.
+    if variables & {broker_listeners.OLD_ADDRESS, broker_listeners.ALLOW_PLAINTEXT}:
+        raise SpecError(
+            "security.protocol is not given, and the brokers serve plaintext: set it to PLAINTEXT to go on like "
+            "this, or to SASL_SSL, the default of new clusters, once clients are ready for it"
+        )
 
 
 def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid: str) -> list[str]:
@@ -103,7 +133,7 @@ def stale(kind: Kind, found: Iterable[Mapping[str, Any]], plan: ClusterPlan, uid
     ]
 
 
-def _addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:
+def addresses(replicas: ReplicasPlan, live: Mapping[str, Any] | None) -> int:
     """How many brokers need addresses: the desired ones, and those that still hand over."""
     if live is None:
         return replicas.wanted

@@ -4,17 +4,20 @@ import logging
 from typing import Any
 
 from kafscale.operator import api_names, conditions
+from kafscale.operator.certificates import CA
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
+from kafscale.operator.clusters import certificates
 from kafscale.operator.clusters.node_readers import keep_node_readers
-from kafscale.operator.clusters.owned_objects import apply_own, is_owned_by
-from kafscale.operator.clusters.plan import PRUNED, ClusterPlan, plan_cluster, stale
+from kafscale.operator.clusters.owned_objects import apply_own, is_owned_by, owned_by
+from kafscale.operator.clusters.plan import PRUNED, ClusterPlan, check_protocol, plan_cluster, stale
 from kafscale.operator.clusters.status import ClusterStatus, Seen, deleting, judge, pod_problems, refused
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.kube.client import Manifest
-from kafscale.operator.kube.kinds import AUTOSCALER, CLUSTER, POD, SERVICE, STATEFUL_SET
+from kafscale.operator.kube.kinds import AUTOSCALER, CLUSTER, POD, SECRET, SERVICE, STATEFUL_SET
 from kafscale.operator.manifests import names
 from kafscale.operator.manifests.broker_account import reads_nodes
 from kafscale.operator.reconciling import Operator
+from kafscale.operator.stores.metadata_access import secret_data
 from kafscale.operator.times import utc_now
 
 _logger = logging.getLogger(__name__)
@@ -95,6 +98,7 @@ class ClusterReconciler:
         metadata = resource["metadata"]
         cluster = cluster_spec(metadata["name"], metadata["namespace"], resource["spec"])
         live = await self._broker_set(cluster.namespace, cluster.name)
+        check_protocol(cluster, live)
         waits_for = await self._waits_for(cluster, live)
         plan = plan_cluster(cluster, resource, self._operator.image, live)
         # The number of brokers gets its own owner in steps, each from the state after the last one.
@@ -128,6 +132,7 @@ class ClusterReconciler:
     async def _apply(self, cluster: ClusterSpec, plan: ClusterPlan, uid: str) -> None:
         if cluster.brokers.autoscaling is None:  # the number never has two owners
             await self._delete_owned(AUTOSCALER, cluster.namespace, names.brokers(cluster.name), uid)
+        await self._keep_certificates(cluster, plan, uid)
         for manifest in (*plan.before, plan.broker_set):
             await apply_own(self._kube, manifest, cluster, uid)
         if plan.scale is not None:
@@ -140,6 +145,18 @@ class ClusterReconciler:
                 "which the chart makes with the custom resource definitions (crds.install)"
             )
         await self._prune(cluster, plan, uid)
+
+    async def _keep_certificates(self, cluster: ClusterSpec, plan: ClusterPlan, uid: str) -> None:
+        found = {}
+        for name in certificates.secret_names(cluster):
+            secret = await self._kube.find(SECRET, cluster.namespace, name)
+            if secret is not None:
+                found[name] = secret_data(secret)
+        given = cluster.security.client_ca_secret
+        if given is not None and CA not in found.get(given, {}):
+            raise SpecError(f"security.clientCaSecret: there is no Secret {given} with {CA}")
+        for manifest in certificates.plan_secrets(cluster, plan.addresses, found, utc_now()):
+            await apply_own(self._kube, owned_by(manifest, cluster.name, uid), cluster, uid)
 
     async def _prune(self, cluster: ClusterSpec, plan: ClusterPlan, uid: str) -> None:
         selector = api_names.selector(cluster.name, names.BROKER)

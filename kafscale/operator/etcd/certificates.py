@@ -5,46 +5,33 @@ in the last third of its life; etcd and the brokers read the files for each conn
 authority lives longer, and only the operator reads its key.
 """
 
-import base64
-import ipaddress
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
+from kafscale.operator.certificates import (
+    CA,
+    CERTIFICATE,
+    KEY,
+    KeyPair,
+    encoded,
+    is_authority,
+    is_current,
+    issue,
+    new_authority,
+    read_pair,
+)
 from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.manifests import etcd_start, names
 from kafscale.operator.manifests.objects import Manifest, manifest
 
-CA: Final = "ca.crt"
-CERTIFICATE: Final = "tls.crt"
-KEY: Final = "tls.key"
-
 CLIENT_NAME: Final = "kafscale"
 """Common name of brokers, the operator and tools."""
 
-_AUTHORITY_LIFE: Final = timedelta(days=3650)
-_LIFE: Final = timedelta(days=365)
-# Nodes' clocks may be behind the operator's.
-_BACKDATED: Final = timedelta(minutes=10)
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 Secrets = Mapping[str, Mapping[str, bytes]]
 """Data of the existing Secrets, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPair:
-    """A certificate and its private key, both PEM."""
-
-    certificate: bytes
-    key: bytes
 
 
 def secret_names(cluster: str) -> tuple[str, str, str]:
@@ -56,8 +43,8 @@ def plan_secrets(cluster: ClusterSpec, members: int, found: Secrets, now: dateti
     """Secrets to write, in order; empty if all are current. `now`: aware."""
     of_authority, of_members, of_clients = secret_names(cluster.name)
     planned = []
-    authority = _read(found.get(of_authority, {}))
-    if authority is None or not _is_authority(authority, now):
+    authority = read_pair(found.get(of_authority, {}))
+    if authority is None or not is_authority(authority, now):
         authority = new_authority(f"etcd of {cluster.name} in {cluster.namespace}", now)
         planned.append(_secret(cluster, of_authority, authority, authority))
     hosts = member_hosts(cluster, members)
@@ -66,7 +53,7 @@ def plan_secrets(cluster: ClusterSpec, members: int, found: Secrets, now: dateti
         (of_clients, CLIENT_NAME, ()),
     ):
         held = found.get(name, {})
-        pair = _read(held)
+        pair = read_pair(held)
         if (
             pair is None
             or held.get(CA) != authority.certificate
@@ -83,128 +70,6 @@ def member_hosts(cluster: ClusterSpec, members: int) -> tuple[str, ...]:
     return (*own, service, *_LOCAL)
 
 
-def new_authority(common_name: str, now: datetime) -> KeyPair:
-    """Creates a self-signed authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(common_name)
-    builder = (
-        _builder(name, name, key, now, _AUTHORITY_LIFE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-    )
-    return _pair(builder.sign(key, hashes.SHA256()), key)
-
-
-def issue(authority: KeyPair, common_name: str, hosts: Sequence[str], now: datetime) -> KeyPair:
-    """Issues a certificate for clients, and for servers too if `hosts` is not empty."""
-    signer = x509.load_pem_x509_certificate(authority.certificate)
-    key = ec.generate_private_key(ec.SECP256R1())
-    usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
-    builder = (
-        _builder(_name(common_name), signer.subject, key, now, _LIFE)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-    )
-    if hosts:
-        builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
-    return _pair(builder.sign(_private_key(authority), hashes.SHA256()), key)
-
-
-def is_current(pair: KeyPair, authority: KeyPair, hosts: Sequence[str], now: datetime) -> bool:
-    """True if issued by the authority for these hosts, with a matching key and more than a third of its life left."""
-    found = x509.load_pem_x509_certificate(pair.certificate)
-    try:
-        found.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate))
-    except (InvalidSignature, ValueError, TypeError):
-        return False
-    try:
-        told = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        alternatives = set(told)
-    except x509.ExtensionNotFound:
-        alternatives = set()
-    life = found.not_valid_after_utc - found.not_valid_before_utc
-    return (
-        alternatives == set(_alternatives(hosts))
-        and found.public_key() == _private_key(pair).public_key()
-        and now < found.not_valid_after_utc - life / 3
-    )
-
-
-def _is_authority(pair: KeyPair, now: datetime) -> bool:
-    found = x509.load_pem_x509_certificate(pair.certificate)
-    return now < found.not_valid_after_utc and found.public_key() == _private_key(pair).public_key()
-
-
-def _read(held: Mapping[str, bytes]) -> KeyPair | None:
-    """Parses a Secret's certificate and key; None if missing or invalid."""
-    pair = KeyPair(held.get(CERTIFICATE, b""), held.get(KEY, b""))
-    try:
-        x509.load_pem_x509_certificate(pair.certificate)
-        _private_key(pair)
-    except (ValueError, TypeError):
-        return None
-    return pair
-
-
-def _private_key(pair: KeyPair) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(pair.key, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise TypeError("the key is not one of an elliptic curve")
-    return key
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + life)
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    """A common name, which X.509 limits to 64 characters."""
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
-
-
-def _alternatives(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    found: list[x509.GeneralName] = []
-    for host in hosts:
-        try:
-            found.append(x509.IPAddress(ipaddress.ip_address(host)))
-        except ValueError:
-            found.append(x509.DNSName(host))
-    return found
-
-
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
-    encoded = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), encoded)
-
-
 def _secret(cluster: ClusterSpec, name: str, pair: KeyPair, authority: KeyPair) -> Manifest:
     data = {CA: authority.certificate, CERTIFICATE: pair.certificate, KEY: pair.key}
-    encoded = {key: base64.b64encode(content).decode() for key, content in data.items()}
-    return manifest("v1", "Secret", name, cluster, names.ETCD, type="kubernetes.io/tls", data=encoded)
+    return manifest("v1", "Secret", name, cluster, names.ETCD, type="kubernetes.io/tls", data=encoded(data))

@@ -49,7 +49,7 @@ def _health(start: EtcdStart, seen: EtcdSeen, lost: frozenset[str]) -> Condition
     if seen.silent and {each.name for each in seen.silent} <= lost and not seen.answering:
         return _condition(HEALTHY, False, "DataLost", _all_lost(start))
     if not seen.has_majority:
-        message = f"No majority: {numbers} {silent}. Nothing can be published."
+        message = f"No majority: {numbers} {silent}. No offset can be committed."
         if lost:
             message += f" Without data: {', '.join(sorted(lost))}. {_GET_BACK}"
         return _condition(HEALTHY, False, "NoMajority", message)

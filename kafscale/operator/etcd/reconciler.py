@@ -10,13 +10,14 @@ from typing import Any, Final, Protocol
 
 from kafscale.errors import StoreIndeterminateError
 from kafscale.operator import api_names
+from kafscale.operator.certificates import CA, CERTIFICATE, KEY
 from kafscale.operator.cluster_part import PartApi, StatusShare, wanted_part
 from kafscale.operator.cluster_spec import ClusterSpec, ManagedEtcd
 from kafscale.operator.clusters.owned_objects import apply_own, owned
 from kafscale.operator.conditions import Condition
 from kafscale.operator.errors import KubeRefusedError, SpecError
 from kafscale.operator.etcd import members_plan, upkeep_plan
-from kafscale.operator.etcd.certificates import CA, CERTIFICATE, KEY, plan_secrets, secret_names
+from kafscale.operator.etcd.certificates import plan_secrets, secret_names
 from kafscale.operator.etcd.conditions import (
     AS_SPECIFIED,
     GIVE_UP,

@@ -27,6 +27,7 @@ class Kind:
 
 CLUSTER: Final = Kind(api_names.API_VERSION, api_names.CLUSTER, api_names.CLUSTERS)
 TOPIC: Final = Kind(api_names.API_VERSION, api_names.TOPIC, api_names.TOPICS)
+USER: Final = Kind(api_names.API_VERSION, api_names.USER, api_names.USERS)
 POD: Final = Kind("v1", "Pod", "pods")
 NODE: Final = Kind("v1", "Node", "nodes", namespaced=False)
 SERVICE: Final = Kind("v1", "Service", "services")
@@ -48,8 +49,9 @@ CLUSTER_ROLE_BINDING: Final = Kind(
 LEASE: Final = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 _ALL: Final = (
-    CLUSTER, TOPIC, POD, NODE, SERVICE, SERVICE_ACCOUNT, SECRET, CONFIG_MAP, EVENT, VOLUME_CLAIM, STATEFUL_SET,
-    AUTOSCALER, DISRUPTION_BUDGET, NETWORK_POLICY, ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, LEASE,
+    CLUSTER, TOPIC, USER, POD, NODE, SERVICE, SERVICE_ACCOUNT, SECRET, CONFIG_MAP, EVENT, VOLUME_CLAIM,
+    STATEFUL_SET, AUTOSCALER, DISRUPTION_BUDGET, NETWORK_POLICY, ROLE, ROLE_BINDING, CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING, LEASE,
 )  # fmt: skip
 _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in _ALL}
 

@@ -19,13 +19,18 @@ _METRICS = {"name": "metrics", "port": names.METRICS_PORT, "targetPort": "metric
 def within(cluster: ClusterSpec) -> list[Manifest]:
     """The services for clients within the Kubernetes cluster."""
     selector = api_names.selector(cluster.name, names.BROKER)
+    further = [
+        {"name": each.port_name, "port": each.port, "targetPort": each.port_name}
+        for each in cluster.security.further
+    ]
+    kafka = [_KAFKA, *further]
     begin = manifest(
         "v1",
         "Service",
         names.bootstrap(cluster.name),
         cluster,
         names.BROKER,
-        spec={"type": "ClusterIP", "selector": selector, "ports": [_KAFKA]},
+        spec={"type": "ClusterIP", "selector": selector, "ports": kafka},
     )
     begin["metadata"]["annotations"] = dict(cluster.brokers.service_annotations)
     peers = manifest(
@@ -39,7 +44,7 @@ def within(cluster: ClusterSpec) -> list[Manifest]:
             "selector": selector,
             # A broker that hands over stays reachable by its name.
             "publishNotReadyAddresses": True,
-            "ports": [_KAFKA, _METRICS],
+            "ports": [*kafka, _METRICS],
         },
     )
     return [begin, peers]

@@ -4,7 +4,7 @@ from typing import Any
 
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import ClusterSpec, External, ExternalType
-from kafscale.operator.manifests import broker_settings, names
+from kafscale.operator.manifests import broker_listeners, broker_settings, names
 from kafscale.operator.manifests.objects import (
     Manifest,
     container_security,
@@ -70,6 +70,8 @@ def _pod(cluster: ClusterSpec, image: str, selector: dict[str, str]) -> dict[str
     }
     if cluster.etcd.tls_secret is not None:
         pod["volumes"].append({"name": "etcd-tls", "secret": {"secretName": cluster.etcd.tls_secret}})
+    for name, secret, _ in broker_listeners.volumes(cluster):
+        pod["volumes"].append({"name": name, "secret": {"secretName": secret}})
     if cluster.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in cluster.image_pull_secrets]
     if brokers.node_selector:
@@ -111,7 +113,7 @@ def _container(cluster: ClusterSpec, image: str) -> dict[str, Any]:
         # Not from the ConfigMap: a broker of the old template that restarts must not get new settings.
         "env": [*_shared(cluster), *_variables(cluster)],
         "ports": [
-            {"name": "kafka", "containerPort": names.KAFKA_PORT},
+            *broker_listeners.ports(cluster),
             {"name": "metrics", "containerPort": names.METRICS_PORT},
         ],
         "startupProbe": _probe("/healthz", period=2, failures=150),
@@ -121,14 +123,14 @@ def _container(cluster: ClusterSpec, image: str) -> dict[str, Any]:
         "securityContext": container_security(),
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
-    if cluster.brokers.external is not None:
-        container["ports"].append({"name": "external", "containerPort": cluster.brokers.external.port})
     if cluster.brokers.resources:
         container["resources"] = dict(cluster.brokers.resources)
     if cluster.etcd.tls_secret is not None:
         container["volumeMounts"].append(
             {"name": "etcd-tls", "mountPath": broker_settings.TLS_FOLDER, "readOnly": True}
         )
+    for name, _, folder in broker_listeners.volumes(cluster):
+        container["volumeMounts"].append({"name": name, "mountPath": folder, "readOnly": True})
     return container
 
 
@@ -150,11 +152,11 @@ def _shared(cluster: ClusterSpec) -> list[dict[str, Any]]:
 def _variables(cluster: ClusterSpec) -> list[dict[str, Any]]:
     """Variables that differ between brokers, and secrets."""
     brokers, external = cluster.brokers, cluster.brokers.external
-    peers = names.in_namespace(names.peers(cluster.name), cluster.namespace)
+    asks = external is not None and asks_address(external)
     found = [
         from_field("KAFSCALE_BROKER_ID", POD_INDEX),
         from_field("POD_NAME", "metadata.name"),
-        {"name": "KAFSCALE_BROKER_HOST", "value": f"$(POD_NAME).{peers}"},
+        *broker_listeners.variables(cluster, asks_address=asks),
     ]
     if "KAFSCALE_SHUTDOWN_TIMEOUT_MS" not in cluster.environment:
         hand_over_ms = max(1, brokers.termination_grace_sec - PRE_STOP_SEC - ENDING_SEC) * 1000
@@ -166,12 +168,9 @@ def _variables(cluster: ClusterSpec) -> list[dict[str, Any]]:
         ]
         if brokers.rack_key is not None:
             found.append({"name": "RACK_LABEL", "value": brokers.rack_key})
-        if external is not None and asks_address(external):
+        if asks:
             service = names.external(cluster.name, "$(KAFSCALE_BROKER_ID)")
             found.append({"name": "EXTERNAL_SERVICE", "value": service})
-    if external is not None and external.host_template is not None:
-        host = external.host_template.replace("{id}", "$(KAFSCALE_BROKER_ID)")
-        found.append({"name": "KAFSCALE_EXTERNAL_HOST", "value": host})
     secret = cluster.objects.credentials_secret
     if secret is not None:
         found += [

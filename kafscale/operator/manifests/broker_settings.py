@@ -1,7 +1,7 @@
 """The settings that all brokers of a cluster share, as environment variables."""
 
 from kafscale.operator.cluster_spec import Bucket, ClusterSpec
-from kafscale.operator.manifests import names
+from kafscale.operator.manifests import broker_listeners, names
 from kafscale.operator.manifests.objects import Manifest, manifest
 
 ETCD_CLIENT_PORT = 2379
@@ -11,10 +11,8 @@ TLS_FOLDER = "/etc/kafscale/etcd-tls"
 def environment(cluster: ClusterSpec) -> dict[str, str]:
     """The variables, without those that differ between brokers and without secrets."""
     found = dict(cluster.environment)
-    found["KAFSCALE_BROKER_ADDR"] = f":{names.KAFKA_PORT}"
+    found |= broker_listeners.environment(cluster)
     found["KAFSCALE_METRICS_ADDR"] = f":{names.METRICS_PORT}"
-    if cluster.brokers.external is not None:
-        found["KAFSCALE_EXTERNAL_ADDR"] = f":{cluster.brokers.external.port}"
     found |= bucket_environment("KAFSCALE_S3", cluster.objects)
     found["KAFSCALE_S3_NAMESPACE"] = cluster.objects_namespace
     if cluster.read_replica is not None:

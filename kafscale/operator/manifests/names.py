@@ -59,6 +59,36 @@ def etcd_clients(cluster: str) -> str:
     return f"{etcd(cluster)}-clients"
 
 
+def admin(cluster: str, *, has_password: bool) -> str:
+    """The KafscaleUser of the administrator, and its Secret: with a password, or with a certificate."""
+    return f"{cluster}-admin" if has_password else f"{cluster}-admin-tls"
+
+
+def broker_authority(cluster: str) -> str:
+    """The Secret with the authority that signs the brokers' certificate; only the operator reads it."""
+    return f"{cluster}-authority"
+
+
+def broker_ca(cluster: str) -> str:
+    """The Secret with that authority's certificate alone, for clients."""
+    return f"{cluster}-ca"
+
+
+def broker_certificate(cluster: str) -> str:
+    """The Secret with the brokers' certificate and key."""
+    return f"{cluster}-broker-tls"
+
+
+def client_ca(cluster: str) -> str:
+    """The Secret with the certificates of all authorities of clients, for brokers."""
+    return f"{cluster}-client-ca"
+
+
+def client_authority(cluster: str) -> str:
+    """The Secret with the authority that signs clients' certificates; only the operator reads it."""
+    return f"{cluster}-client-authority"
+
+
 def in_namespace(service: str, namespace: str) -> str:
     """A service's host within the Kubernetes cluster, independent of its domain."""
     return f"{service}.{namespace}.svc"

@@ -24,6 +24,7 @@ def broker_policy(cluster: ClusterSpec) -> Manifest | None:
         _rule(names.KAFKA_PORT, wanted.clients),
         _rule(names.METRICS_PORT, wanted.monitoring),
     ]
+    ingress += [_rule(each.port, wanted.clients) for each in cluster.security.further]
     external = cluster.brokers.external
     if external is not None:
         ingress.append(_rule(external.port, _networks(external)))

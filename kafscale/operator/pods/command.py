@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kafscale.operator.pods.api import pod_api
-from kafscale.operator.pods.place import Answer, Place, Questions, needs_node, place, questions
+from kafscale.operator.pods.place import Answer, Place, Questions, needs_node, place, placed, questions
 from kafscale.ops.health import STARTING, Health
 from kafscale.settings.broker import Settings, load_settings
 
@@ -51,7 +51,7 @@ def preparation(environment: Mapping[str, str], service_account: Path) -> Prepar
             logger.warning(reason)
             health.add_warning("rack", lambda: reason)
         logger.info("found out from Kubernetes", extra=dict(found.variables))
-        return load_settings({**environment, **found.variables})
+        return load_settings(placed(environment, found.variables))
 
     return prepare
 

@@ -17,6 +17,11 @@ RACK = "KAFSCALE_RACK"
 EXTERNAL_HOST = "KAFSCALE_EXTERNAL_HOST"
 EXTERNAL_PORT = "KAFSCALE_EXTERNAL_PORT"
 
+# The same for a broker with named listeners: the operator gives the host, and all other addresses.
+LISTENER_HOST = "EXTERNAL_LISTENER_HOST"
+ADVERTISED = "KAFSCALE_ADVERTISED_LISTENERS"
+EXTERNAL_LISTENER = "EXTERNAL"
+
 _NODE_PORT = "NodePort"
 _LOAD_BALANCER = "LoadBalancer"
 # For clients outside the Kubernetes cluster; a node without such an address serves its own network.
@@ -80,7 +85,8 @@ def questions(environment: Mapping[str, str]) -> Questions | None:
     service = environment.get(EXTERNAL_SERVICE) or None
     if RACK in environment:
         rack_label = None
-    asks_host, asks_port = EXTERNAL_HOST not in environment, EXTERNAL_PORT not in environment
+    asks_host = EXTERNAL_HOST not in environment and LISTENER_HOST not in environment
+    asks_port = EXTERNAL_PORT not in environment
     if not (asks_host or asks_port):
         service = None
     if rack_label is None and service is None:
@@ -97,6 +103,18 @@ def questions(environment: Mapping[str, str]) -> Questions | None:
         asks_host=asks_host,
         asks_port=asks_port,
     )
+
+
+def placed(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """The broker's environment with what was found out about its place."""
+    found = {**environment, **variables}
+    if ADVERTISED not in environment:
+        return found
+    port, host = found.pop(EXTERNAL_PORT, None), found.pop(EXTERNAL_HOST, environment.get(LISTENER_HOST))
+    if host is not None and port is not None:
+        where = f"[{host}]" if ":" in host else host
+        found[ADVERTISED] += f",{EXTERNAL_LISTENER}://{where}:{port}"
+    return found
 
 
 def needs_node(asked: Questions, service: Answer | None) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafscale.operator.schema import setting_properties
+from kafscale.operator.schema import security_schema, setting_properties
 from kafscale.operator.schema.schema_parts import (
     choice,
     duration,
@@ -286,6 +286,7 @@ def spec() -> dict[str, Any]:
             "brokers": _brokers(),
             "s3": _objects(),
             "etcd": _etcd(),
+            "security": security_schema.security(),
             "config": setting_properties.schema(),
             "backups": _backups(),
         },

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafscale.operator import api_names
-from kafscale.operator.schema import cluster_schema, topic_schema
+from kafscale.operator.schema import cluster_schema, topic_schema, user_schema
 from kafscale.operator.schema.schema_parts import Schema, structural
 
 
@@ -60,6 +60,7 @@ MAX_NAME = 43
 
 CLUSTER_PHASES = ("Pending", "Progressing", "Ready", "Degraded", "Stopped", "Failed", "Deleting")
 TOPIC_PHASES = ("Pending", "Ready", "Failed", "Deleting")
+USER_PHASES = TOPIC_PHASES
 
 
 def _cluster_status() -> Schema:
@@ -107,6 +108,21 @@ def _topic_status() -> Schema:
                 "type": "object",
                 "description": "Configs set by this resource; reset once it no longer names them.",
                 "additionalProperties": {"type": "string"},
+            },
+        },
+    )
+
+
+def _user_status() -> Schema:
+    return _status(
+        USER_PHASES,
+        {
+            "principal": _word("The user's principal in Kafka, such as User:alice."),
+            "secret": _word("The Secret with the password, or the certificate and its key."),
+            "applied": {
+                "type": "array",
+                "description": "Parts of the user set by this resource; removed once it no longer names them.",
+                "items": {"type": "string"},
             },
         },
     )
@@ -224,6 +240,27 @@ def topic_definition() -> dict[str, Any]:
     )
 
 
+def user_definition() -> dict[str, Any]:
+    """KafscaleUser."""
+    return _definition(
+        api_names.USER,
+        api_names.USERS,
+        "kfu",
+        user_schema.spec(),
+        _user_status(),
+        [
+            _column("Cluster", "string", ".spec.clusterRef.name", "The user's cluster."),
+            _column("Authentication", "string", ".spec.authentication.type", "How the user logs in."),
+            _column("Principal", "string", ".status.principal", "Its principal in Kafka.", 1),
+            _column("Secret", "string", ".status.secret", "The Secret with its credentials."),
+            _PHASE,
+            _WHY,
+            _AGE,
+        ],
+        {"status": {}},
+    )
+
+
 def all_definitions() -> list[dict[str, Any]]:
-    """Both."""
-    return [cluster_definition(), topic_definition()]
+    """All of them."""
+    return [cluster_definition(), topic_definition(), user_definition()]

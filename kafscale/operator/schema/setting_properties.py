@@ -4,6 +4,7 @@ Custom resources and the chart's values derive theirs from the one table of sett
 """
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from kafscale.errors import SettingError
@@ -19,7 +20,19 @@ PLACED_ELSEWHERE: Final = frozenset(
         "external_addr",
         "external_host",
         "external_port",
+        "listeners",
+        "advertised_listeners",
+        "listener_security_protocol_map",
+        "allow_plaintext",
+        "authorizer",
+        "super_users",
+        "ssl_certificate_file",
+        "ssl_key_file",
+        "ssl_key_password",
+        "ssl_client_ca_file",
+        "ssl_client_auth",
         "metrics_addr",
+        "metrics_token_file",
         "rack",
         "data_dir",
         "etcd_endpoints",
@@ -89,10 +102,17 @@ def environment(config: Mapping[str, Any]) -> dict[str, str]:
         row = ROWS.get(name)
         if row is None:
             raise SettingError(f"config.{name} is not a setting; legal are {', '.join(sorted(ROWS))}")
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        text = _as_text(value)
         try:
             row.kind.parse(text)
         except ValueError:
             raise SettingError(f"config.{name}={value!r} is not legal: it must be {row.kind.legal}") from None
         found[row.variable] = text
     return found
+
+
+def _as_text(value: Any) -> str:
+    """The value as the chart writes it, too: a small number without an exponent."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return format(Decimal(str(value)), "f") if isinstance(value, float) else str(value)

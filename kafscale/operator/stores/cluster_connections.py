@@ -62,6 +62,11 @@ class ClusterConnections:
         """Calls `listener` whenever a connected cluster changes, appears or disappears."""
         self._listeners.append(listener)
 
+    def notify(self, namespace: str, name: str) -> None:
+        """Calls every listener: the cluster's resource changed."""
+        for listener in tuple(self._listeners):
+            listener(namespace, name, None)
+
     @asynccontextmanager
     async def store(self, cluster: ClusterSpec) -> AsyncIterator[MetadataStore]:
         """The cluster's metadata store, whatever its content; stays open for the block.

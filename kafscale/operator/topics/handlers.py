@@ -1,6 +1,5 @@
 """kopf handlers that start passes over topics."""
 
-import time
 from typing import Any
 
 import kopf
@@ -8,22 +7,18 @@ import kopf
 from kafscale.operator import api_names
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
 from kafscale.operator.reconciling import Operator, reconciled
-from kafscale.operator.stores.cluster_connections import ClusterConnections
-from kafscale.operator.stores.metadata_access import secret_reader
-from kafscale.operator.topics.metrics import TopicMetrics
+from kafscale.operator.resource_metrics import TOPIC_RESOURCES, ResourceMetrics
 from kafscale.operator.topics.reconciler import TopicReconciler
 
 
 def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
     """Registers passes over a topic: when its resource, its cluster or the topic changes, and periodically."""
-    connections = ClusterConnections(
-        secret_reader(operator.kube), time.monotonic, operator.kube.check_may_write
-    )
+    connections = operator.connections
     reconciler = TopicReconciler(
         operator.kube,
         connections,
         lambda namespace, name: operator.wakers.wake(TOPIC, namespace, name),
-        TopicMetrics(operator.metrics),
+        ResourceMetrics(operator.metrics, TOPIC_RESOURCES),
     )
     connections.listen(reconciler.changed)
     reconciled(
@@ -48,7 +43,7 @@ def register(registry: kopf.OperatorRegistry, operator: Operator) -> None:
             return
         else:
             generations[uid] = meta["generation"]
-        reconciler.changed(namespace, name, None)
+        connections.notify(namespace, name)  # users, too
 
     @kopf.on.cleanup(id="topic-connections", registry=registry)
     async def close(**_: Any) -> None:

@@ -8,27 +8,27 @@ from typing import Final
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.features import LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.operator import conditions
+from kafscale.operator import resource_status
+from kafscale.operator.cluster_resources import (
+    Clusters,
+    Manifest,
+    ResourceApi,
+    live_cluster,
+    put_status,
+    record_event,
+    write_verdict,
+)
 from kafscale.operator.errors import SpecError
 from kafscale.operator.keyed_locks import KeyedLocks
 from kafscale.operator.kube.kinds import TOPIC
+from kafscale.operator.resource_status import Phase, Verdict
 from kafscale.operator.stores.cluster_connection import CORRUPT, UNREACHABLE, NotReadyError
 from kafscale.operator.stores.metadata_access import SecretError
 from kafscale.operator.stores.same_cluster_store import OtherClusterError
 from kafscale.operator.topics import owner as topic_owner
-from kafscale.operator.topics import status as topic_status
 from kafscale.operator.topics.plan import TopicPlan, plan_topic
-from kafscale.operator.topics.resource import (
-    Clusters,
-    Manifest,
-    TopicApi,
-    live_cluster,
-    new_status,
-    put_status,
-    record_event,
-)
 from kafscale.operator.topics.spec import TopicSpec, topic_spec
-from kafscale.operator.topics.status import Known, Phase, Reason, Verdict
+from kafscale.operator.topics.status import Known, Reason
 from kafscale.operator.topics.work import TopicWork
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
@@ -51,7 +51,7 @@ class TopicPass:
 
     def __init__(
         self,
-        api: TopicApi,
+        api: ResourceApi,
         clusters: Clusters,
         locks: KeyedLocks,
         now: Callable[[], datetime],
@@ -82,7 +82,7 @@ class TopicPass:
             verdict = Verdict(phase=Phase.FAILED, reason=CORRUPT, message=str(problem))
         except KafkaError as refusal:
             verdict = _refused(refusal)
-        await self._write_status(verdict)
+        await write_verdict(self._api, TOPIC, self._resource, verdict, self._known, self._now())
         return verdict.phase
 
     async def _carry_out(self) -> Verdict:
@@ -134,9 +134,8 @@ class TopicPass:
         intent = Known(name=wanted.name, configs=both) if found is None else Known.of_record(found, both)
         if intent != self._known:
             before = self._resource.get("status", {})
-            self._resource = await put_status(
-                self._api, self._resource, topic_status.status_of_intent(before, intent)
-            )
+            status = resource_status.status_of_intent(before, intent)
+            self._resource = await put_status(self._api, TOPIC, self._resource, status)
 
     async def _record_work(self, wanted: TopicSpec, plan: TopicPlan) -> None:
         """Records an event for the changes; a warning if they correct drift."""
@@ -161,21 +160,6 @@ class TopicPass:
             message += "; it had been deleted with its records" if plan.create else "; it had been changed"
         _logger.info("%s", message)
         await record_event(self._api, self._resource, reason, message, warning=was_so)
-
-    async def _write_status(self, verdict: Verdict) -> None:
-        before = self._resource.get("status", {})
-        status = new_status(self._resource, verdict, self._known, self._now())
-        if status == before:
-            return
-        await put_status(self._api, self._resource, status)
-        for condition in conditions.changed(before.get("conditions", ()), [verdict.condition]):
-            await record_event(
-                self._api,
-                self._resource,
-                condition.reason,
-                condition.message,
-                warning=verdict.phase is Phase.FAILED,
-            )
 
 
 def _refused(refusal: KafkaError) -> Verdict:

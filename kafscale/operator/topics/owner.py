@@ -1,9 +1,9 @@
 """Ownership of a topic that several resources name. Pure."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-Resource = Mapping[str, Any]
+from kafscale.operator import cluster_resources
+from kafscale.operator.cluster_resources import Resource
 
 
 def topic_name(resource: Resource) -> str:
@@ -11,28 +11,15 @@ def topic_name(resource: Resource) -> str:
     return str(resource["spec"].get("topicName") or resource["metadata"]["name"])
 
 
-def cluster_name(resource: Resource) -> str:
-    """Name of its cluster."""
-    return str(resource["spec"]["clusterRef"]["name"])
-
-
 def rivals(resource: Resource, resources: Iterable[Resource]) -> list[Resource]:
     """Other resources of the namespace that name the same topic and are not being deleted."""
-    return [
-        each
-        for each in resources
-        if each["metadata"]["uid"] != resource["metadata"]["uid"]
-        and "deletionTimestamp" not in each["metadata"]
-        and (cluster_name(each), topic_name(each)) == (cluster_name(resource), topic_name(resource))
-    ]
+    return cluster_resources.rivals(resource, resources, topic_name)
 
 
 def owner(resource: Resource, resources: Iterable[Resource]) -> Resource:
     """The resource that owns the topic: the one that already has it, else the oldest."""
-    return min([resource, *rivals(resource, resources)], key=_rank)
+    return cluster_resources.owner(resource, resources, topic_name, _has_it)
 
 
-def _rank(resource: Resource) -> tuple[bool, str, str]:
-    metadata = resource["metadata"]
-    has_it = resource.get("status", {}).get("topicName") is not None
-    return (not has_it, metadata["creationTimestamp"], metadata["uid"])
+def _has_it(resource: Resource) -> bool:
+    return resource.get("status", {}).get("topicName") is not None

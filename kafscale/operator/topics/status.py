@@ -2,25 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from kafscale.cluster.cluster_record import kafka_uuid_text
 from kafscale.metadata.model import TopicRecord
-from kafscale.operator import conditions
-from kafscale.operator.conditions import Condition
-
-READY: Final = "Ready"
-
-
-class Phase(StrEnum):
-    """The Ready condition in one word."""
-
-    PENDING = "Pending"
-    READY = "Ready"
-    FAILED = "Failed"
-    DELETING = "Deleting"
+from kafscale.operator import cluster_resources
 
 
 class Reason(StrEnum):
@@ -33,9 +20,9 @@ class Reason(StrEnum):
     NOT_DONE_YET = "NotDoneYet"
     BEING_DELETED = "TopicBeingDeleted"
     DELETING = "Deleting"
-    CLUSTER_NOT_FOUND = "ClusterNotFound"
-    CLUSTER_INVALID = "ClusterInvalid"
-    CLUSTER_BEING_DELETED = "ClusterBeingDeleted"
+    CLUSTER_NOT_FOUND = cluster_resources.CLUSTER_NOT_FOUND
+    CLUSTER_INVALID = cluster_resources.CLUSTER_INVALID
+    CLUSTER_BEING_DELETED = cluster_resources.CLUSTER_BEING_DELETED
     SECRET_MISSING = "SecretMissing"
 
 
@@ -81,37 +68,3 @@ class Known:
         if self.name is not None:
             found["appliedConfig"] = dict(self.configs)
         return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Result of a pass. `reason`: one of `Reason` or `NotReadyError`'s; `message`: for people."""
-
-    phase: Phase
-    reason: str
-    message: str
-
-    @property
-    def condition(self) -> Condition:
-        """The Ready condition."""
-        return Condition(
-            type=READY, is_so=self.phase is Phase.READY, reason=self.reason, message=self.message
-        )
-
-
-def status(
-    verdict: Verdict, known: Known, before: Mapping[str, Any], generation: int, now: datetime
-) -> dict[str, Any]:
-    """The whole status; equal to `before` if nothing changed."""
-    return {
-        "phase": verdict.phase.value,
-        "observedGeneration": generation,
-        "conditions": conditions.merged(before.get("conditions", ()), [verdict.condition], generation, now),
-        **known.fields(),
-    }
-
-
-def status_of_intent(before: Mapping[str, Any], intent: Known) -> dict[str, Any]:
-    """Written before the topic is touched: after a crash, partial work is known to be this resource's."""
-    kept = {name: before[name] for name in ("observedGeneration", "conditions") if name in before}
-    return {"phase": before.get("phase", Phase.PENDING.value), **kept, **intent.fields()}

@@ -40,6 +40,7 @@ how many there may be at most (brokerCount). As kafscale/operator/cluster_spec.p
 {{- $_ := required "directCluster.spec.s3.bucket is missing: say which bucket holds the records" $spec.s3.bucket }}
 {{- $_ := required "directCluster.spec.etcd is missing: say where etcd is" $spec.etcd }}
 {{- $_ := required "directCluster.spec.etcd.endpoints is missing: say where etcd is" $spec.etcd.endpoints }}
+{{- $_ := set $spec "security" (include "kafscale.directSecurity" (list . $spec) | fromJson) }}
 {{- $external := default dict $brokers.external }}
 {{- $asksAddress := and (hasKey $brokers "external") (or (eq (default "" $external.type) "NodePort") (not $external.hostTemplate)) }}
 {{- $needsApi := or (hasKey $brokers "rack") $asksAddress }}
@@ -65,11 +66,8 @@ how many there may be at most (brokerCount). As kafscale/operator/cluster_spec.p
 {{- range $name, $value := default dict $spec.config }}
 {{- $_ := set $environment (index $variables $name) (kindIs "string" $value | ternary $value (toJson $value)) }}
 {{- end }}
-{{- $_ := set $environment "KAFSCALE_BROKER_ADDR" ":9092" }}
+{{- $environment = mergeOverwrite $environment (include "kafscale.listenerEnvironment" (list $root $spec $environment) | fromJson) }}
 {{- $_ := set $environment "KAFSCALE_METRICS_ADDR" ":9093" }}
-{{- with $spec.brokers.external }}
-{{- $_ := set $environment "KAFSCALE_EXTERNAL_ADDR" (printf ":%d" (int .port)) }}
-{{- end }}
 {{- range $prefix, $bucket := dict "KAFSCALE_S3" $spec.s3 "KAFSCALE_S3_READ" (default dict $spec.s3.readReplica) }}
 {{- range $field, $ending := dict "bucket" "BUCKET" "region" "REGION" "endpoint" "ENDPOINT" "pathStyle" "PATH_STYLE" "kmsKeyArn" "KMS_ARN" }}
 {{- if hasKey $bucket $field }}

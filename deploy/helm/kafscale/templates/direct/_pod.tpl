@@ -60,12 +60,16 @@ containers:
     ports:
       - name: kafka
         containerPort: 9092
-      - name: metrics
-        containerPort: 9093
       {{- with $brokers.external }}
       - name: external
         containerPort: {{ int .port }}
       {{- end }}
+      {{- with $spec.security.transition }}
+      - name: transition
+        containerPort: {{ int .port }}
+      {{- end }}
+      - name: metrics
+        containerPort: 9093
     startupProbe:
       httpGet: {path: /healthz, port: metrics}
       periodSeconds: 2
@@ -100,6 +104,16 @@ containers:
         mountPath: /etc/kafscale/etcd-tls
         readOnly: true
       {{- end }}
+      {{- if $spec.security.metricsTokenSecret }}
+      - name: metrics-token
+        mountPath: /etc/kafscale/metrics-token
+        readOnly: true
+      {{- end }}
+      {{- if $spec.security.isTls }}
+      - name: tls
+        mountPath: /etc/kafscale/tls
+        readOnly: true
+      {{- end }}
 volumes:
   - name: tmp
     emptyDir:
@@ -109,17 +123,26 @@ volumes:
     secret:
       secretName: {{ . | quote }}
   {{- end }}
+  {{- with $spec.security.metricsTokenSecret }}
+  - name: metrics-token
+    secret:
+      secretName: {{ . | quote }}
+  {{- end }}
+  {{- if $spec.security.isTls }}
+  - name: tls
+    secret:
+      secretName: {{ default (printf "%s-broker-tls" $cluster.name) $spec.security.certificateSecret | quote }}
+  {{- end }}
 {{- end }}
 
 {{/* What differs between brokers, and what is secret. Takes the cluster. */}}
 {{- define "kafscale.brokerVariables" -}}
-{{- $brokers := .spec.brokers }}{{ $external := default dict $brokers.external -}}
+{{- $brokers := .spec.brokers -}}
 - name: KAFSCALE_BROKER_ID
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['apps.kubernetes.io/pod-index']"}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
-- name: KAFSCALE_BROKER_HOST
-  value: $(POD_NAME).{{ .name }}-brokers.{{ .namespace }}.svc
+{{ include "kafscale.listenerVariables" . | trim }}
 {{- if not (hasKey .environment "KAFSCALE_SHUTDOWN_TIMEOUT_MS") }}
 {{- /* The rest of the grace period is for preStop, and to answer and to end. */}}
 - name: KAFSCALE_SHUTDOWN_TIMEOUT_MS
@@ -138,10 +161,6 @@ volumes:
 - name: EXTERNAL_SERVICE
   value: {{ .name }}-broker-$(KAFSCALE_BROKER_ID)-external
 {{- end }}
-{{- end }}
-{{- with $external.hostTemplate }}
-- name: KAFSCALE_EXTERNAL_HOST
-  value: {{ replace "{id}" "$(KAFSCALE_BROKER_ID)" . | quote }}
 {{- end }}
 {{- with include "kafscale.secretVariables" (dict "s3" .spec.s3.credentialsSecret "etcd" .spec.etcd.credentialsSecret) }}
 {{ trim . }}

@@ -9,13 +9,17 @@
 {{- define "kafscale.operatorRules" -}}
 # The custom resources: read, and given the finalizer.
 - apiGroups: [kafscale.io]
-  resources: [kafscaleclusters, kafscaletopics]
+  resources: [kafscaleclusters, kafscaletopics, kafscaleusers]
   verbs: [get, list, watch, patch]
+# Clusters' administrators.
+- apiGroups: [kafscale.io]
+  resources: [kafscaleusers]
+  verbs: [create, delete]
 - apiGroups: [kafscale.io]
   resources: [kafscaleclusters/status]
   verbs: [patch]
 - apiGroups: [kafscale.io]
-  resources: [kafscaletopics/status]
+  resources: [kafscaletopics/status, kafscaleusers/status]
   verbs: [update]
 # Who owns an object may keep its owner from going first (where Kubernetes asks for that right).
 - apiGroups: [kafscale.io]
@@ -52,7 +56,7 @@
   resourceNames: {{ toJson . }}
   {{- end }}
   verbs: [get, patch]
-# The certificates of managed etcds.
+# Certificates of clusters and managed etcds, passwords and certificates of users.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]

@@ -1,4 +1,4 @@
-"""Metrics of KafscaleTopics."""
+"""Numbers of KafscaleTopics and KafscaleUsers by phase."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,22 +8,29 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kafscale.operator.topics.status import Phase
+from kafscale.operator.resource_status import Phase
 from kafscale.ops.metric_families import Family, MetricType
 
-RESOURCES: Final = Family(
-    name="kafscale_topic_resources",
-    type=MetricType.GAUGE,
-    labels=("namespace", "cluster", "phase"),
-    documentation="Number of a cluster's KafscaleTopics in the phase: Pending, Ready, Failed, Deleting.",
-)
-FAMILIES: Final = (RESOURCES,)
+
+def _resources_of(kind: str, word: str) -> Family:
+    return Family(
+        name=f"kafscale_{word}_resources",
+        type=MetricType.GAUGE,
+        labels=("namespace", "cluster", "phase"),
+        documentation=f"Number of a cluster's {kind} in the phase: Pending, Ready, Failed, Deleting.",
+    )
 
 
-class TopicMetrics(Collector):
-    """Counts resources by phase. Written on the event loop; a scrape reads copies."""
+TOPIC_RESOURCES: Final = _resources_of("KafscaleTopics", "topic")
+USER_RESOURCES: Final = _resources_of("KafscaleUsers", "user")
+FAMILIES: Final = (TOPIC_RESOURCES, USER_RESOURCES)
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+
+class ResourceMetrics(Collector):
+    """Counts resources of one kind by phase. Written on the event loop; a scrape reads copies."""
+
+    def __init__(self, registry: CollectorRegistry, family: Family) -> None:
+        self._family = family
         self._phases: dict[tuple[str, str], tuple[str, Phase]] = {}
         registry.register(self)
 
@@ -37,9 +44,9 @@ class TopicMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Implements `Collector`. A cluster that any resource names has a series for each phase."""
-        held = list(self._phases.items())
-        counts = Counter((namespace, cluster, phase) for (namespace, _), (cluster, phase) in held)
-        gauge = GaugeMetricFamily(RESOURCES.name, RESOURCES.documentation, labels=RESOURCES.labels)
+        known = list(self._phases.items())
+        counts = Counter((namespace, cluster, phase) for (namespace, _), (cluster, phase) in known)
+        gauge = GaugeMetricFamily(self._family.name, self._family.documentation, labels=self._family.labels)
         for namespace, cluster in sorted({(namespace, cluster) for namespace, cluster, _ in counts}):
             for phase in Phase:
                 gauge.add_metric((namespace, cluster, phase.value), counts[namespace, cluster, phase])

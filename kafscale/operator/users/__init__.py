@@ -1,0 +1,1 @@
+"""KafscaleUsers: credentials, access rules and quotas."""
