@@ -21,6 +21,7 @@ from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.job.export_options import ExportCommand
 from spark_jobs.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
+from spark_jobs.source.topic_state import Freshness
 from spark_jobs.tables.layout import split_terms
 from spark_jobs.value_options import value_options
 
@@ -66,6 +67,13 @@ from spark_jobs.value_options import value_options
     "--backfill-until",
     type=point("--backfill-until"),
     help="Where a backfill ends, the point itself not included. [default: latest]",
+)
+@click.option(
+    "--freshness",
+    type=click.Choice([one.value for one in Freshness]),
+    default=Freshness.PUBLISHED.value,
+    help="What is new: all that is published, or what the partitions' records say, which follow at "
+    "KAFSCALE_SEAL_INTERVAL_MS of the brokers and cost no reads of journals.",
 )
 @click.option(
     "--on-expired",
@@ -150,6 +158,7 @@ def main(
     starting_offsets: OffsetPoint,
     backfill_from: OffsetPoint | None,
     backfill_until: OffsetPoint | None,
+    freshness: str,
     on_expired: str,
     partition_by: str | None,
     sort_by: str | None,
@@ -171,7 +180,7 @@ def main(
     """Export topics into Iceberg tables, straight from the object store, exactly once.
 
     Each run continues where the last commit to the table ended, and ends when the table has all records that were
-    published when the run began.
+    published when the run began (or consolidated, with --freshness).
 
     \b
     python -m spark_jobs.export --topic events --table local.db.events --warehouse DIR --data-dir DIR
@@ -197,6 +206,7 @@ def main(
         values=values,
         start=starting_offsets,
         backfill=backfill,
+        freshness=Freshness(freshness),
         gap_policy=GapPolicy(on_expired),
         partition_by=split_terms(partition_by or ""),
         sort_by=split_terms(sort_by or ""),

@@ -4,27 +4,14 @@ Their coordinates are in pom.xml beside this file only. Without Maven a session 
 (`spark.jars.packages`).
 """
 
-import os
 import sys
-from pathlib import Path
 
 import click
 
 from kafscale.errors import StartupError
 from kafscale.masking import without_credentials
-from spark_jobs.jar_set import JarSet, MavenMissingError, check_java
-
-_PACKAGE = Path(__file__).resolve().parent
-
-
-def _tools_folder() -> Path:
-    """`.tools` of the checkout; of an installed package, the user's cache."""
-    if (_PACKAGE.parent / "pyproject.toml").exists():
-        return _PACKAGE.parent / ".tools"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafscale"
-
-
-ICEBERG = JarSet(_PACKAGE / "pom.xml", _tools_folder() / "spark-jars")
+from spark_jobs.iceberg_jars import ICEBERG as ICEBERG
+from spark_jobs.jar_set import MavenMissingError, check_java
 
 
 def jar_configuration() -> dict[str, str]:

@@ -15,7 +15,7 @@ from kafscale.cluster.exports import ExportHeldError, ExportLeaseLostError
 from kafscale.errors import StoreError
 from kafscale.formats.export_records import ExportProgress
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 from kafscale.settings.broker import Settings
 
 DEFAULT_TTL_SEC: Final = 30
@@ -26,7 +26,7 @@ _WAIT_PAUSE_SEC: Final = 0.5
 _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-ReadFunction = Callable[[MetadataReader, ObjectReader], Coroutine[Any, Any, Result]]
+ReadFunction = Callable[[MetadataReader, ListingReader], Coroutine[Any, Any, Result]]
 
 
 @contextlib.contextmanager
@@ -241,7 +241,7 @@ class ExportLease:
 class _Open:
     """The parts of an open lease."""
 
-    def __init__(self, hold: ExportHold, metadata: MetadataReader, objects: ObjectReader) -> None:
+    def __init__(self, hold: ExportHold, metadata: MetadataReader, objects: ListingReader) -> None:
         self.hold = hold
         self.metadata = metadata
         self.objects = objects

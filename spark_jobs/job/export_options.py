@@ -12,6 +12,7 @@ from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
+from spark_jobs.source.topic_state import Freshness
 from spark_jobs.tables.iceberg_table import TableOptions
 
 GIB: Final = 1024 * 1024 * 1024
@@ -53,6 +54,7 @@ class ExportCommand:
     values: ValueOptions
     start: OffsetPoint
     backfill: tuple[OffsetPoint, OffsetPoint] | None
+    freshness: Freshness
     gap_policy: GapPolicy
     partition_by: Sequence[str]
     sort_by: Sequence[str]

@@ -10,11 +10,11 @@ from dataclasses import replace
 from kafscale.errors import StoreError
 from kafscale.formats.export_records import ExportProgress, ExportState
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 from spark_jobs.job.export_lease import ExportLease
 from spark_jobs.source.offset_ranges import logs_by_key
 from spark_jobs.source.timestamp_offsets import offsets_at
-from spark_jobs.source.topic_state import TopicLog, read_topic
+from spark_jobs.source.topic_state import Freshness, TopicLog, TopicStates
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +27,17 @@ def holder_name() -> str:
 class HeldExport:
     """One topic and its table, under the lease. `namespace`: of the object store's keys."""
 
-    def __init__(self, lease: ExportLease, namespace: str, table: str) -> None:
+    def __init__(
+        self,
+        lease: ExportLease,
+        namespace: str,
+        table: str,
+        freshness: Freshness = Freshness.PUBLISHED,
+    ) -> None:
         self._lease = lease
         self._namespace = namespace
+        self._freshness = freshness
+        self._states: TopicStates | None = None
         # The counts continue from run to run.
         self._progress = lease.last_progress(table) or ExportProgress(
             topic=lease.topic,
@@ -55,22 +63,38 @@ class HeldExport:
             )
             self._lease.check()
 
-    def read_topic(self) -> TopicLog:
-        """The topic as it is published now. Raises `UnknownTopicError`, `StoreError`, `CorruptDataError`."""
-        return self._lease.call(lambda metadata, objects: read_topic(metadata, objects, self._lease.topic))
+    def read_topic(self, exported: Mapping[int, int]) -> TopicLog:
+        """The topic as it is now, and nowhere shorter than the table has it: `exported`, by partition.
+
+        Raises `UnknownTopicError`, `StoreError`, `CorruptDataError`.
+        """
+        needed = None if self._freshness is Freshness.PUBLISHED else exported
+
+        async def read(metadata: MetadataReader, objects: ListingReader) -> TopicLog:
+            return await self._states_of(metadata, objects).topic(self._lease.topic, None, needed)
+
+        return self._lease.call(read)
 
     def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
         """The first offset of each partition whose record is not older; None if all are older."""
         logs = logs_by_key(log.partitions)
 
         async def find(
-            metadata: MetadataReader, objects: ObjectReader
+            metadata: MetadataReader, objects: ListingReader
         ) -> Mapping[tuple[str, int], int | None]:
-            return await offsets_at(
-                dict.fromkeys(logs, timestamp_ms), logs, metadata, objects, self._namespace
-            )
+            states = self._states_of(metadata, objects)
+            return await offsets_at(dict.fromkeys(logs, timestamp_ms), logs, states, objects, self._namespace)
 
         return {partition: offset for (_, partition), offset in self._lease.call(find).items()}
+
+    def _states_of(self, metadata: MetadataReader, objects: ListingReader) -> TopicStates:
+        # Kept, because it remembers what it has read of journals.
+        if self._states is None:
+            topic = self._lease.topic
+            self._states = TopicStates(
+                metadata, objects, self._namespace, self._freshness, lambda one: one == topic
+            )
+        return self._states
 
     def record(
         self, positions: Mapping[int, int], log_end: Mapping[int, int], rows: int, dead_letters: int

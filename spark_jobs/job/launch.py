@@ -108,7 +108,7 @@ def _hold(command: ExportCommand, topic: str, table: str) -> Iterator[HeldExport
     with hold_export(
         command.settings, topic, holder_name(), command.lease_ttl_sec, wait_sec=command.wait_sec
     ) as lease:
-        yield HeldExport(lease, command.settings.s3_namespace, table)
+        yield HeldExport(lease, command.settings.s3_namespace, table, command.freshness)
 
 
 @contextlib.contextmanager

@@ -56,8 +56,8 @@ class TopicExport:
 
         Raises `ExportRefusedError`, `StaleExportError`, `CommitUnknownError`, the lease's and the writer's errors.
         """
-        log = self._held.read_topic()
         state = self._read_state()
+        log = self._held.read_topic(_exported(state))
         target = self._target(state, log)
         self._events.topic_started(
             self._topic, self._options.table, _positions(state, log, target), _ends(log)
@@ -74,7 +74,7 @@ class TopicExport:
             if batch.is_empty and not target.starts.keys() - state.starts.keys():
                 break
             state = self._export(batch, state, target, log, began)
-            log = self._held.read_topic()
+            log = self._held.read_topic(_exported(state))
         self._held.finished()
         self._events.topic_finished(self._topic)
 
@@ -118,6 +118,10 @@ class TopicExport:
             self._topic, rows, written.dead_letters, positions, _ends(log), time.monotonic() - began
         )
         self._held.record(positions, _ends(log), rows, written.dead_letters)
+
+
+def _exported(state: ExportState) -> dict[int, int]:
+    return {partition: state.position(partition) or 0 for partition in state.starts}
 
 
 def _ends(log: TopicLog) -> dict[int, int]:

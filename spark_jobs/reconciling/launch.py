@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from kafscale.errors import KafscaleError, SettingError
+from kafscale.metadata.store import MetadataReader
+from kafscale.objects.object_store import ListingReader
 from kafscale.ops.report_text import PacedLines
 from spark_jobs.cli_options import chosen_topics, session_options
 from spark_jobs.decoding.decoder import open_decoder
@@ -26,7 +28,7 @@ from spark_jobs.reconciling.report import as_fields, as_text
 from spark_jobs.reconciling.sides import TopicReader
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
-from spark_jobs.source.topic_state import UnknownTopicError, list_topics, read_topic
+from spark_jobs.source.topic_state import TopicLog, TopicStates, UnknownTopicError, list_topics
 from spark_jobs.table_names import Tables, names_of, tables_of
 
 
@@ -74,7 +76,7 @@ def _reconcile(
     say: Callable[[str], None],
 ) -> Comparison:
     reader = TopicReader(
-        log=lambda: stores.run(lambda metadata, objects: read_topic(metadata, objects, topic)),
+        log=lambda: stores.run(functools.partial(_read_topic, command.settings.s3_namespace, topic)),
         records=records_of(spark, command.settings, topic),
         decode=functools.partial(_decoded, spark, command.values),
     )
@@ -92,6 +94,12 @@ def _reconcile(
         raise SettingError(f"--topic {topic!r} is not legal: {problem}") from None
     except SPARK_ERRORS as problem:
         raise ReconcileFailedError(short_message(problem)) from problem
+
+
+async def _read_topic(
+    namespace: str, topic: str, metadata: MetadataReader, objects: ListingReader
+) -> TopicLog:
+    return await TopicStates(metadata, objects, namespace, wants=lambda one: one == topic).topic(topic)
 
 
 def _decoded(

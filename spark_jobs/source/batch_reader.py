@@ -7,13 +7,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 from kafscale.settings.broker import Settings
 from spark_jobs.source.offset_ranges import loss_reporter
 from spark_jobs.source.options import SourceOptions, batch_points
-from spark_jobs.source.planning import Planner
+from spark_jobs.source.planning import Planner, topic_states
+from spark_jobs.source.shared_splits import AnySplit
 from spark_jobs.source.split_rows import SplitPartition, rows_of
-from spark_jobs.source.splits import Split
 from spark_jobs.source.store_access import StoreAccess
 
 logger = logging.getLogger(__name__)
@@ -31,9 +31,11 @@ class BatchReader(DataSourceReader):
         """One partition for each split. Raises `KafscaleError` of every kind, with a message that says what to do."""
         report_loss = loss_reporter(fail_on_data_loss=self._options.fail_on_data_loss, warn=logger.warning)
 
-        async def plan(metadata: MetadataReader, objects: ObjectReader) -> list[Split]:
+        async def plan(metadata: MetadataReader, objects: ListingReader) -> list[AnySplit]:
             namespace = self._settings.s3_namespace
-            return await Planner(self._options, namespace, metadata, objects, report_loss).batch_splits()
+            states = topic_states(self._options, namespace, metadata, objects)
+            planner = Planner(self._options, namespace, metadata, objects, states, report_loss)
+            return await planner.batch_splits()
 
         stores = StoreAccess(self._settings)
         try:

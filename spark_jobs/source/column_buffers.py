@@ -52,9 +52,26 @@ def repeated_text(text: str, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(raw * count)], 0)
 
 
-def repeated_number(number: int, count: int) -> pa.Array:
-    """An Arrow column with `count` times the 32-bit number."""
-    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(np.full(count, number, np.int32))], 0)
+class PartitionRuns:
+    """The partitions of the rows of a record batch: neighbours that are of one partition are a run."""
+
+    def __init__(self) -> None:
+        self._partitions: list[int] = []
+        self._starts: list[int] = []
+
+    def begin(self, partition: int, row: int) -> None:
+        """The rows from `row` on are of this partition."""
+        if not self._partitions or self._partitions[-1] != partition:
+            self._partitions.append(partition)
+            self._starts.append(row)
+
+    def take(self, rows: int) -> pa.Array:
+        """The column of the batch; the next one goes on with the last partition."""
+        counts = np.diff([*self._starts, rows])
+        column = np.repeat(np.array(self._partitions, np.int32), counts)
+        del self._partitions[:-1]
+        self._starts = [0]
+        return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(column)], 0)
 
 
 class ColumnBuffers:
@@ -90,7 +107,7 @@ class ColumnBuffers:
     ) -> pa.RecordBatch:
         """The appended rows. The buffers belong to the batch from here on.
 
-        `topics` and `partitions` are the constant columns, `MAX_ROWS` of each.
+        `topics` is a constant column of `MAX_ROWS`, `partitions` that of the rows.
         """
         state = self.state.tolist()
         rows = state[walk.ROWS]
@@ -98,7 +115,7 @@ class ColumnBuffers:
             self._keys.array(pa.binary(), rows, state[walk.KEY_BYTES]),
             self._values.array(pa.binary(), rows, state[walk.VALUE_BYTES]),
             topics.slice(0, rows),
-            partitions.slice(0, rows),
+            partitions,
             pa.Array.from_buffers(pa.int64(), rows, [None, self._offsets], 0),
             self._timestamps(rows, state[walk.ROWS_WITHOUT_TIME]),
             pa.Array.from_buffers(pa.int32(), rows, [None, self._kinds], 0),

@@ -41,6 +41,7 @@ ENDING_OFFSETS_BY_TIMESTAMP = "endingOffsetsByTimestamp"
 TIMESTAMP_STRATEGY = "startingOffsetsByTimestampStrategy"
 MIN_PARTITIONS, MAX_OFFSETS_PER_TRIGGER = "minPartitions", "maxOffsetsPerTrigger"
 FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, SPLIT_BYTES = "failOnDataLoss", "includeHeaders", "splitBytes"
+FRESHNESS = "freshness"
 
 WHICH_TOPICS = (SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN)
 STARTING = (STARTING_OFFSETS, STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP)
@@ -114,6 +115,13 @@ SOURCE_OPTIONS: tuple[OptionRow, ...] = (
         default="none",
         queries=BATCH,
         meaning="The same, with a time for each partition.",
+    ),
+    OptionRow(
+        name=FRESHNESS,
+        legal="published or consolidated",
+        default="published",
+        meaning="Whether `latest` is all that is published, or what the partitions' records say, which follow at "
+        "KAFSCALE_SEAL_INTERVAL_MS of the brokers and cost no reads of journals.",
     ),
     OptionRow(
         name=MAX_OFFSETS_PER_TRIGGER,

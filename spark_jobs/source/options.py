@@ -24,6 +24,7 @@ from spark_jobs.source.offset_points import (
 )
 from spark_jobs.source.option_rows import SOURCE_OPTIONS, STORE_OPTIONS
 from spark_jobs.source.splits import DEFAULT_SPLIT_BYTES
+from spark_jobs.source.topic_state import Freshness
 
 T = TypeVar("T")
 
@@ -75,6 +76,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = True
     split_bytes: int = DEFAULT_SPLIT_BYTES
+    freshness: Freshness = Freshness.PUBLISHED
 
 
 def settings_of(options: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
@@ -140,6 +142,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=True if fail_on_data_loss is None else fail_on_data_loss,
         include_headers=True if include_headers is None else include_headers,
         split_bytes=DEFAULT_SPLIT_BYTES if split_bytes is None else split_bytes,
+        freshness=_freshness(given),
     )
 
 
@@ -249,6 +252,17 @@ def _strategy(given: Mapping[str, str]) -> str:
             f"option {names.TIMESTAMP_STRATEGY}={text!r} is not legal: it must be error or latest"
         )
     return text.strip().lower()
+
+
+def _freshness(given: Mapping[str, str]) -> Freshness:
+    text = given.get(names.FRESHNESS.lower(), Freshness.PUBLISHED.value)
+    try:
+        return Freshness(text.strip().lower())
+    except ValueError:
+        legal = " or ".join(Freshness)
+        raise SourceOptionError(
+            f"option {names.FRESHNESS}={text!r} is not legal: it must be {legal}"
+        ) from None
 
 
 def _value(given: Mapping[str, str], option: str, kind: Kind[T]) -> T | None:

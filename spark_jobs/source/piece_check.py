@@ -33,6 +33,7 @@ class PieceCheck:
 
     def __init__(self, namespace: str, located: Located, piece: Piece) -> None:
         self.piece = piece
+        self._partition = located.partition
         reference = piece.reference
         self.object_key = object_keys.key_of_reference(namespace, located.topic, located.partition, reference)
         # Only the epochs of the record are used.
@@ -66,6 +67,7 @@ class PieceCheck:
             start, end = chunk.start, chunk.end
         return StoredBatches(
             name=self.object_key,
+            partition=self._partition,
             data=file.contiguous(start, end),
             first_offset=self.piece.first_offset,
             next_offset=self.piece.next_offset,

@@ -24,7 +24,7 @@ from spark_jobs.source.column_buffers import (
     MAX_HEADERS,
     MAX_ROWS,
     ColumnBuffers,
-    repeated_number,
+    PartitionRuns,
     repeated_text,
 )
 from spark_jobs.source.stored_batches import StoredBatches
@@ -41,7 +41,7 @@ _MAX_SCRATCH_BYTES = 32 * 1024 * 1024
 
 
 def record_columns(
-    stored: Iterable[StoredBatches], topic: str, partition: int, *, include_headers: bool
+    stored: Iterable[StoredBatches], topic: str, *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BYTES`.
 
@@ -50,17 +50,17 @@ def record_columns(
     producer cannot keep a topic from being read. Raises `CorruptDataError` for records that break their format, and
     the errors of `stored`.
     """
-    writer = _ColumnWriter(topic, partition, include_headers)
+    writer = _ColumnWriter(topic, include_headers)
     for batches in stored:
         yield from writer.append(batches)
     yield from writer.finish()
 
 
 class _ColumnWriter:
-    def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
+    def __init__(self, topic: str, include_headers: bool) -> None:
         self._include_headers = include_headers
         self._topics = repeated_text(topic, MAX_ROWS)
-        self._partitions = repeated_number(partition, MAX_ROWS)
+        self._partitions = PartitionRuns()
         self._buffers = ColumnBuffers()
         self._table = np.empty((_TABLE_ROWS, walk.TABLE_COLUMNS), np.int64)
         self._table_address = _address(self._table)
@@ -70,6 +70,7 @@ class _ColumnWriter:
 
     def append(self, batches: StoredBatches) -> Iterator[pa.RecordBatch]:
         """Take all of them; yields the batches that become full."""
+        self._partitions.begin(batches.partition, int(self._buffers.state[walk.ROWS]))
         data, end = _address(batches.data), len(batches.data)
         found = np.zeros(2, np.int64)
         wanted = batches.first_offset, batches.next_offset
@@ -178,7 +179,9 @@ class _ColumnWriter:
 
     def _take(self) -> pa.RecordBatch:
         taken = self._buffers.record_batch(
-            self._topics, self._partitions, include_headers=self._include_headers
+            self._topics,
+            self._partitions.take(int(self._buffers.state[walk.ROWS])),
+            include_headers=self._include_headers,
         )
         self._exchange(MAX_BYTES, MAX_HEADERS)
         return taken

@@ -1,29 +1,30 @@
 """The rows of one Spark task: a split, with the query's options. Runs in an executor's Python worker."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 from kafscale.settings.broker import Settings
 from spark_jobs.source.options import SourceOptions
 from spark_jobs.source.python_worker import spare_work_between_tasks
-from spark_jobs.source.splits import Split, plan_splits
+from spark_jobs.source.replanning import ExpiredRangeError
+from spark_jobs.source.shared_splits import UNDIVIDED_BYTES, AnySplit, divide, parts_of
+from spark_jobs.source.splits import plan_pieces
 from spark_jobs.source.store_access import StoreAccess
-from spark_jobs.source.topic_state import read_partition
+from spark_jobs.source.topic_state import TopicStates
 
 logger = logging.getLogger(__name__)
-
-_UNDIVIDED_BYTES = 2**63 - 1
 
 
 class SplitPartition(InputPartition):
     """The parameters that Spark sends to a task."""
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: AnySplit) -> None:
         super().__init__(split)
         self.split = split
 
@@ -45,42 +46,52 @@ def rows_of(
         spare_work_between_tasks()
 
 
-def _rows(settings: Settings, options: SourceOptions, split: Split) -> Iterator[pa.RecordBatch]:
+def _rows(settings: Settings, options: SourceOptions, split: AnySplit) -> Iterator[pa.RecordBatch]:
     # Imported here: Spark's planning processes do not use a compiler, which takes long to load.
-    from spark_jobs.source.split_reader import ExpiredRangeError, read_split
+    from spark_jobs.source.split_reader import read_split
 
-    left: Split | None = split
-    while left is not None:
-        next_offset = left.first_offset
+    left: list[AnySplit] = [split]
+    while left:
+        one = left.pop(0)
+        positions = {part.partition: part.first_offset for part in parts_of(one)}
         try:
-            for batch in read_split(settings, left, include_headers=options.include_headers):
+            for batch in read_split(settings, one, include_headers=options.include_headers):
                 yield batch
-                next_offset = batch.column("offset")[-1].as_py() + 1
-            return
+                if not options.fail_on_data_loss:
+                    positions |= _ends_of(batch)
         except ExpiredRangeError as problem:
             if options.fail_on_data_loss:
                 raise
             logger.warning("%s. The query continues without them, because failOnDataLoss is false", problem)
-            left = _rest_of(settings, left, next_offset)
+            left = [*_rest_of(settings, one, positions), *left]
 
 
-def _rest_of(settings: Settings, split: Split, next_offset: int) -> Split | None:
-    """The rest of the split from `next_offset` on, as the log is now; None if it is empty."""
+def _ends_of(batch: pa.RecordBatch) -> dict[int, int]:
+    """The offset after the last row of each partition in the batch."""
+    partitions = batch.column("partition").to_numpy()
+    lasts = np.flatnonzero(np.diff(partitions, append=-1))
+    offsets = batch.column("offset").to_numpy()
+    return {int(partitions[row]): int(offsets[row]) + 1 for row in lasts}
 
-    async def plan(metadata: MetadataReader, objects: ObjectReader) -> list[Split]:
-        log = await read_partition(metadata, objects, split.topic, split.partition)
-        return await plan_splits(
-            log,
-            objects,
-            settings.s3_namespace,
-            max(next_offset, log.log_start_offset),
-            split.next_offset,
-            split_bytes=_UNDIVIDED_BYTES,
-        )
+
+def _rest_of(settings: Settings, split: AnySplit, positions: Mapping[int, int]) -> list[AnySplit]:
+    """The rest of the split from the positions on, as the logs are now."""
+    parts = {part.partition: part for part in parts_of(split)}
+
+    async def plan(metadata: MetadataReader, objects: ListingReader) -> list[AnySplit]:
+        needed = {partition: part.next_offset for partition, part in parts.items()}
+        states = TopicStates(metadata, objects, settings.s3_namespace)
+        planned = []
+        for log in await states.partitions(split.topic, list(parts), needed):
+            first_offset = max(positions[log.partition], log.log_start_offset)
+            next_offset = needed[log.partition]
+            planned.append(
+                (log, await plan_pieces(log, objects, settings.s3_namespace, first_offset, next_offset))
+            )
+        return divide(planned, UNDIVIDED_BYTES)
 
     stores = StoreAccess(settings)
     try:
-        splits = stores.run(plan)
+        return stores.run(plan)
     finally:
         stores.close()
-    return splits[0] if splits else None

@@ -1,11 +1,11 @@
-"""Divides a range of a partition's offsets into splits, one for each Spark task: ranges of bytes in segments.
+"""Divides a range of a partition's offsets into pieces, each read with one request, and those into splits.
 
 Many small segments go into one split, a large one is divided at the batches that its index lists. Planning reads no
 segment: sizes are in the references, and only a large segment's index is read.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.formats import object_keys
@@ -27,7 +27,7 @@ CHUNK_BYTES = 8 * MIB
 """About this much of a larger one is read with one request."""
 
 # A request takes time however few bytes it reads: smaller segments count as if they had this size.
-_REQUEST_BYTES = 64 * 1024
+REQUEST_BYTES = 64 * 1024
 _INDEXES_AT_ONCE = 16
 
 
@@ -63,7 +63,8 @@ class Split:
 
     topic: str
     partition: int
-    pieces: tuple[Piece, ...]
+    # No repr: asyncio and signal.getsignal make one of what a call returns, which would be all of the plan.
+    pieces: tuple[Piece, ...] = field(repr=False)
     size_bytes: int
     epochs: tuple[EpochStart, ...] = ()
 
@@ -78,37 +79,10 @@ class Split:
         return self.pieces[-1].next_offset
 
 
-async def plan_splits(
-    log: PartitionLog,
-    objects: ObjectReader,
-    namespace: str,
-    first_offset: int,
-    next_offset: int,
-    *,
-    split_bytes: int = DEFAULT_SPLIT_BYTES,
-) -> list[Split]:
-    """Splits, ascending, that together have every published record from `first_offset` to before `next_offset`.
-
-    Offsets without a reference are in no split; if nothing is published, there is none. Each split
-    has about `split_bytes` to read. Raises `StoreError`.
-    """
-    pieces = await plan_pieces(log, objects, namespace, first_offset, next_offset)
-    return [
-        Split(
-            topic=log.topic,
-            partition=log.partition,
-            pieces=tuple(group),
-            size_bytes=sum(piece.size_bytes for piece in group),
-            epochs=log.epochs,
-        )
-        for group in group_pieces(pieces, split_bytes)
-    ]
-
-
 async def plan_pieces(
     log: PartitionLog, objects: ObjectReader, namespace: str, first_offset: int, next_offset: int
 ) -> list[Piece]:
-    """The requests that together read these offsets, ascending. Raises as `plan_splits` does."""
+    """The requests that together read these offsets, ascending. Raises `StoreError`."""
 
     async def divided(reference: SegmentReference) -> list[Piece]:
         chunks = await _chunks(log, objects, namespace, reference)
@@ -156,7 +130,7 @@ def group_pieces(pieces: Iterable[Piece], split_bytes: int) -> list[list[Piece]]
     groups: list[list[Piece]] = []
     room_bytes = 0
     for piece in pieces:
-        cost_bytes = max(piece.size_bytes, _REQUEST_BYTES)
+        cost_bytes = max(piece.size_bytes, REQUEST_BYTES)
         if not groups or cost_bytes > room_bytes:
             groups.append([])
             room_bytes = split_bytes
@@ -172,6 +146,8 @@ async def _chunks(
     if reference.size_bytes <= WHOLE_SEGMENT_BYTES:
         return []
     key = object_keys.key_of_reference(namespace, log.topic, log.partition, reference)
+    if not object_keys.has_index(key):
+        return []
     index_key = object_keys.index_key_of(key)
     try:
         data = await objects.get(index_key)

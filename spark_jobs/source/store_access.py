@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from kafscale.broker import stores
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 from kafscale.settings.broker import Settings
 
 Result = TypeVar("Result")
 
-Stores = tuple[MetadataReader, ObjectReader]
+Stores = tuple[MetadataReader, ListingReader]
 
 
 class StoreAccess:
@@ -24,14 +24,14 @@ class StoreAccess:
         self._stack = contextlib.AsyncExitStack()
         self._stores: Stores | None = None
 
-    def run(self, function: Callable[[MetadataReader, ObjectReader], Coroutine[Any, Any, Result]]) -> Result:
+    def run(self, function: Callable[[MetadataReader, ListingReader], Coroutine[Any, Any, Result]]) -> Result:
         """The result of the function. Raises its errors, and `StartupError` if the stores do not exist."""
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(self._call(function))
 
     async def _call(
-        self, function: Callable[[MetadataReader, ObjectReader], Coroutine[Any, Any, Result]]
+        self, function: Callable[[MetadataReader, ListingReader], Coroutine[Any, Any, Result]]
     ) -> Result:
         if self._stores is None:
             self._stores = await stores.open_for_reading(self._settings, self._stack)

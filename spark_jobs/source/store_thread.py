@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 
 Result = TypeVar("Result")
 
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 class StoreOpener(Protocol):
     """Opens the stores; the stack closes them."""
 
-    async def open_objects(self, stack: contextlib.AsyncExitStack) -> ObjectReader: ...
+    async def open_objects(self, stack: contextlib.AsyncExitStack) -> ListingReader: ...
 
     async def open_metadata(self, stack: contextlib.AsyncExitStack) -> MetadataReader: ...
 
@@ -29,7 +29,7 @@ class StoreThread:
     end are cancelled. Entering raises the errors of `open_objects`.
     """
 
-    objects: ObjectReader
+    objects: ListingReader
 
     def __init__(self, opener: StoreOpener) -> None:
         self._opener = opener
@@ -56,7 +56,7 @@ class StoreThread:
         """Start the call. Cancelling the future cancels the call."""
         return asyncio.run_coroutine_threadsafe(call, self._loop)
 
-    def call(self, function: Callable[[MetadataReader, ObjectReader], Awaitable[Result]]) -> Result:
+    def call(self, function: Callable[[MetadataReader, ListingReader], Awaitable[Result]]) -> Result:
         """The result of the function, called in the thread with both stores.
 
         Raises its errors, and those of `open_metadata`.

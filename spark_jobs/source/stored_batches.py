@@ -7,10 +7,12 @@ from dataclasses import dataclass
 class StoredBatches:
     """Whole record batches, checked by a CRC that covers them, and their wanted offsets.
 
-    `name`: their object, for errors. The function that returns them says how long the memory is theirs.
+    `name`: their object, for errors. `partition`: the index of their partition. The function that returns them says
+    how long the memory is theirs.
     """
 
     name: str
+    partition: int
     data: memoryview
     first_offset: int
     next_offset: int

@@ -13,15 +13,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 from kafscale.settings.broker import Settings
 from spark_jobs.source.offset_ranges import Positions, limit_positions, loss_reporter, stream_ranges
 from spark_jobs.source.options import SourceOptions, stream_start
-from spark_jobs.source.planning import Planner
+from spark_jobs.source.planning import Planner, topic_states
+from spark_jobs.source.shared_splits import AnySplit
 from spark_jobs.source.split_rows import SplitPartition, rows_of
-from spark_jobs.source.splits import Split
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.source.stream_offsets import StreamOffset, positions_of, started_at_of, to_offset
+from spark_jobs.source.topic_state import TopicStates
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class StreamReader(DataSourceStreamReader):
         self._settings = settings
         self._options = options
         self._stores = StoreAccess(settings)
+        self._states: TopicStates | None = None
         self._started_at: Positions | None = None
         self._end: StreamOffset | None = None
 
@@ -71,31 +73,42 @@ class StreamReader(DataSourceStreamReader):
     def stop(self) -> None:
         """Close the stores."""
         self._stores.close()
+        self._states = None
 
     def _first_positions(self) -> Positions:
         if self._started_at is None:
             self._started_at = self._stores.run(self._find_start)
         return self._started_at
 
-    async def _find_start(self, metadata: MetadataReader, objects: ObjectReader) -> Positions:
+    async def _find_start(self, metadata: MetadataReader, objects: ListingReader) -> Positions:
         planner = self._planner(metadata, objects)
         return await planner.positions(self._start, await planner.logs(), is_start=True)
 
-    async def _latest(self, starts: Positions, metadata: MetadataReader, objects: ObjectReader) -> Positions:
-        # Without a trigger a stream calls this all the time: it makes no request to the object store.
-        ends = await self._planner(metadata, objects).ends_left()
+    async def _latest(self, starts: Positions, metadata: MetadataReader, objects: ListingReader) -> Positions:
+        # Without a trigger a stream calls this all the time: without news it makes no request to the object store.
+        ends = await self._planner(metadata, objects).ends_left(starts)
         latest = {key: end.log_end_offset for key, end in ends.items()}
         if self._options.max_offsets_per_trigger is None:
             return latest
         return limit_positions(starts, latest, ends, self._options.max_offsets_per_trigger)
 
     async def _splits(
-        self, starts: Positions, ends: Positions, metadata: MetadataReader, objects: ObjectReader
-    ) -> list[Split]:
+        self, starts: Positions, ends: Positions, metadata: MetadataReader, objects: ListingReader
+    ) -> list[AnySplit]:
         planner = self._planner(metadata, objects)
-        logs = await planner.logs_left()
+        logs = await planner.logs_left(ends)
         return await planner.splits_of(stream_ranges(starts, ends, logs, planner.report_loss), logs)
 
-    def _planner(self, metadata: MetadataReader, objects: ObjectReader) -> Planner:
+    def _planner(self, metadata: MetadataReader, objects: ListingReader) -> Planner:
         report_loss = loss_reporter(fail_on_data_loss=self._options.fail_on_data_loss, warn=logger.warning)
-        return Planner(self._options, self._settings.s3_namespace, metadata, objects, report_loss)
+        namespace = self._settings.s3_namespace
+        if self._states is None:
+            self._states = topic_states(self._options, namespace, metadata, objects)
+        return Planner(self._options, namespace, metadata, objects, self._states, report_loss)
+
+    def __getstate__(self) -> tuple[Settings, SourceOptions]:
+        """For the tasks, which read splits and nothing else."""
+        return self._settings, self._options
+
+    def __setstate__(self, state: tuple[Settings, SourceOptions]) -> None:
+        self.__init__(*state)  # type: ignore[misc]

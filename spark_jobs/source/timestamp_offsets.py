@@ -11,7 +11,6 @@ from contextlib import aclosing
 from kafscale.errors import ObjectNotFoundError
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment_check import OtherTopicError
-from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ObjectReader
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import first_record_at_or_after
@@ -21,7 +20,7 @@ from spark_jobs.source.offset_ranges import Logs, Positions
 from spark_jobs.source.piece_reader import read_piece
 from spark_jobs.source.splits import plan_pieces
 from spark_jobs.source.stored_batches import StoredBatches
-from spark_jobs.source.topic_state import PartitionLog, read_partition
+from spark_jobs.source.topic_state import PartitionLog, TopicStates
 
 # Each has a segment, or a chunk of one, in memory.
 _PARTITIONS_AT_ONCE = 8
@@ -30,19 +29,19 @@ _OPENED_BATCH_LIMIT_BYTES = 256 * 1024 * 1024
 
 
 async def offsets_at(
-    timestamps: Positions, logs: Logs, metadata: MetadataReader, objects: ObjectReader, namespace: str
+    timestamps: Positions, logs: Logs, states: TopicStates, objects: ObjectReader, namespace: str
 ) -> Mapping[PartitionKey, int | None]:
     """For each partition of `timestamps` (Unix milliseconds) its `first_offset_at`."""
 
     async def find(key: PartitionKey) -> int | None:
-        return await first_offset_at(timestamps[key], logs[key], metadata, objects, namespace)
+        return await first_offset_at(timestamps[key], logs[key], states, objects, namespace)
 
     found = await map_bounded(find, list(timestamps), _PARTITIONS_AT_ONCE)
     return dict(zip(timestamps, found, strict=True))
 
 
 async def first_offset_at(
-    timestamp_ms: int, log: PartitionLog, metadata: MetadataReader, objects: ObjectReader, namespace: str
+    timestamp_ms: int, log: PartitionLog, states: TopicStates, objects: ObjectReader, namespace: str
 ) -> int | None:
     """The offset of the partition's first record that is not older, None if all are.
 
@@ -64,8 +63,9 @@ async def first_offset_at(
                     return found
             first_offset = reference.last_offset + 1
         except (ObjectNotFoundError, OtherTopicError):
-            # Merged, expired, or of a topic that was created again, since the record was read.
-            log = await read_partition(metadata, objects, log.topic, log.partition)
+            # Sealed, merged, expired, or of a topic that was created again, since the record was read.
+            needed = {log.partition: log.log_end_offset}
+            (log,) = await states.partitions(log.topic, [log.partition], needed)
             if any_epoch and reference in log.references:
                 raise
             any_epoch = reference in log.references

@@ -1,25 +1,33 @@
-"""The published state of a topic at one moment: the metadata store's records and their checkpoints."""
+"""The state of a topic at one moment: the metadata store's records, their checkpoints, and the leaders' journals."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from uuid import UUID
 
 from kafscale.errors import KafscaleError, ObjectNotFoundError
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
-from kafscale.formats.partition_record import (
-    EpochStart,
-    PartitionRecord,
-    SegmentReference,
-    decode_partition_record,
-)
+from kafscale.formats.partition_record import EpochStart, PartitionRecord, SegmentReference
 from kafscale.formats.topic_record import decode_topic_record
+from kafscale.log.journal.partition_states import PartitionStates, Versioned
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader, ObjectReader
 from kafscale.tasks.bounded import map_bounded
 
 _CONCURRENCY = 16
+
+
+class Freshness(StrEnum):
+    """How much of a topic is read: all that is published, or what the partitions' records say.
+
+    Records follow what is published at an interval of the brokers (KAFSCALE_SEAL_INTERVAL_MS). To know more, the
+    heads of the entries are read that their journals have behind the records.
+    """
+
+    PUBLISHED = "published"
+    CONSOLIDATED = "consolidated"
 
 
 class UnknownTopicError(KafscaleError):
@@ -28,7 +36,7 @@ class UnknownTopicError(KafscaleError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEnds:
-    """Start and end of one partition's log, from its record alone, without the checkpoint."""
+    """Start and end of one partition's log, without its references."""
 
     topic: str
     partition: int
@@ -47,7 +55,7 @@ class PartitionLog:
     partition: int
     log_start_offset: int
     log_end_offset: int
-    references: tuple[SegmentReference, ...]
+    references: tuple[SegmentReference, ...] = field(repr=False)
     epochs: tuple[EpochStart, ...] = ()
 
 
@@ -67,45 +75,127 @@ async def list_topics(metadata: MetadataReader) -> list[TopicRecord]:
     return [record for record in records if record.state is TopicState.ACTIVE]
 
 
-async def read_topic(
-    metadata: MetadataReader,
-    objects: ObjectReader,
-    topic: str,
-    partitions: Sequence[int] | None = None,
-) -> TopicLog:
-    """The topic as it is now; `partitions` None for all of them.
+class TopicStates:
+    """Reads topics. Keeps what it has read of journals, so that each entry's head is read once for all partitions.
 
-    Raises `UnknownTopicError` (also for a partition that the topic does not have), `StoreError`,
-    `CorruptDataError`.
+    `wants`: the topics that will be asked for; each partition by one caller at a time. All methods raise
+    `UnknownTopicError`, also for a partition that the topic does not have, `StoreError` and `CorruptDataError`.
     """
-    record, wanted = await _find_topic(metadata, topic, partitions)
 
-    async def read(partition: int) -> PartitionLog:
-        return await read_partition(metadata, objects, topic, partition)
+    def __init__(
+        self,
+        metadata: MetadataReader,
+        objects: ListingReader,
+        namespace: str,
+        freshness: Freshness = Freshness.PUBLISHED,
+        wants: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        self._metadata = metadata
+        self._objects = objects
+        self._freshness = freshness
+        self._states = PartitionStates(metadata, objects, namespace, wants=wants, forgets=True)
 
-    logs = await map_bounded(read, wanted, _CONCURRENCY)
-    return TopicLog(topic=topic, topic_id=record.topic_id, partitions=tuple(logs))
+    async def topic(
+        self,
+        topic: str,
+        partitions: Sequence[int] | None = None,
+        needed: Mapping[int, int] | None = None,
+    ) -> TopicLog:
+        """The topic as it is now; `partitions` None for all of them. `needed`: see `partitions`."""
+        record, wanted = await _find_topic(self._metadata, topic, partitions)
+        logs = await self.partitions(topic, wanted, needed)
+        return TopicLog(topic=topic, topic_id=record.topic_id, partitions=tuple(logs))
+
+    async def partitions(
+        self, topic: str, partitions: Sequence[int], needed: Mapping[int, int] | None = None
+    ) -> list[PartitionLog]:
+        """The partitions as they are now, in this order: all that was acknowledged, unless the freshness is less.
+
+        `needed`: all is wanted before these offsets, by partition, and no more. A journal is read only for a
+        partition whose record ends earlier, whatever the freshness.
+        """
+
+        async def records(some: Sequence[int]) -> dict[int, Versioned]:
+            if needed is None and self._freshness is Freshness.PUBLISHED:
+                return self._complete(topic, some, await self._published(topic, some))
+            found = await self._states.records(topic, some)
+            return self._complete(topic, some, await self._up_to(topic, found, needed or {}))
+
+        found = await records(partitions)
+
+        async def read(partition: int) -> PartitionLog:
+            record, revision = found[partition]
+            while True:
+                try:
+                    checkpoint = await _read_checkpoint(self._objects, record.checkpoint_key)
+                    return _log_of(topic, partition, record, checkpoint)
+                except ObjectNotFoundError:
+                    # Replaced by a newer one and deleted since the record was read; the newer record names that.
+                    last_revision = revision
+                    record, revision = (await records([partition]))[partition]
+                    if revision == last_revision:
+                        raise
+
+        return await map_bounded(read, partitions, _CONCURRENCY)
+
+    async def ends(
+        self, topic: str, partitions: Sequence[int] | None = None, known: Mapping[int, int] | None = None
+    ) -> list[PartitionEnds]:
+        """Start and end of the topic's partitions now, for callers that poll.
+
+        No object is read but the heads of new entries, once their leader has reported them. `known`: offsets that
+        were ends before.
+        """
+        _, wanted = await _find_topic(self._metadata, topic, partitions)
+        if self._freshness is Freshness.PUBLISHED:
+            found = await self._states.read_all(topic, wanted)
+        else:
+            found = await self._states.records(topic, wanted)
+        found = self._complete(topic, wanted, await self._up_to(topic, found, known or {}))
+        return [
+            PartitionEnds(
+                topic=topic,
+                partition=partition,
+                log_start_offset=record.log_start_offset,
+                log_end_offset=record.log_end_offset,
+            )
+            for partition, (record, _) in found.items()
+        ]
+
+    async def _published(self, topic: str, partitions: Sequence[int]) -> dict[int, Versioned]:
+        return await self._states.read_all(topic, partitions, beyond_progress=True)
+
+    async def _up_to(
+        self, topic: str, found: dict[int, Versioned], needed: Mapping[int, int]
+    ) -> dict[int, Versioned]:
+        """With the published states of those that end before the needed offsets."""
+        short = [one for one, (record, _) in found.items() if record.log_end_offset < needed.get(one, 0)]
+        return found | await self._published(topic, short) if short else found
+
+    def _complete(
+        self, topic: str, partitions: Sequence[int], found: Mapping[int, Versioned]
+    ) -> dict[int, Versioned]:
+        """The partitions in this order. Raises `UnknownTopicError` if one is missing."""
+        missing = [one for one in partitions if one not in found]
+        if missing:
+            raise UnknownTopicError(f"there is no record of partition {missing[0]} of topic {topic!r}")
+        return {partition: found[partition] for partition in partitions}
 
 
-async def read_topic_ends(
-    metadata: MetadataReader, topic: str, partitions: Sequence[int] | None = None
-) -> list[PartitionEnds]:
-    """Start and end of the topic's partitions now, for callers that poll: no object is read.
-
-    Raises as `read_topic` does.
-    """
-    _, wanted = await _find_topic(metadata, topic, partitions)
-
-    async def read(partition: int) -> PartitionEnds:
-        record, _ = await _partition_record(metadata, topic, partition)
-        return PartitionEnds(
-            topic=topic,
-            partition=partition,
-            log_start_offset=record.log_start_offset,
-            log_end_offset=record.log_end_offset,
-        )
-
-    return await map_bounded(read, wanted, _CONCURRENCY)
+def _log_of(topic: str, partition: int, record: PartitionRecord, checkpoint: Checkpoint) -> PartitionLog:
+    references = tuple(
+        reference
+        for reference in (*checkpoint.segments, *record.segments)
+        if reference.last_offset >= record.log_start_offset
+    )
+    return PartitionLog(
+        topic=topic,
+        partition=partition,
+        log_start_offset=record.log_start_offset,
+        log_end_offset=record.log_end_offset,
+        references=references,
+        epochs=record.epochs,
+    )
 
 
 async def _find_topic(
@@ -122,47 +212,6 @@ async def _find_topic(
                 f"topic {topic!r} has no partition {partition}: legal are 0 to {record.partition_count - 1}"
             )
     return record, list(range(record.partition_count)) if partitions is None else sorted(set(partitions))
-
-
-async def read_partition(
-    metadata: MetadataReader, objects: ObjectReader, topic: str, partition: int
-) -> PartitionLog:
-    """The partition as it is now. Raises `StoreError`, `CorruptDataError`, `UnknownTopicError`."""
-    last_revision = -1
-    while True:
-        record, revision = await _partition_record(metadata, topic, partition)
-        try:
-            checkpoint = await _read_checkpoint(objects, record.checkpoint_key)
-            break
-        except ObjectNotFoundError:
-            # Replaced by a newer one and deleted since the record was read; the newer record names that.
-            if revision == last_revision:
-                raise
-            last_revision = revision
-    references = tuple(
-        reference
-        for reference in (*checkpoint.segments, *record.segments)
-        if reference.last_offset >= record.log_start_offset
-    )
-    return PartitionLog(
-        topic=topic,
-        partition=partition,
-        log_start_offset=record.log_start_offset,
-        log_end_offset=record.log_end_offset,
-        references=references,
-        epochs=record.epochs,
-    )
-
-
-async def _partition_record(
-    metadata: MetadataReader, topic: str, partition: int
-) -> tuple[PartitionRecord, int]:
-    """The record, and the revision of its last change."""
-    key = keys.partition(topic, partition)
-    held = await metadata.get(key)
-    if held is None:
-        raise UnknownTopicError(f"there is no record of partition {partition} of topic {topic!r}")
-    return decode_partition_record(key, held.value), held.mod_revision
 
 
 async def _read_checkpoint(objects: ObjectReader, key: str) -> Checkpoint:

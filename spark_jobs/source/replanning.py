@@ -1,0 +1,91 @@
+"""The rest of a split whose objects are gone: is all of it still there, and where?"""
+
+from collections.abc import Sequence
+
+from kafscale.errors import KafscaleError
+from kafscale.metadata.store import MetadataReader
+from kafscale.objects.object_store import ListingReader
+from spark_jobs.source.splits import Piece, Split, plan_pieces, references_between
+from spark_jobs.source.store_thread import StoreThread
+from spark_jobs.source.topic_state import PartitionLog, TopicStates, UnknownTopicError
+
+
+class ExpiredRangeError(KafscaleError):
+    """Offsets of a split are gone: they expired, or their topic was deleted, before they were read."""
+
+    def __init__(self, split: Split, first_offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(
+            f"offsets {first_offset} to {next_offset - 1} of partition {split.partition} of topic {split.topic!r} "
+            f"are gone since the read was planned: {reason}"
+        )
+        self.topic = split.topic
+        self.partition = split.partition
+        self.first_offset = first_offset
+        self.next_offset = next_offset
+
+
+class Rest:
+    """The pieces of a split that are not read to their end: from `next_offset` on."""
+
+    def __init__(self, split: Split, pieces: Sequence[Piece], next_offset: int) -> None:
+        self.split = split
+        self.pieces = [piece for piece in pieces if piece.next_offset > next_offset]
+        self.first_offset = max(self.pieces[0].first_offset, next_offset)
+
+    def is_as_planned(self, log: PartitionLog) -> bool:
+        """True if the next piece is still where it was."""
+        return self.pieces[0].reference in log.references
+
+    def check_same_topic(self, log: PartitionLog) -> None:
+        """Raise `ExpiredRangeError` for the log of a later topic of this name."""
+        planned = self.split.epochs
+        # Leader epochs never go back, not even if a topic's name is used again.
+        if log.epochs and planned and log.epochs[0].leader_epoch > planned[-1].leader_epoch:
+            raise self.expired("the topic was deleted, there is another of its name")
+
+    def check_covered(self, log: PartitionLog) -> None:
+        """Raise `ExpiredRangeError` unless one segment's offsets still are in one segment, or in neighbours."""
+        for piece in self.pieces:
+            offset = piece.first_offset
+            for reference in references_between(log.references, piece.first_offset, piece.next_offset):
+                if reference.base_offset > offset:
+                    break
+                offset = reference.last_offset + 1
+            if offset < piece.next_offset:
+                reason = f"the partition's log starts at {log.log_start_offset} now"
+                if offset >= log.log_start_offset:
+                    reason = "no segment of the partition holds them now"
+                raise self.expired(reason, piece)
+
+    def expired(self, reason: str, piece: Piece | None = None) -> ExpiredRangeError:
+        """The error for the piece, or for the next one."""
+        gone = piece or self.pieces[0]
+        first_offset = max(gone.first_offset, self.first_offset)
+        return ExpiredRangeError(self.split, first_offset, gone.next_offset, reason)
+
+
+def logs_now(stores: StoreThread, namespace: str, rests: Sequence[Rest]) -> list[PartitionLog]:
+    """The partitions of the rests, all of one topic, as they are now.
+
+    Raises `ExpiredRangeError` if the topic was deleted, `StoreError`, `CorruptDataError`.
+    """
+    topic = rests[0].split.topic
+    needed = {rest.split.partition: rest.split.next_offset for rest in rests}
+
+    async def read(metadata: MetadataReader, objects: ListingReader) -> list[PartitionLog]:
+        return await TopicStates(metadata, objects, namespace).partitions(topic, list(needed), needed)
+
+    try:
+        logs = stores.call(read)
+    except UnknownTopicError as problem:
+        raise rests[0].expired("the topic was deleted") from problem
+    for rest, log in zip(rests, logs, strict=True):
+        rest.check_same_topic(log)
+    return logs
+
+
+def pieces_now(stores: StoreThread, namespace: str, rest: Rest, log: PartitionLog) -> list[Piece]:
+    """The requests that read the rest, as the partition is now. Raises `ExpiredRangeError`, `StoreError`."""
+    rest.check_covered(log)
+    call = plan_pieces(log, stores.objects, namespace, rest.first_offset, rest.split.next_offset)
+    return stores.start(call).result()
